@@ -12,10 +12,16 @@ static void heard(void *arg, uint64_t hash) {
 static void watch(fuzz_dialogue *d) {
   void *watch = NULL;
   size_t told = 0;
+  corral_registration keys[2] = {{.key = "key", .key_len = 3}, {.key = "another", .key_len = 7}};
   int status = d->plugin->watch(d->store, 0, d->host->now_ms() + FUZZ_LIMIT_MS, &watch, &d->error);
-  for (int i = 0; i < 3 && status == CORRAL_OK; i++)
+  for (int i = 0; i < 3 && status == CORRAL_OK; i++) {
     status =
-        d->plugin->changes(watch, -1, d->host->now_ms() + FUZZ_LIMIT_MS, heard, &told, &d->error);
+        d->plugin->register_keys(watch, keys, 2, -1, d->host->now_ms() + FUZZ_LIMIT_MS, &d->error);
+    for (size_t k = 0; k < 2; k++) MUST(keys[k].head_len <= CORRAL_HEAD);
+    if (status == CORRAL_OK)
+      status =
+          d->plugin->changes(watch, -1, d->host->now_ms() + FUZZ_LIMIT_MS, heard, &told, &d->error);
+  }
   MUST(status <= 0);
   MUST_BE_PLAIN(d->error.text);
   if (watch != NULL) d->plugin->unwatch(watch);

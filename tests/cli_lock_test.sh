@@ -363,6 +363,7 @@ ignored() {
 }
 
 wait_ended() {
+  rm -f front2.err # an earlier store's would end the wait below too early
   begin front --keep front -- ./sleeper front || return 1
   "$CORRAL" -v lock front -- touch ran 2>front2.err &
   waiter=$!

@@ -446,13 +446,12 @@ static void a_waiter_is_woken_by(const char *uri) {
   leader.policy.lease_ms = one.policy.lease_ms = 60000;
   /* The watch opens with the first wait. */
   for (int round = 0; round < 3; round++) {
-    uint64_t polls = corral_counter(t.c, CORRAL_EVENT_POLL);
+    uint64_t waits = corral_counter(t.c, CORRAL_EVENT_WAIT);
     atomic_store(&s.let_go, 0);
     start(&leader);
     wait_for(&s.inside, round + 1);
     start(&one);
-    /* the waiter has joined the watch and looked again */
-    wait_for_event(t.c, CORRAL_EVENT_POLL, polls + 1);
+    wait_for_event(t.c, CORRAL_EVENT_WAIT, waits + 1);
     atomic_store(&s.let_go, 1);
     int64_t before = lab_now_us();
     end(&leader);

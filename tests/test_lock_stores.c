@@ -188,10 +188,7 @@ static void a_key_of_a_value_tells_how_long_it_will_be_one(void **state) {
 static void tells_what_frees(const char *text) {
   kit k = opened(text);
   ear *e = ear_open(&k);
-  corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, "k", 0);
-  op.flags = CORRAL_OP_WATCH;
-  assert_int_equal(run(&k, &op), CORRAL_EMISS);
-  assert_true(op.flags & CORRAL_OP_WATCHED);
+  corral_op op;
   assert_int_equal(takes(&k, "k", 1, SHARED), CORRAL_OK);
   assert_int_equal(takes(&k, "k", 2, SHARED), CORRAL_OK);
   op = take_op("k", 3, 0);
@@ -211,11 +208,6 @@ static void tells_what_frees(const char *text) {
   assert_int_equal(run(&k, &op), CORRAL_OK);
   is_told(e, "k");
   ear_close(e);
-  op = op_of(CORRAL_VERB_LOCK_SHOW, "k", 0);
-  op.flags = CORRAL_OP_WATCH;
-  assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_false(op.flags & CORRAL_OP_WATCHED);
-  done(&op);
   closed(&k);
 }
 

@@ -569,6 +569,51 @@ static void a_crowd_never_exceeds_the_budget_and_leaves_nothing_behind(void **st
   }
 }
 
+static int put_print(crl_near *near, const char *key, uint64_t print) {
+  crl_near_copy copy = {.bytes = bytes_of('p', SIZE),
+                        .size = SIZE,
+                        .kind = CRL_KIND_VALUE,
+                        .fresh_until = LIFE,
+                        .ttl = LIFE,
+                        .print = print};
+  int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, epoch(near, key));
+  crl_near_copy_clean(&copy);
+  return kept;
+}
+
+/* 1 confirmed, 0 not, -1 no copy. */
+static int is_confirmed(crl_near *near, const char *key) {
+  crl_near_copy copy;
+  if (!crl_near_get(near, hash_of(key), key, strlen(key), 0, &copy)) return -1;
+  int confirmed = copy.confirmed;
+  crl_near_copy_clean(&copy);
+  return confirmed;
+}
+
+static void a_copy_is_confirmed_by_the_print_of_its_record(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put_print(near, "k", 7) && put_print(near, "other", 7));
+  assert_int_equal(is_confirmed(near, "k"), 0);
+  crl_near_confirm(near, hash_of("k"), 7);
+  assert_int_equal(is_confirmed(near, "k"), 1);
+  assert_int_equal(is_confirmed(near, "other"), 0);
+  assert_true(put_print(near, "k", 7)); /* of a later look */
+  assert_int_equal(is_confirmed(near, "k"), 0);
+  crl_near_free(near);
+}
+
+static void a_copy_of_another_record_than_the_registered_one_is_forgotten(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  assert_true(put_print(near, "k", 7) && put_print(near, "other", 7));
+  crl_near_confirm(near, hash_of("k"), 8);
+  assert_int_equal(is_confirmed(near, "k"), -1);
+  assert_int_equal(is_confirmed(near, "other"), 0);
+  crl_near_confirm(near, hash_of("k"), 8);
+  crl_near_free(near);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_copy_that_was_put_is_found_with_all_that_is_told_of_it),
@@ -592,6 +637,8 @@ int main(void) {
       cmocka_unit_test(a_drop_leaves_the_neighbours_of_its_hash),
       cmocka_unit_test(of_keys_that_were_made_to_share_a_hash_only_a_few_stay),
       cmocka_unit_test(a_clear_forgets_all_and_voids_all_tickets),
+      cmocka_unit_test(a_copy_is_confirmed_by_the_print_of_its_record),
+      cmocka_unit_test(a_copy_of_another_record_than_the_registered_one_is_forgotten),
       cmocka_unit_test(a_near_tier_is_made_whole_or_not_at_all),
       cmocka_unit_test(a_put_without_memory_is_refused_and_leaves_all_in_order),
       cmocka_unit_test(a_put_without_memory_forgets_what_it_would_have_replaced),

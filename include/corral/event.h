@@ -56,7 +56,8 @@
   X(NEWER, "newer",                                                                                \
     "a key of the store holds a record of a later version of corral, which is left alone")         \
   X(STORE_ANEW, "store_anew",                                                                      \
-    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")
+    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")    \
+  X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")
 
 #ifdef __cplusplus
 extern "C" {

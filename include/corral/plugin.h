@@ -116,12 +116,9 @@ typedef enum corral_verb {
 
 /* Flags of an operation. */
 enum {
-  /* GET, LOCK, LOCK_SHOW, set by the host: the store's watch is asked to report the next change of
-   * this key after this look */
+  /* LOCK, set by the host: the store's watch will report the key's next change, so until_ms may
+   * stay unknown if finding it out costs a request */
   CORRAL_OP_WATCH = 1,
-  /* set by the plugin: the watch will report it. LOCK: set where that costs nothing, else by
-   * LOCK_SHOW alone */
-  CORRAL_OP_WATCHED = 2,
   /* LOCK: a shared hold, beside other shared ones. LOCK_EXTEND: an exclusive hold becomes a shared
    * one */
   CORRAL_OP_SHARED = 4,
@@ -143,7 +140,7 @@ enum {
  * sets the second part. The LOCK verbs' use of the fields is below. */
 typedef struct corral_op {
   uint32_t verb;
-  uint32_t flags;  /* CORRAL_OP_...; WATCH only for stores that have a watch */
+  uint32_t flags;  /* CORRAL_OP_... */
   const void *key; /* 1 to max_key bytes, of any value */
   size_t key_len;
   /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW, LOCK, LOCK_EXTEND, UNLOCK */
@@ -202,7 +199,7 @@ typedef struct corral_op {
  *     ELOST      until_ms as for UNLOCK
  *   UNLOCK       token
  *     ELOST      the token had no hold (any more); until_ms 0: the lock is free, else it is held
- *   LOCK_SHOW    flags: WATCH, REPAIR
+ *   LOCK_SHOW    flags: REPAIR
  *     OK         found: the lock's record; life_ms: the store time to read its ends by
  *     EMISS      no record. EFOREIGN as LOCK
  *
@@ -455,6 +452,19 @@ typedef struct corral_store_info {
   int64_t locks_only;
 } corral_store_info;
 
+/* A key that a watch registers. The host sets the first part, the plugin the second one. */
+typedef struct corral_registration {
+  const void *key;
+  size_t key_len;
+
+  /* From now on the watch reports the key's next change: OK: the key has these first bytes, all of
+   * a record's head if it has a record; EMISS: there is no such key; EFOREIGN: a key without bytes.
+   * Any other status: it won't be reported; nothing is known of the key. */
+  int status;
+  uint8_t head[CORRAL_HEAD];
+  size_t head_len;
+} corral_registration;
+
 typedef struct corral_store {
   size_t size;         /* sizeof(corral_store) */
   uint32_t abi;        /* CORRAL_PLUGIN_ABI */
@@ -493,18 +503,30 @@ typedef struct corral_store {
    * report is a hint: one too many, or one missing because the connection broke unnoticed, must do
    * no harm.
    *  watch    opens a watch, by `deadline`; CORRAL_EUNSUPPORTED: this server has none, and watch
-   *           isn't called again.
+   *           isn't called again. A text with CORRAL_OK says how changes are learnt of; it becomes
+   *           the detail of the event watch, as the text of an error does.
    *  changes  blocks until there is a change, `stop_fd` is readable, or `until`; calls
    *           told(arg, hash) with host->hash64 of each key that changed, 0: any key may have
-   *           changed. Keys that were not looked at with CORRAL_OP_WATCH may be left out, and a
-   *           look with it may be good for one report only. Any status but CORRAL_OK: the watch is
-   *           broken; the host closes it and opens another. The plugin notices within seconds a
-   *           connection that is dead without a sign.
+   *           changed. Without register_keys (below) it tells each change of every key that begins
+   *           after `watch` returned. Any status but CORRAL_OK: the watch is broken; the host
+   *           closes it and opens another. The plugin notices within seconds a connection that is
+   *           dead without a sign.
    *  unwatch  closes the watch. */
   int (*watch)(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
   int (*changes)(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),
                  void *arg, corral_error *error);
   void (*unwatch)(void *watch);
+  /* Optional, for a watch whose server reports only what the watch's own connection has asked for.
+   * Registers these keys, in one pipeline, by `deadline`: reads each key's first bytes, on the
+   * connection on which its changes are reported, so that whatever ends the registration ends the
+   * watch. `changes` then reports at least the next change of each key after the moment when its
+   * bytes were read; one report may use a registration up. The host compares the bytes with those
+   * of the look that it wants to be told about, so a change between that look and the registration
+   * is known, too. Changes that become known meanwhile are reported by the next `changes`. On the
+   * thread that calls `changes`. Returns early, with any error, when `stop_fd` is readable. Any
+   * status but CORRAL_OK: the watch is broken. Several keys may be the same. */
+  int (*register_keys)(void *watch, corral_registration *keys, size_t count, int stop_fd,
+                       int64_t deadline, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

@@ -423,12 +423,8 @@ int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadlin
       if (op->error != NULL) *op->error = h->error;
       continue;
     }
-    /* read before the look, so that no change is missed */
-    int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&h->store->watches) > 0;
     memset(&h->error, 0, sizeof h->error);
     op->status = one(h, op);
-    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW))
-      op->flags |= CORRAL_OP_WATCHED;
     if (op->status < 0 && h->error.text[0] != '\0' && op->error != NULL) *op->error = h->error;
     if (op->error != NULL && op->error->text[0] != '\0') op->error->status = op->status;
   }

@@ -101,8 +101,6 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   crl_lmdb_front front;
   corral_header header;
   crl_lmdb_tx tx = {.env = env, .now = now};
-  /* read before the look, so that no change is missed */
-  int watched = (op->flags & CORRAL_OP_WATCH) != 0 && crl_lmdb_is_watched(env);
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
     code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op, &front) : crl_lmdb_lock_show(&tx, op);
@@ -115,7 +113,6 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
     op->until_ms = 0;
   }
-  if (watched) op->flags |= CORRAL_OP_WATCHED;
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */

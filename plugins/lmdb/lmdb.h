@@ -128,7 +128,6 @@ typedef struct crl_lmdb_env {
   crl_lmdb_leases leases;
   crl_lmdb_ring *ring; /* NULL: changes can't be reported; ring_code is the errno why */
   int ring_code;
-  atomic_uint watches; /* open watches of this process */
 } crl_lmdb_env;
 
 /* The settings of a URI. */
@@ -199,8 +198,6 @@ void crl_lmdb_note(const crl_lmdb_env *env, crl_lmdb_news *news, const void *key
 void crl_lmdb_tell(crl_lmdb_env *env, const crl_lmdb_news *news);
 /* Reports to all watches that any key may have changed: the files were replaced. */
 void crl_lmdb_tell_any(crl_lmdb_env *env);
-/* 1: changes that begin from now on are reported to a watch of this process. */
-int crl_lmdb_is_watched(crl_lmdb_env *env);
 /* Opens a watch. 0 or an errno. `path`, as the URI has it, and `env` must outlive the watch. */
 int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret);
 /* Closes a watch; returns its environment. */

@@ -175,8 +175,6 @@ void crl_lmdb_tell_any(crl_lmdb_env *env) {
   ring_bell(env->ring);
 }
 
-int crl_lmdb_is_watched(crl_lmdb_env *env) { return atomic_load(&env->watches) != 0; }
-
 /* ---- the ear ------------------------------------------------------------------------------- */
 
 /* The ear's thread. A writer that puts a change after `head` was read here finds `waiting` raised,
@@ -228,7 +226,6 @@ int crl_lmdb_watch_open(crl_lmdb_env *env, const char *path, void **ret) {
     free(w);
     return code;
   }
-  atomic_fetch_add(&env->watches, 1);
   *ret = w;
   return 0;
 }
@@ -237,7 +234,6 @@ crl_lmdb_env *crl_lmdb_watch_close(void *watch_) {
   watch *w = watch_;
   crl_lmdb_env *env = w->env;
   if (w->pid == getpid()) { /* in a child of a fork there is no ear */
-    atomic_fetch_sub(&env->watches, 1);
     atomic_store(&w->stop, 1);
     ring_bell(env->ring);
     pthread_join(w->ear, NULL);

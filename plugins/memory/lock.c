@@ -102,8 +102,6 @@ void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s, uint64_t hash, cor
   }
   int news = decide(m, s, hash, op, e, now, full), watched = crl_memory_is_watched(&m->watches);
   show(op, e);
-  if (op->verb == CORRAL_VERB_LOCK_SHOW && (op->flags & CORRAL_OP_WATCH) && watched)
-    op->flags |= CORRAL_OP_WATCHED;
   pthread_mutex_unlock(&s->lock);
   if (news && watched) crl_memory_tell(&m->watches, op->key, op->key_len);
   if (is_over_budget(m)) crl_memory_make_room(m, hash, now);

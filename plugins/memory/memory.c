@@ -120,10 +120,7 @@ static void perform_one(crl_memory *m, corral_op *op) {
   m->host->decide(op, e != NULL ? front : NULL, front_len, now, &change);
   apply(m, s, hash, op, &e, &change);
   hand_out(op, e);
-  if (change.action != CORRAL_ACTION_KEEP)
-    news = crl_memory_is_watched(&m->watches);
-  else if ((op->flags & CORRAL_OP_WATCH) && crl_memory_is_watched(&m->watches))
-    op->flags |= CORRAL_OP_WATCHED;
+  if (change.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);
   pthread_mutex_unlock(&s->lock);
   if (news) crl_memory_tell(&m->watches, op->key, op->key_len);
   if (change.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget))

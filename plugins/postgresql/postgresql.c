@@ -252,15 +252,11 @@ static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
       op->status = CORRAL_EUNAVAILABLE;
       continue;
     }
-    /* a session that ends by itself sends no NOTIFY: its waiters have their timer */
-    int watched = op->flags & CORRAL_OP_WATCH && atomic_load(&s->watches) > 0;
     op->error = &why;
     op->status =
         s->advisory ? crl_pg_in_sessions(h, op, deadline) : crl_pg_in_table(h, op, deadline);
     op->error = wanted;
     if (wanted != NULL && why.status != 0) *wanted = why;
-    if (watched && (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_SHOW))
-      op->flags |= CORRAL_OP_WATCHED;
     if (h->session != NULL ? crl_pg_is_broken(h->session)
                            : op->status == CORRAL_EINDOUBT || op->status == CORRAL_EUNAVAILABLE)
       broken = s->host->fail(error, CORRAL_EUNAVAILABLE, "%.200s",

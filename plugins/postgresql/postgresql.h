@@ -82,7 +82,6 @@ typedef struct crl_pg_store {
   /* names of the prepared statements: a hash of the text, since PgBouncer gives sessions to clients
    * that prepared their own */
   char prepared[CRL_PG_STATEMENTS][24];
-  atomic_int watches;
   pthread_mutex_t mutex; /* guards what follows; not held during I/O */
   pthread_cond_t given_back;
   crl_pg_session *holds, *idle;

@@ -19,7 +19,6 @@ typedef struct watcher {
 
 void crl_pg_unwatch(void *watch) {
   watcher *w = watch;
-  atomic_fetch_sub(&w->store->watches, 1);
   crl_pg_hang_up(w->session);
   free(w);
 }
@@ -33,7 +32,6 @@ int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
   watcher *w = calloc(1, sizeof *w);
   if (w == NULL) return crl_pg_failed(s, CORRAL_ENOMEM, error, "no memory for a watch");
   w->store = s;
-  atomic_fetch_add(&s->watches, 1);
   int status = crl_pg_open_session(s, deadline, &w->session, error);
   if (status == CORRAL_OK) {
     PGresult *r = PQsendQuery(w->session->conn, "LISTEN corral_lock")

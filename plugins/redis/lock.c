@@ -1,8 +1,7 @@
 /* lock.c: the lock verbs as commands of a batch, and their replies.
  *
  * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and
- * TIME; to be told to the watch it begins as a GET of a value does (request.c), and REPAIR puts one
- * more script before it.
+ * TIME; REPAIR puts one more script before it.
  *
  * If replicas must confirm a lock (wait_replicas), WAIT ends the batch. It tells how many replicas
  * have received all that this connection wrote. It doesn't make the lock safe against a failover,
@@ -68,7 +67,6 @@ static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
     crl_redis_out_text(&h->out, "");
     crl_redis_out_number(&h->out, op->lease_ms > 0 ? op->lease_ms : 1);
   }
-  crl_redis_request_put_watch(h, slot);
   for (size_t i = 0; i < 2; i++) {
     crl_redis_out_command(&h->out, 2);
     crl_redis_out_text(&h->out, commands[i]);
@@ -76,7 +74,7 @@ static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   }
   crl_redis_out_command(&h->out, 1);
   crl_redis_out_text(&h->out, "TIME");
-  slot->replies = slot->staged + (slot->watch != 0 ? 1 + slot->redirects : 0) + 3;
+  slot->replies = slot->staged + 3;
 }
 
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -208,16 +206,11 @@ static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies,
 static int judge_show(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                       int64_t before) {
   corral_op *op = slot->op;
-  int at = slot->staged, status = CORRAL_OK, count = slot->replies - slot->staged - 3;
-  if (slot->watch != 0) status = crl_redis_result_watch(h, slot, replies + at, count);
-  if (status != CORRAL_OK) return status;
+  int at = slot->staged;
   if (at > 0 && replies[0]->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, replies[0]);
   int64_t answer[NUMBERS];
   if (at > 0 && !read_answer(op, replies[0], answer)) return crl_redis_result_nonsense(h, op);
-  status = judge_sight(h, op, replies + at + count, before);
-  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS))
-    op->flags |= CORRAL_OP_WATCHED;
-  return status;
+  return judge_sight(h, op, replies + at, before);
 }
 
 int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,

@@ -43,16 +43,6 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   return CORRAL_OK;
 }
 
-static int judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
-  corral_op *op = slot->op;
-  int count = slot->replies - 2;
-  int status = slot->watch != 0 ? crl_redis_result_watch(h, slot, replies, count) : CORRAL_OK;
-  if (status == CORRAL_OK) status = judge_get(h, slot, replies + count);
-  if (slot->watch != 0 && (op->status == CORRAL_OK || op->status == CORRAL_EMISS))
-    op->flags |= CORRAL_OP_WATCHED;
-  return status;
-}
-
 /* The reply is {status, now, record or front, same}; judge_script has checked the first two. */
 static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
   uint8_t front[CORRAL_FRONT];
@@ -133,7 +123,7 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
 
 static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                       int64_t before) {
-  if (slot->op->verb == CORRAL_VERB_GET) return judge_look(h, slot, replies);
+  if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
   if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
@@ -219,22 +209,20 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   h->waits = crl_redis_lock_put_wait(h, count, round, deadline);
   if (!h->out.failed)
     return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
-  h->redirected = 0;
   for (size_t i = 0; i < count; i++)
     if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EINDOUBT)
       crl_redis_result_fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
   return CORRAL_OK;
 }
 
-/* Repeats a look whose record was replaced. The watch was told of that change, and isn't told of
- * the next one. */
+/* Repeats a look whose record was replaced. */
 static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
                      corral_error *error) {
   size_t sent;
   int64_t before = h->store->host->now_ms();
   crl_redis_result_take_back(slot->op);
   crl_redis_out_reset(&h->out);
-  slot->watch = slot->partial = 0;
+  slot->partial = 0;
   slot->replies = 2;
   crl_redis_request_put_get(h, slot->op);
   if (h->out.failed)

@@ -18,10 +18,10 @@
  *
  * Redis 5 or later, or a server that speaks like it. A user (ACL) needs: get set pttl getrange
  * setrange pexpire rename unlink time eval evalsha, select for a db, client|setname for the
- * connection's name, and for a watch (watch.c) subscribe, client|id, client|tracking,
- * client|caching and the channel __redis__:invalidate. Locks need get set pttl pexpire time eval
- * evalsha, or, without scripts, watch unwatch multi exec discard in place of the last two; and wait
- * for wait_replicas. A handle belongs to one thread at a time. */
+ * connection's name, and for a watch (watch.c; Redis 6 or later) client|tracking and getrange.
+ * Locks need get set pttl pexpire time eval evalsha, or, without scripts, watch unwatch multi exec
+ * discard in place of the last two; and wait for wait_replicas. A handle belongs to one thread at a
+ * time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -382,6 +382,7 @@ const corral_store crl_plugin_redis = {
     .watch = table_watch,
     .changes = crl_redis_changes,
     .unwatch = crl_redis_unwatch,
+    .register_keys = crl_redis_register_keys,
 };
 
 CORRAL_PLUGIN(crl_plugin_redis)

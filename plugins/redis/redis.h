@@ -12,6 +12,7 @@
  *   request.c  the verbs of values as commands; what is refused before it is sent
  *   ops.c      a batch: format, exchange, judge
  *   watch.c    a connection that tells of changes
+ *   resp.c     messages of RESP3, which that connection speaks
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
  *   redlock.c, redlock_member.c   locks over several such stores
@@ -38,7 +39,7 @@ enum {
   CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
-  CRL_REDIS_LONGEST_PUSH = 1 << 20 /* nor has one that a watch expects */
+  CRL_REDIS_LONGEST_PUSH = 1 << 20 /* no message to a watch has more elements or bytes */
 };
 
 #define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers in Lua are exact up to here */
@@ -68,7 +69,6 @@ typedef struct crl_redis_store {
   pthread_mutex_t mutex;             /* guards the next two, which the first connect makes */
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
-  _Atomic int64_t watch;  /* client id of the open watch; 0: none */
   int scripts_only;       /* scripts=yes */
   _Atomic int scriptless; /* locks don't use scripts: scripts=no, or the server refused one */
   /* replicas that must confirm a lock (0: none), and the time limit for that */
@@ -156,9 +156,7 @@ typedef struct crl_redis_slot {
   size_t end; /* end of its commands among the bytes of the round */
   /* number of its commands, at most CRL_REDIS_REPLIES; 0: nothing was or will be sent */
   int replies;
-  int64_t watch; /* watch that is to report changes after this look; 0: none */
-  int redirects; /* 1: the look begins with CLIENT TRACKING */
-  int staged;    /* 1: the record was staged in this round */
+  int staged; /* 1: the record was staged in this round */
   int noscript, unstage, again;
   int partial;  /* 1: a look has found the first piece of more */
   int64_t left; /* PTTL of that look */
@@ -171,14 +169,11 @@ typedef struct crl_redis_handle {
   redisReader *reader;
   /* hiredis' own ones; the same with a guarded createArray */
   redisReplyObjectFunctions plain, functions;
-  size_t fed;     /* bytes that the reader got since its last reply */
-  size_t longest; /* most elements of an array that the guard allows */
-  int too_long;   /* 1: the guard refused an array */
+  size_t fed;   /* bytes that the reader got since its last reply */
+  int too_long; /* 1: the guard refused an array */
   int clock_known;
-  int64_t ahead; /* server time minus host->now_ms */
-  int unstaged;  /* 1: this user may not write staging keys */
-  /* watch to which this connection's looks are redirected; watch to which they can't be */
-  int64_t redirected, refused;
+  int64_t ahead;       /* server time minus host->now_ms */
+  int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
@@ -260,17 +255,14 @@ int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t
 /* CORRAL_OK when an operation, of any verb, may be sent; else the status and text that it has been
  * given. */
 int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op);
-/* The commands of a verb of values. Sets slot->replies, if they are more than one, slot->watch and
+/* The commands of a verb of values. Sets slot->replies, if they are more than one, and
  * slot->staged. */
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
-/* The two commands that look at a value, without a watch. */
+/* The two commands that look at a value. */
 void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op);
 /* A script's call, up to its keys and arguments; the caller puts those. */
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
                                   size_t keys, size_t args);
-/* The commands that make the server tell the watch of the look that follows. slot->watch is 0 when
- * there are none; else there are slot->redirects + 1. */
-void crl_redis_request_put_watch(crl_redis_handle *h, crl_redis_slot *slot);
 
 /* ---- result.c ------------------------------------------------------------------------------ */
 
@@ -284,10 +276,6 @@ int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redis
 void crl_redis_result_give(corral_op *op, redisReply **reply);
 /* Forgets what the operation found or was told. */
 void crl_redis_result_take_back(corral_op *op);
-/* Judges the replies to crl_redis_request_put_watch: slot->watch is 0 when the watch isn't told.
- * Returns CORRAL_OK, or why the handle is broken. */
-int crl_redis_result_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
-                           int count);
 
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 
@@ -338,7 +326,40 @@ int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_wat
                     corral_error *error);
 int crl_redis_changes(void *watch, int stop_fd, int64_t until,
                       void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
+int crl_redis_register_keys(void *watch, corral_registration *keys, size_t count, int stop_fd,
+                            int64_t deadline, corral_error *error);
 void crl_redis_unwatch(void *watch);
+
+/* ---- resp.c -------------------------------------------------------------------------------- */
+
+typedef struct crl_redis_token {
+  char type;        /* its first byte; '_' for each kind of null */
+  const char *text; /* of strings, errors and lines */
+  size_t len;
+  int64_t number; /* ':': its value; aggregates: number of parts */
+} crl_redis_token;
+
+/* Bytes that came, and the place of the reader in them. All zero at the begin. */
+typedef struct crl_redis_resp {
+  char *bytes;
+  size_t used, room, begin, at;
+  uint64_t left; /* parts that the message which begins at `begin` still lacks */
+} crl_redis_resp;
+
+/* A message, valid until crl_redis_resp_room. */
+typedef struct crl_redis_message {
+  const char *at;
+  size_t size;
+} crl_redis_message;
+
+void crl_redis_resp_free(crl_redis_resp *in);
+/* Room for *size bytes, of which crl_redis_resp_feed tells how many came. NULL without memory. */
+char *crl_redis_resp_room(crl_redis_resp *in, size_t *size);
+void crl_redis_resp_feed(crl_redis_resp *in, size_t got);
+/* 1: *ret is the next message; 0: more bytes are needed; -1: these are no RESP3, or too many. */
+int crl_redis_resp_next(crl_redis_resp *in, crl_redis_message *ret);
+/* Takes the message's next token, aggregates' parts included. 0: there is none. */
+int crl_redis_message_next(crl_redis_message *message, crl_redis_token *ret);
 
 /* ---- redlock.c ----------------------------------------------------------------------------- */
 

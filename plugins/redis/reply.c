@@ -15,7 +15,7 @@ typedef int element_count;
  * one of them. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
-  if ((size_t)elements > handle->longest) {
+  if ((size_t)elements > CRL_REDIS_LONGEST_ARRAY) {
     handle->too_long = 1;
     return NULL;
   }
@@ -32,7 +32,6 @@ int crl_redis_reader_open(crl_redis_handle *handle) {
   /* a larger buffer is freed once it is empty, a smaller one is kept */
   reader->maxbuf = KEPT;
   handle->reader = reader;
-  handle->longest = CRL_REDIS_LONGEST_ARRAY;
   return CORRAL_OK;
 }
 

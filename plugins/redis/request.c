@@ -4,11 +4,7 @@
  * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are the whole
  * record (else: pieces.c). Each other verb is one script (scripts.c), by EVALSHA. A record above
  * CRL_REDIS_STAGED bytes is staged, for the server copies a script's argument several times: SET to
- * a temporary name of the same hash slot, and a script that renames it.
- *
- * A look that the watch (watch.c) is to be told of begins with CLIENT CACHING YES: the server
- * remembers, for this connection, the keys of the one command that follows. Once for each watch,
- * CLIENT TRACKING goes before that: it says whom to tell, also of what is remembered already. */
+ * a temporary name of the same hash slot, and a script that renames it. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -26,34 +22,6 @@ void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op) {
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);
-}
-
-static void put_client(crl_redis_handle *h, const char *what, const char *how, size_t words) {
-  crl_redis_out_command(&h->out, words);
-  crl_redis_out_text(&h->out, "CLIENT");
-  crl_redis_out_text(&h->out, what);
-  crl_redis_out_text(&h->out, how);
-}
-
-/* A watch that has refused this connection isn't asked again. The redirection counts as done until
- * the reply says otherwise. */
-void crl_redis_request_put_watch(crl_redis_handle *h, crl_redis_slot *slot) {
-  slot->redirects = 0;
-  slot->watch = (slot->op->flags & CORRAL_OP_WATCH) != 0 ? h->store->watch : 0;
-  if (slot->watch == 0 || slot->watch == h->refused) {
-    slot->watch = 0;
-    return;
-  }
-  if (h->redirected != slot->watch) {
-    put_client(h, "TRACKING", "ON", 6);
-    crl_redis_out_text(&h->out, "REDIRECT");
-    crl_redis_out_number(&h->out, slot->watch);
-    crl_redis_out_text(&h->out, "OPTIN");
-    h->redirected = slot->watch;
-    slot->redirects = 1;
-  }
-  put_client(h, "CACHING", "YES", 3);
-  slot->replies = 3 + slot->redirects;
 }
 
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
@@ -180,7 +148,6 @@ void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round)
   switch (op->verb) {
     case CORRAL_VERB_GET:
       slot->replies = 2;
-      crl_redis_request_put_watch(h, slot);
       crl_redis_request_put_get(h, op);
       break;
     case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;

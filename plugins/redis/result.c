@@ -1,5 +1,4 @@
-/* result.c: what comes of an operation: its status and text, what it found, and whether the watch
- * is told of its key. */
+/* result.c: what comes of an operation: its status and text, what it found. */
 #include "redis.h"
 
 int crl_redis_result_fail(const crl_redis_handle *h, corral_op *op, int status, const char *what) {
@@ -33,35 +32,7 @@ void crl_redis_result_take_back(corral_op *op) {
   op->found_free = NULL;
   op->found_owner = NULL;
   op->same = 0;
-  op->flags &= ~(uint32_t)(CORRAL_OP_WATCHED | CORRAL_OP_LARGE);
+  op->flags &= ~(uint32_t)CORRAL_OP_LARGE;
   op->life_ms = op->until_ms = 0;
   if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
-}
-
-/* ---- whether the watch is told ------------------------------------------------------------- */
-
-static int is_ok(const redisReply *reply) {
-  return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
-}
-
-/* A refusal costs the look nothing. A watch that was refused isn't asked for again on this
- * connection, unless the refusal was a passing one (CORRAL_EUNAVAILABLE). */
-int crl_redis_result_watch(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
-                           int count) {
-  /* false: an earlier look of this batch was refused */
-  int agreed = slot->redirects || h->redirected == slot->watch;
-  for (int i = 0; i < count && agreed; i++) {
-    int is_error = replies[i]->type == REDIS_REPLY_ERROR;
-    if (!is_error && !is_ok(replies[i])) return crl_redis_result_nonsense(h, slot->op);
-    agreed = !is_error;
-    if (is_error &&
-        crl_redis_reply_error(h->store, replies[i], CORRAL_EREFUSED, NULL) != CORRAL_EUNAVAILABLE)
-      h->refused = slot->watch;
-  }
-  if (!agreed)
-    h->redirected = 0;
-  else if (slot->redirects)
-    h->redirected = slot->watch;
-  if (!agreed || h->redirected != slot->watch || h->store->watch != slot->watch) slot->watch = 0;
-  return CORRAL_OK;
 }

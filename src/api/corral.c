@@ -66,13 +66,21 @@ static void on_change(void *arg, uint64_t hash) {
     atomic_store(&context->near_since, crl_env_now_ms());
 }
 
+/* Callback of the store's watch: a key's next change will be told. */
+static void on_registered(void *arg, uint64_t hash, uint64_t print) {
+  crl_context *context = arg;
+  if (context->near != NULL) crl_near_confirm(context->near, hash, print);
+}
+
 /* Makes the near tier and the watch. A store of several servers has no watch yet. */
 static int make_near(crl_context *context, const crl_pool_options *pool,
                      const corral_options *options) {
   crl_watch_options watch = {.plugin = pool->plugin,
                              .store = pool->store,
                              .op_ms = options->op_ms,
+                             .events = &context->events,
                              .on_change = on_change,
+                             .on_registered = on_registered,
                              .arg = context};
   if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)
     return CORRAL_ENOMEM;

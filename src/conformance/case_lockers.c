@@ -222,23 +222,11 @@ static void settle_down(watch *w) {
   watch_forget(w);
 }
 
-/* Looks until the store answers that the next release will be told. Twice: an earlier change may
- * have used up the first look. */
-static void look_in_silence(client *c, watch *w, const key *k) {
+/* Registers the key. Twice: an earlier change may have used up the first registration. */
+static void follow_in_silence(watch *w, const key *k) {
   for (int twice = 0; twice < 2; twice++) {
     settle_down(w);
-    for (int64_t until = now_ms() + TOLD_MS;; pause_ms(4)) {
-      corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, k, 0);
-      op.flags = CORRAL_OP_WATCH;
-      check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK,
-            "LOCK_SHOW: the handle broke: %s", client_error(c));
-      (void)told_of(&op, k, 0, client_error(c));
-      op_drop(&op);
-      if (op.flags & CORRAL_OP_WATCHED) break;
-      check(now_ms() < until,
-            "for %d ms no LOCK_SHOW with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED",
-            TOLD_MS);
-    }
+    (void)watch_follow(w, k);
   }
 }
 
@@ -250,11 +238,11 @@ static void wants_told(const char *what, watch *w, const key *k) {
 
 void case_an_unlock_is_told(void) {
   const key *k = lock_new("k");
-  client *c = client_new(), *other = client_new();
+  client *other = client_new();
   watch *w = watch_new(k);
   for (unsigned i = 0; i < 3; i++) {
     wants("a lock", lock_take(other, k, i, ALONE, LONG_MS).status, CORRAL_OK);
-    look_in_silence(c, w, k);
+    follow_in_silence(w, k);
     wants("an unlock", unlock(other, k, i).status, CORRAL_OK);
     wants_told("an unlock", w, k);
   }
@@ -262,10 +250,10 @@ void case_an_unlock_is_told(void) {
 
 void case_a_downgrade_is_told(void) {
   const key *k = lock_new("k");
-  client *c = client_new(), *other = client_new();
+  client *other = client_new();
   watch *w = watch_new(k);
   wants("a lock", lock_take(other, k, OTHER, ALONE, LONG_MS).status, CORRAL_OK);
-  look_in_silence(c, w, k);
+  follow_in_silence(w, k);
   wants("a downgrade", lock_extend(other, k, OTHER, SHARED, LONG_MS).status, CORRAL_OK);
   wants_told("a downgrade", w, k);
 }
@@ -283,10 +271,9 @@ void case_an_unlock_by_another_process_is_told(void) {
   board *b = shared_room(sizeof *b);
   b->k = lock_new("k");
   pid_t pid = process_start(unlock_when_looked, b);
-  client *c = client_new();
   watch *w = watch_new(b->k);
   wait_for(&b->second, 1, "for its lock");
-  look_in_silence(c, w, b->k);
+  follow_in_silence(w, b->k);
   atomic_store(&b->first, 1);
   wants_told("an unlock by another process", w, b->k);
   process_join(pid);

@@ -1,5 +1,5 @@
-/* case_watch.c: changes that a watch tells as they happen. A store may tell only changes of keys
- * that were looked at with CORRAL_OP_WATCH, once for each such look; it may also tell more. */
+/* case_watch.c: changes that a watch tells as they happen. A watch that registers keys may tell
+ * changes of those alone, once for each registration; it may also tell more. */
 #include "conformance.h"
 
 #include <poll.h>
@@ -23,19 +23,7 @@ static scene scene_new(void) {
   return s;
 }
 
-/* Looks until the store answers that the next change will be told. */
-static void look(const scene *s, const key *k) {
-  for (int64_t until = now_ms() + TOLD_MS;; pause_ms(4)) {
-    corral_op op = op_of(CORRAL_VERB_GET, k, 0);
-    op.flags = CORRAL_OP_WATCH;
-    (void)perform_one(s->c, &op);
-    if (op.flags & CORRAL_OP_WATCHED) return;
-    check(now_ms() < until,
-          "for %d ms no GET with CORRAL_OP_WATCH is answered with CORRAL_OP_WATCHED", TOLD_MS);
-  }
-}
-
-/* Listens until nothing more is told: a change made before a look may be told after it. */
+/* Listens until nothing more is told: a change made before a registration may be told after it. */
 static void settle_down(const scene *s) {
   for (int64_t until = now_ms() + LIMIT_MS; watch_listen(s->w, -1, now_ms() + QUIET_MS);)
     check(now_ms() < until, "for %d ms one change after another is told, and nothing changes",
@@ -43,11 +31,11 @@ static void settle_down(const scene *s) {
   watch_forget(s->w);
 }
 
-static void look_in_silence(const scene *s) {
+static void follow_in_silence(const scene *s) {
   settle_down(s);
-  look(s, s->k);
-  settle_down(s); /* what was told meanwhile may have used up the look */
-  look(s, s->k);
+  (void)watch_follow(s->w, s->k);
+  settle_down(s); /* what was told meanwhile may have used up the registration */
+  (void)watch_follow(s->w, s->k);
 }
 
 static void wants_told(const char *what, const scene *s, const key *k) {
@@ -60,7 +48,7 @@ void case_a_settle_is_told(void) {
   scene s = scene_new();
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("a settle", settle(s.other, s.k, OTHER, record_new(s.k, 100, 2), LONG_MS), CORRAL_OK);
   wants_told("a settle", &s, s.k);
 }
@@ -68,12 +56,12 @@ void case_a_settle_is_told(void) {
 void case_a_release_is_told(void) {
   scene s = scene_new();
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("a release", release(s.other, s.k, OTHER), CORRAL_OK);
   wants_told("a release of a bare lease", &s, s.k);
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("a release", release(s.other, s.k, OTHER), CORRAL_OK);
   wants_told("a release of a lease over a value", &s, s.k);
 }
@@ -81,7 +69,7 @@ void case_a_release_is_told(void) {
 void case_a_verdict_is_told(void) {
   scene s = scene_new();
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("a release with a verdict",
         leave_verdict(s.other, s.k, OTHER, 7, "broken", LONG_MS, LONG_MS), CORRAL_OK);
   wants_told("a verdict", &s, s.k);
@@ -90,7 +78,7 @@ void case_a_verdict_is_told(void) {
 void case_an_invalidate_is_told(void) {
   scene s = scene_new();
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("an invalidate", invalidate(s.other, s.k), CORRAL_OK);
   wants_told("an invalidate", &s, s.k);
 }
@@ -98,7 +86,7 @@ void case_an_invalidate_is_told(void) {
 void case_an_expire_is_told(void) {
   scene s = scene_new();
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("an expire", expire(s.other, s.k), CORRAL_OK);
   wants_told("an expire", &s, s.k);
 }
@@ -107,14 +95,14 @@ void case_a_renew_is_told(void) {
   scene s = scene_new();
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
   wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
-  look_in_silence(&s);
+  follow_in_silence(&s);
   wants("a renew", renew(s.other, s.k, OTHER, LONG_MS), CORRAL_OK);
   wants_told("a renew", &s, s.k);
 }
 
 void case_a_missing_key_is_told_when_it_is_filled(void) {
   scene s = scene_new();
-  look_in_silence(&s);
+  follow_in_silence(&s);
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
   wants_told("the fill of a missing key", &s, s.k);
 }
@@ -123,7 +111,7 @@ void case_a_key_is_told_again_after_another_look(void) {
   scene s = scene_new();
   for (unsigned i = 0; i < 20; i++) {
     fill(s.other, s.k, OTHER, record_new(s.k, 100, i), LONG_MS);
-    look_in_silence(&s);
+    follow_in_silence(&s);
     wants("an expire", expire(s.other, s.k), CORRAL_OK);
     wants_told("one of several changes, each after a look,", &s, s.k);
   }
@@ -137,12 +125,72 @@ void case_many_keys_are_told(void) {
     fill(s.other, keys[i], OTHER, record_new(keys[i], 100, i), LONG_MS);
   }
   settle_down(&s);
-  for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
+  for (unsigned i = 0; i < MANY; i++) (void)watch_follow(s.w, keys[i]);
   settle_down(&s);
-  for (unsigned i = 0; i < MANY; i++) look(&s, keys[i]);
+  for (unsigned i = 0; i < MANY; i++) (void)watch_follow(s.w, keys[i]);
   for (unsigned i = 0; i < MANY; i++)
     wants("an invalidate", invalidate(s.other, keys[i]), CORRAL_OK);
   for (unsigned i = 0; i < MANY; i++) wants_told("one of many changes", &s, keys[i]);
+}
+
+/* ---- registrations ------------------------------------------------------------------------- */
+
+static scene registering(void) {
+  scene s = scene_new();
+  if (!watch_registers()) cant("the store's watch tells changes of all keys");
+  return s;
+}
+
+/* True if a GET finds a record that begins with these bytes. */
+static bool begins_with(const scene *s, const corral_registration *r) {
+  corral_op op = op_of(CORRAL_VERB_GET, s->k, 0);
+  check(client_perform(s->c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK, "GET: the handle broke");
+  bool same = op.status == CORRAL_OK && r->status == CORRAL_OK && r->head_len == CORRAL_HEAD &&
+              op.found_len >= CORRAL_HEAD && memcmp(op.found, r->head, CORRAL_HEAD) == 0;
+  op_drop(&op);
+  return same;
+}
+
+void case_a_registration_reads_the_head(void) {
+  scene s = registering();
+  wants("a registration of a missing key", watch_follow(s.w, s.k).status, CORRAL_EMISS);
+  fill(s.other, s.k, OTHER, record_new(s.k, 100000, 1), LONG_MS);
+  corral_registration r = watch_follow(s.w, s.k);
+  check(begins_with(&s, &r), "a registration read another head than a GET");
+  wants("a claim", claim(s.other, s.k, OTHER, LONG_MS).status, CORRAL_OK);
+  r = watch_follow(s.w, s.k);
+  check(begins_with(&s, &r), "a registration of a leased key read another head than a GET");
+}
+
+void case_a_registration_shows_a_change_since_a_look(void) {
+  scene s = registering();
+  fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
+  corral_registration before = watch_follow(s.w, s.k);
+  fill(s.other, s.k, OTHER, record_new(s.k, 100, 2), LONG_MS);
+  corral_registration after = watch_follow(s.w, s.k);
+  check(memcmp(before.head, after.head, CORRAL_HEAD) != 0,
+        "a registration after a fill read the head of before");
+  wants("an invalidate", invalidate(s.other, s.k), CORRAL_OK);
+  wants("a registration after an invalidate", watch_follow(s.w, s.k).status, CORRAL_EMISS);
+}
+
+void case_a_registration_of_the_same_keys_again(void) {
+  scene s = registering();
+  corral_registration keys[MANY];
+  const key *second = key_near(s.k, "second");
+  fill(s.other, second, OTHER, record_new(second, 100, 1), LONG_MS);
+  settle_down(&s);
+  for (unsigned i = 0; i < MANY; i++) {
+    const key *k = i % 2 ? second : s.k;
+    keys[i] = (corral_registration){.key = k->bytes, .key_len = k->len};
+  }
+  watch_register(s.w, keys, MANY);
+  for (unsigned i = 0; i < MANY; i++)
+    wants("a registration", keys[i].status, i % 2 ? CORRAL_OK : CORRAL_EMISS);
+  wants("an invalidate", invalidate(s.other, second), CORRAL_OK);
+  wants_told("a change of a key that was registered often", &s, second);
+  fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
+  wants_told("a fill of a key that was registered often", &s, s.k);
 }
 
 /* ---- a watch that waits -------------------------------------------------------------------- */
@@ -167,7 +215,7 @@ void case_a_change_wakes_a_watch_that_waits(void) {
   fill(s.other, s.k, OTHER, record_new(s.k, 100, 1), LONG_MS);
   for (int i = 0; i < 3; i++) {
     changer ch = {.s = &s};
-    look_in_silence(&s);
+    follow_in_silence(&s);
     check(pthread_create(&thread, NULL, change_soon, &ch) == 0, "this system starts no thread");
     for (int64_t until = now_ms() + ASLEEP_MS + TOLD_MS; !watch_told(s.w, s.k) && now_ms() < until;)
       (void)watch_listen(s.w, -1, until);
@@ -201,7 +249,7 @@ void case_a_change_by_another_process_is_told(void) {
   scene s = {.k = b->key, .c = client_new()};
   s.w = watch_new(s.k);
   for (unsigned i = 1; i <= 2; i++) {
-    look_in_silence(&s);
+    follow_in_silence(&s);
     atomic_store(&b->looked, i);
     wants_told(i == 1 ? "a fill by another process" : "an invalidate by another process", &s, s.k);
   }

@@ -113,6 +113,12 @@ watch *watch_new(const key *k);
 /* Calls corral_store.changes, which must not break, and remembers what was told. True if anything
  * was. */
 bool watch_listen(watch *w, int stop_fd, int64_t until);
+/* True for a watch that tells changes of registered keys alone. */
+bool watch_registers(void);
+/* Has keys registered, where the watch needs that, so that their next change is told. */
+void watch_register(watch *w, corral_registration *keys, size_t count);
+/* The same for one key; returns what was read of it. */
+corral_registration watch_follow(watch *w, const key *k);
 /* True if this key, or "any", was told since the last watch_forget. */
 bool watch_told(const watch *w, const key *k);
 void watch_forget(watch *w);
@@ -368,6 +374,9 @@ extern const size_t test_case_count;
   X(a_renew_is_told, 0)                                                                            \
   X(a_missing_key_is_told_when_it_is_filled, 0)                                                    \
   X(a_key_is_told_again_after_another_look, 0)                                                     \
+  X(a_registration_reads_the_head, 0)                                                              \
+  X(a_registration_shows_a_change_since_a_look, 0)                                                 \
+  X(a_registration_of_the_same_keys_again, 0)                                                      \
   X(many_keys_are_told, 0)                                                                         \
   X(a_change_wakes_a_watch_that_waits, 0)                                                          \
   X(a_change_by_another_process_is_told, NEEDS_PROCESSES)                                          \

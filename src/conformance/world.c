@@ -219,6 +219,28 @@ bool watch_listen(watch *w, int stop_fd, int64_t until) {
   return w->count > before;
 }
 
+bool watch_registers(void) { return world.plugin->register_keys != NULL; }
+
+void watch_register(watch *w, corral_registration *keys, size_t count) {
+  corral_error error = {0};
+  if (!watch_registers()) return;
+  for (size_t i = 0; i < count; i++) keys[i].status = CORRAL_EINDOUBT;
+  int status = world.plugin->register_keys(w->open, keys, count, -1, now_ms() + LIMIT_MS, &error);
+  check(status == CORRAL_OK, "register_keys: %s: %s", corral_status_name(status), error.text);
+  for (size_t i = 0; i < count; i++) {
+    int found = keys[i].status;
+    check(found == CORRAL_OK || found == CORRAL_EMISS, "a registration: %s",
+          corral_status_name(found));
+    check(keys[i].head_len <= CORRAL_HEAD, "a head of %zu bytes", keys[i].head_len);
+  }
+}
+
+corral_registration watch_follow(watch *w, const key *k) {
+  corral_registration r = {.key = k->bytes, .key_len = k->len};
+  watch_register(w, &r, 1);
+  return r;
+}
+
 bool watch_told(const watch *w, const key *k) {
   uint64_t hash = host()->hash64(k->bytes, k->len);
   for (size_t i = 0; i < w->count && i < TOLD; i++)

@@ -39,3 +39,16 @@ int crl_context_enter(corral *c, crl_context **ret, corral_error *error) {
   if (home == 0 && atomic_compare_exchange_strong(&context->home, &home, here)) home = here;
   return home == here ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
 }
+
+int crl_context_hears_of(const crl_context *context, const crl_near_copy *copy) {
+  const crl_watch *watch = context->watch;
+  if (copy->looked <= atomic_load(&context->near_since)) return 0;
+  return copy->confirmed || watch == NULL || !crl_watch_registers(watch) || !crl_watch_is_up(watch);
+}
+
+void crl_context_watch_copy(crl_context *context, const void *key, size_t len, uint64_t hash) {
+  crl_watch_key name = {.data = key, .len = len, .hash = hash};
+  if (context->watch != NULL && crl_watch_registers(context->watch) &&
+      crl_watch_is_up(context->watch))
+    (void)crl_watch_register(context->watch, NULL, &name, 0);
+}

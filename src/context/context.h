@@ -67,6 +67,12 @@ int crl_context_enter(corral *c, crl_context **ret, corral_error *error);
 /* First step of a call on an object of an open corral, such as a lock: CORRAL_EINVAL,
  * CORRAL_EFORKED. */
 int crl_context_check(const crl_context *context, corral_error *error);
+/* True when the change of a copy's record is known here, at the latest when near_ms is over: the
+ * watch has registered it or, where no watch is up or a watch tells of all keys, nothing of that
+ * kind is to be had or needed. */
+int crl_context_hears_of(const crl_context *context, const crl_near_copy *copy);
+/* After a copy was put into the near tier: has its key registered, where the watch needs that. */
+void crl_context_watch_copy(crl_context *context, const void *key, size_t len, uint64_t hash);
 /* True unless the corral belongs to another process, of which this is a fork. */
 int crl_context_is_home(const crl_context *context);
 

@@ -30,13 +30,13 @@ typedef struct taking {
   crl_canceller canceller;
   crl_lock_waiter queued;
   crl_watcher watcher;
-  int watches;  /* the watcher is joined */
-  int told;     /* the store will tell the next change after the last request */
-  int unasked;  /* LOCK alone makes the store tell; no LOCK_SHOW is needed */
-  int free;     /* the last LOCK_SHOW found no holder and no wish */
-  int hurried;  /* the last request was repeated at once because of `free` */
-  int doubtful; /* a request may have left a hold, or a place in a queue */
-  int foreign;  /* foreign content at the key was reported */
+  int watches;      /* the watcher is joined */
+  int told;         /* the store will tell the next change after the last request */
+  int queued_there; /* the store's own queue makes it tell; no LOCK_SHOW is needed */
+  int free;         /* the last LOCK_SHOW found no holder and no wish */
+  int hurried;      /* the last request was repeated at once because of `free` */
+  int doubtful;     /* a request may have left a hold, or a place in a queue */
+  int foreign;      /* foreign content at the key was reported */
   unsigned pauses, fruitless, backs;
   int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
   int64_t other_ms; /* until_ms of the last refusal: until the lock may be free; -1 unknown */
@@ -50,9 +50,18 @@ static void emit(const taking *t, corral_event event, const char *detail) {
   crl_event_emit(&t->context->events, event, t->lock->key.user, t->lock->key.user_len, detail);
 }
 
+/* Has the lock's key registered, whose record is as this look found it. 1: its next change will be
+ * told. */
+static int is_registered(taking *t, const corral_op *look) {
+  crl_watch_key key = {.data = look->key, .len = look->key_len, .hash = t->lock->entry.hash};
+  int known = look->status == CORRAL_OK || look->status == CORRAL_EMISS;
+  return known && crl_watch_register(t->context->watch, &t->watcher, &key,
+                                     crl_watch_print(look->found, look->found_len));
+}
+
 static void look_at(taking *t, corral_op *look) {
   crl_lock_head head = {0};
-  t->told = (look->flags & CORRAL_OP_WATCHED) != 0;
+  t->told = is_registered(t, look);
   t->free = look->status == CORRAL_EMISS;
   if (look->status == CORRAL_OK &&
       crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
@@ -100,8 +109,7 @@ static int judge(taking *t, const corral_op *op) {
   }
 }
 
-/* Sends LOCK. A taking that watches sends LOCK_SHOW along, unless LOCK alone makes the store tell
- * the next change. */
+/* Sends LOCK. A taking that watches sends LOCK_SHOW along, where its key must be registered. */
 static int ask(taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
@@ -112,15 +120,15 @@ static int ask(taking *t) {
       (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   ops[0].record = (const uint8_t *)t->lock->note;
   ops[0].record_len = strlen(t->lock->note);
-  ops[1].flags = CORRAL_OP_WATCH;
   t->told = t->free = 0;
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
-  int looks = t->watches && !t->unasked;
+  int up = t->watches && crl_watch_is_up(t->context->watch);
+  int looks = up && crl_watch_registers(t->context->watch) && !t->queued_there;
   crl_pool_perform(t->context->pool, ops, looks ? 2 : 1, crl_env_now_ms() + t->context->op_ms);
   if (looks) look_at(t, &ops[1]);
-  if (t->watches) t->unasked = (ops[0].flags & (CORRAL_OP_QUEUED | CORRAL_OP_WATCHED)) != 0;
-  t->told |= t->watches && t->unasked;
+  t->queued_there = t->watches && (ops[0].flags & CORRAL_OP_QUEUED) != 0;
+  t->told |= t->queued_there || (up && !crl_watch_registers(t->context->watch));
   return judge(t, &ops[0]);
 }
 

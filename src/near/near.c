@@ -487,6 +487,22 @@ void crl_near_drop(crl_near *near, uint64_t hash) {
   discard(near, gone);
 }
 
+void crl_near_confirm(crl_near *near, uint64_t hash, uint64_t print) {
+  shard *s = shard_of(near, hash);
+  entry *gone = NULL;
+  lock(s);
+  for (entry *e = *bucket_of(s, hash), *next; e != NULL; e = next) {
+    next = e->chain;
+    if (e->spot != hash) continue;
+    if (e->copy.print == print)
+      e->copy.confirmed = 1;
+    else
+      take_out_but_remember(s, e, &gone);
+  }
+  unlock(s);
+  discard(near, gone);
+}
+
 static void clear_shard(crl_near *near, shard *s) {
   entry *gone = NULL;
   lock(s);

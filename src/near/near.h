@@ -27,6 +27,8 @@ typedef struct crl_near_copy {
   int64_t ttl; /* length of its fresh life in ms */
   uint64_t cost_us;
   uint64_t version;
+  uint64_t print; /* of the record that was found (crl_watch_print); 0: unknown */
+  int confirmed;  /* set by crl_near_confirm */
 } crl_near_copy;
 
 /* `most`: bytes of all copies, with their keys and a fixed overhead each. NULL without memory.
@@ -49,6 +51,9 @@ int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
 /* Forgets all keys of this hash and voids their epochs; epochs of other keys may be voided,
  * too. */
 void crl_near_drop(crl_near *near, uint64_t hash);
+/* The store's watch has registered the keys of this hash, and their record has this print: copies
+ * of it are confirmed, other ones are forgotten. */
+void crl_near_confirm(crl_near *near, uint64_t hash, uint64_t print);
 /* Forgets all copies and voids all epochs; for when changes may have been missed. */
 void crl_near_clear(crl_near *near);
 void crl_near_copy_clean(crl_near_copy *copy);

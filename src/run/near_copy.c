@@ -6,11 +6,9 @@
 
 #include <stdlib.h>
 
-/* True when a copy may answer without a look at the store: still fresh, looked for within near_ms,
- * and after near_since, from when on all changes are known here. */
 static int is_current(const crl_context *context, const crl_near_copy *copy, int64_t near_ms,
                       int64_t now) {
-  return copy->looked + near_ms > now && copy->looked > atomic_load(&context->near_since) &&
+  return copy->looked + near_ms > now && crl_context_hears_of(context, copy) &&
          copy->fresh_until > now;
 }
 
@@ -90,10 +88,12 @@ void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t epoch, int64_t
                         .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
                         .sie_until = lives->sie > 0 ? looked + lives->sie : 0,
                         .cost_us = look->cost_us,
-                        .version = r->envelope.version};
+                        .version = r->envelope.version,
+                        .print = crl_watch_print(r->found->data, r->found->size)};
   if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_metadata(r, &copy.metadata))
     return;
-  crl_near_put(r->context->near, r->hash, r->key.stored, r->key.stored_len, &copy, epoch);
+  if (crl_near_put(r->context->near, r->hash, r->key.stored, r->key.stored_len, &copy, epoch))
+    crl_context_watch_copy(r->context, r->key.stored, r->key.stored_len, r->hash);
   crl_bytes_unref(copy.metadata);
 }
 

@@ -175,11 +175,22 @@ static int read_payload(crl_run *r, crl_request *e) {
   return status;
 }
 
+/* The print of a record with a lease or a verdict, for the wait that may follow; else 0. */
+static uint64_t print_of_busy(const crl_run *r, const corral_op *op) {
+  enum { AT_STATE = 4 };
+  const crl_watch *watch = r->context->watch;
+  int is_busy = op->found != NULL && op->found_len > AT_STATE && op->found[AT_STATE] != CORRAL_FREE;
+  return is_busy && watch != NULL && crl_watch_is_up(watch)
+             ? crl_watch_print(op->found, op->found_len)
+             : 0;
+}
+
 /* Reads the record that a look found, and lists the tag versions that are wanted. */
 static int read_found(crl_run *r, crl_request *e) {
   memset(&r->header, 0, sizeof r->header);
   r->is_void = 0;
   r->stored_version = 0;
+  r->print = print_of_busy(r, &e->op[0]);
   int status = keep_found(r, &e->op[0]);
   if (status != CORRAL_OK) return status == CORRAL_EMISS ? CORRAL_OK : status;
   e->has_header = 1;
@@ -210,11 +221,20 @@ static void look_at_payload(crl_run *r, const crl_request *e, crl_look *look) {
                   (r->header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, look);
 }
 
+/* True if the store's watch will end the wait that follows this look. A watch that registers keys
+ * learns of the look at the begin of the wait. */
+static int is_watched(const crl_run *r, const crl_request *e) {
+  const crl_watch *watch = r->context->watch;
+  if (watch == NULL || !crl_watch_is_up(watch)) return 0;
+  return crl_watch_registers(watch) ? !crl_watch_refuses(&r->watcher) : r->watches && e->watched;
+}
+
 /* Sets *look by all that a look found. */
 static int judge(crl_run *r, const crl_request *e, crl_look *look) {
   memset(look, 0, sizeof *look);
   r->has_over = 0;
   if (e->has_header) look_at_header(r, &e->op[0], look);
+  if (look->lease_left > 0 || r->watches) look->watched = is_watched(r, e) != 0;
   if (!e->has_payload) return e->read;
   r->stored_version = r->envelope.version;
   if (r->has_tags && !e->is_void && e->fetched != CORRAL_OK) return e->fetched;
@@ -254,9 +274,8 @@ static int make_get(crl_run *r, crl_request *e) {
     e->count = 2;
   }
   e->op[0] = new_op(r, CORRAL_VERB_GET);
-  if ((r->watches || context->near != NULL) && context->watch != NULL &&
-      crl_watch_up(context->watch))
-    e->op[0].flags = CORRAL_OP_WATCH;
+  if ((r->watches || context->near != NULL) && context->watch != NULL)
+    e->watched = crl_watch_up(context->watch);
   return CORRAL_OK;
 }
 
@@ -288,7 +307,6 @@ static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
     recall_verdict(r, &told->look);
     return;
   }
-  told->look.watched = r->watches && (e->op[0].flags & CORRAL_OP_WATCHED) != 0;
   if (e->keeps && told->look.lives.fresh > 0)
     crl_run_keep_near(r, &told->look, e->epoch, e->looked);
   if (r->flight.looks == 0 && told->look.lives.fresh == 0 && told->look.lives.swr == 0 &&

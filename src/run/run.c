@@ -296,14 +296,28 @@ void crl_run_step(crl_run *r, crl_told *told) {
   crl_run_let_go(r);
 }
 
+static uint64_t print_of_last(const crl_run *r) {
+  if (r->print != 0) return r->print;
+  return r->found == NULL ? crl_watch_print(NULL, 0)
+                          : crl_watch_print(r->found->data, r->found->size);
+}
+
+/* A run whose last look isn't watched waits by the clock. It joins all the same, to be woken when
+ * the watch comes up. */
+static int begin_to_watch(crl_run *r) {
+  crl_watch *watch = r->context->watch;
+  crl_watch_key key = {.data = r->key.stored, .len = r->key.stored_len, .hash = r->hash};
+  int joins = !r->watches, up = crl_watch_up(watch);
+  if (joins) crl_watch_join(watch, &r->watcher, r->hash, r->waiter);
+  r->watches = 1;
+  if (!crl_watch_registers(watch)) return joins && up;
+  return r->last.watched && !crl_watch_register(watch, &r->watcher, &key, print_of_last(r));
+}
+
 int crl_run_begin_wait(crl_run *r) {
   if (r->flight.looks == 1)
     crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
   if (r->flight.at_host) return 0;
   crl_run_make_waiter(r);
-  if (r->watches || r->context->watch == NULL) return 0;
-  int up = crl_watch_up(r->context->watch);
-  crl_watch_join(r->context->watch, &r->watcher, r->hash, r->waiter);
-  r->watches = 1;
-  return up;
+  return r->context->watch == NULL ? 0 : begin_to_watch(r);
 }

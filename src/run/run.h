@@ -93,7 +93,9 @@ struct crl_run {
   crl_waiter *waiter,
       own_waiter; /* for its waits; NULL: none yet. Runs that are flown together share one */
   crl_watcher watcher;
-  int watches;   /* watcher has joined the watch */
+  int watches; /* watcher has joined the watch */
+  /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
+  uint64_t print;
   uint64_t hash; /* crl_key_hash */
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
@@ -211,8 +213,8 @@ int crl_run_is_left(const crl_run *r);
 /* Tells the compute of a run (a crl_run *) to stop. */
 void crl_run_stop(void *r);
 void crl_run_make_waiter(crl_run *r);
-/* Before each wait; the first time it joins the store's watch. 1: look again instead of waiting;
- * that look is watched. */
+/* Before each wait: joins the store's watch, and has the key registered where the watch needs that.
+ * 1: look again instead of waiting. */
 int crl_run_begin_wait(crl_run *r);
 void crl_run_take_host(crl_run *r, crl_told *told);
 void crl_run_give_host(crl_run *r);
@@ -268,6 +270,7 @@ typedef struct crl_request {
   int has_header, has_payload, is_void;
   int fetched; /* status of that fetch, set by the driver */
   int keeps;   /* the near tier wants a copy */
+  int watched; /* the watch was up before the ops */
   uint64_t epoch;
   int64_t looked;
   crl_tag_look all; /* the tag version of the whole namespace: op[1] */

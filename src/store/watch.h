@@ -2,23 +2,33 @@
  *
  * The thread starts when first needed. It opens the plugin's watch, again after a pause when it
  * breaks, and passes each change on to the waiters of that key and to `on_change`. A change may be
- * missed: a waiter has a timer, too. */
+ * missed: a waiter has a timer, too.
+ *
+ * Some watches report only keys that they have registered (corral_store.register_keys). The thread
+ * does that, for waiters and for copies of records, in batches. The registration's reply has the
+ * record's first bytes. Their hash is the record's print: a waiter or a copy whose look had another
+ * print was overtaken by a change. */
 #ifndef CRL_WATCH_H
 #define CRL_WATCH_H
 
 #include <corral/plugin.h>
 
 #include "os/cancel.h"
+#include "os/event.h"
 
 typedef struct crl_watch crl_watch;
 
 typedef struct crl_watch_options {
   const corral_store *plugin;
-  void *store;   /* open as long as the watch exists */
-  int64_t op_ms; /* limit for opening the plugin's watch */
+  void *store;        /* open as long as the watch exists */
+  int64_t op_ms;      /* limit for opening the plugin's watch */
+  crl_events *events; /* CORRAL_EVENT_WATCH */
   /* Called for each change, on the watch's thread; hash 0: any key may have changed. Also called
    * with 0 when the watch begins and when it ends. May be NULL. */
   void (*on_change)(void *arg, uint64_t hash);
+  /* Called when a key was registered: its next change will be reported, and its record has this
+   * print now. May be NULL. */
+  void (*on_registered)(void *arg, uint64_t hash, uint64_t print);
   void *arg;
 } crl_watch_options;
 
@@ -27,7 +37,17 @@ typedef struct crl_watcher {
   struct crl_watcher *next, **link;
   uint64_t hash;
   crl_waiter *waiter;
+  uint64_t print;      /* of the record that it waits on; 0: none is registered */
+  unsigned overtaken;  /* registrations that found another print */
+  _Atomic int refused; /* 1: the watch won't report this key to it */
 } crl_watcher;
+
+/* A stored key, for crl_watch_register. */
+typedef struct crl_watch_key {
+  const void *data;
+  size_t len;
+  uint64_t hash;
+} crl_watch_key;
 
 /* No I/O, starts no thread. NULL without memory. */
 crl_watch *crl_watch_new(const crl_watch_options *options);
@@ -36,8 +56,21 @@ void crl_watch_free(crl_watch *watch);
 /* True when changes are told now. The first call starts the thread, and returns 0; later calls may
  * return 1. */
 int crl_watch_up(crl_watch *watch);
-/* To be joined before the look at the store after which changes are to be told. */
+/* The same, without starting the thread. */
+int crl_watch_is_up(const crl_watch *watch);
+/* True for a watch that reports registered keys only. */
+int crl_watch_registers(const crl_watch *watch);
+/* The print of a record by its first bytes; NULL: there is no record. */
+uint64_t crl_watch_print(const void *record, size_t size);
+/* To be joined before the look at the store after which changes are to be told or, with a watch
+ * that registers keys, before crl_watch_register. */
 void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_waiter *waiter);
+/* Has a key registered soon. A watcher (may be NULL) is woken if the record has another print than
+ * this one by then, or can't be watched. 0: it won't be registered. */
+int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_key *key,
+                       uint64_t print);
+/* True when the watch has refused this watcher: it waits by the clock. */
+int crl_watch_refuses(const crl_watcher *watcher);
 /* No wake is under way when this returns, and none will come. */
 void crl_watch_leave(crl_watch *watch, crl_watcher *watcher);
 

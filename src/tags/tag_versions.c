@@ -132,7 +132,7 @@ static int find_near(crl_context *context, const crl_tag_look *a, int64_t near_m
   if (context->near == NULL || near_ms <= 0) return 0;
   if (!crl_near_get(context->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
   int current = near_ms == CRL_NEAR_ANY_AGE ||
-                (copy.looked + near_ms > now && copy.looked > atomic_load(&context->near_since));
+                (copy.looked + near_ms > now && crl_context_hears_of(context, &copy));
   int knows = copy.kind == CRL_KIND_TAG_VERSION && current;
   if (knows) {
     read_payload(a->tag_version, copy.bytes->data + copy.offset);
@@ -143,7 +143,7 @@ static int find_near(crl_context *context, const crl_tag_look *a, int64_t near_m
   return knows;
 }
 
-static void keep_near(crl_context *context, const crl_tag_look *a) {
+static void keep_near(crl_context *context, const crl_tag_look *a, uint64_t print) {
   uint8_t *payload =
       context->near != NULL && a->tag_version->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
   if (payload == NULL) return;
@@ -161,24 +161,22 @@ static void keep_near(crl_context *context, const crl_tag_look *a) {
                         .looked = a->looked,
                         .made = a->looked - a->tag_version->age_ms,
                         .fresh_until = a->looked + life,
-                        .ttl = life};
-  crl_near_put(context->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->cancel_token);
+                        .ttl = life,
+                        .print = print};
+  if (crl_near_put(context->near, a->hash, a->key.stored, a->key.stored_len, &copy,
+                   a->cancel_token))
+    crl_context_watch_copy(context, a->key.stored, a->key.stored_len, a->hash);
   crl_bytes_unref(bytes);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static int is_watched(const crl_context *context) {
-  return context->near != NULL && context->watch != NULL && crl_watch_up(context->watch);
-}
-
 static void set_up(crl_context *context, crl_tag_look *look, corral_op *op) {
   look->looked = crl_env_now_ms();
+  if (context->near != NULL && context->watch != NULL) (void)crl_watch_up(context->watch);
   if (context->near != NULL) look->cancel_token = crl_near_epoch(context->near, look->hash);
-  *op = (corral_op){.verb = CORRAL_VERB_GET,
-                    .flags = is_watched(context) ? CORRAL_OP_WATCH : 0,
-                    .key = look->key.stored,
-                    .key_len = look->key.stored_len};
+  *op = (corral_op){
+      .verb = CORRAL_VERB_GET, .key = look->key.stored, .key_len = look->key.stored_len};
 }
 
 static int aim(const crl_context *context, crl_tag_version *tag_version, crl_tag_look *look) {
@@ -197,8 +195,9 @@ int crl_tag_look_up(crl_context *context, crl_tag_version *tag_version, crl_tag_
 }
 
 void crl_tag_looked(crl_context *context, crl_tag_look *look, corral_op *op) {
+  uint64_t print = context->near != NULL ? crl_watch_print(op->found, op->found_len) : 0;
   take(look->tag_version, &look->key, op);
-  keep_near(context, look);
+  keep_near(context, look, print);
   crl_key_clean(&look->key);
 }
 

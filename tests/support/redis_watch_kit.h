@@ -55,26 +55,48 @@ static inline int told_of(client *c, void *watch, const char *key) {
   return told(c, watch, hash_of(key), &n);
 }
 
-static inline corral_op look_of(const char *key) {
-  corral_op op = op_of(CORRAL_VERB_GET, key, 0);
-  op.flags = CORRAL_OP_WATCH;
-  return op;
+/* Registers keys; the status of the registration as a whole. */
+static inline int registers(client *c, void *watch, corral_registration *keys, size_t count) {
+  for (size_t i = 0; i < count; i++) keys[i].status = CORRAL_EINDOUBT;
+  return crl_plugin_redis.register_keys(watch, keys, count, -1, c->host->now_ms() + LIMIT,
+                                        &c->error);
 }
 
-/* GET with WATCH; true when the plugin set WATCHED. */
-static inline int watched(client *c, const char *key) {
-  corral_op op = look_of(key);
-  int status = done(c, &op);
-  if (status != CORRAL_OK && status != CORRAL_EMISS) fail_msg("%s: %s", key, c->error.text);
-  return op.flags == (CORRAL_OP_WATCH | CORRAL_OP_WATCHED);
+/* Registers a key; the status of the key. */
+static inline int follows_bytes(client *c, void *watch, const void *key, size_t key_len) {
+  corral_registration r = {.key = key, .key_len = key_len};
+  if (registers(c, watch, &r, 1) != CORRAL_OK) fail_msg("%s", c->error.text);
+  return r.status;
 }
 
-/* All hashes reported so far: watches and changes a key "fence", and listens until that is
+/* True when the watch will report the key's next change. */
+static inline int follows(client *c, void *watch, const char *key) {
+  int status = follows_bytes(c, watch, key, strlen(key));
+  return status == CORRAL_OK || status == CORRAL_EMISS || status == CORRAL_EFOREIGN;
+}
+
+/* Closes the connections of watches, or all other ones, on the server's side. */
+static inline void kill_clients(int watches_only) {
+  char *list = strdup(redis_server_ask(server, "CLIENT LIST")), *rest = NULL;
+  for (char *line = strtok_r(list, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    int is_watch = strstr(line, " flags=t") != NULL;
+    char command[64];
+    if (is_watch != watches_only || strstr(line, "name=corral") == NULL) continue;
+    snprintf(command, sizeof command, "CLIENT KILL ID %lld", strtoll(line + 3, NULL, 10));
+    redis_server_ask(server, command);
+  }
+  free(list);
+}
+
+static inline void kill_watches(void) { kill_clients(1); }
+static inline void kill_handles(void) { kill_clients(0); }
+
+/* All hashes reported so far: registers and changes a key "fence", and listens until that is
  * reported. */
 static inline notes told_so_far(client *c, void *watch) {
   notes n = {.count = 0};
   redis_server_ask(server, "DEL fence");
-  assert_true(watched(c, "fence"));
+  assert_true(follows(c, watch, "fence"));
   redis_server_ask(server, "SET fence x");
   assert_true(told(c, watch, hash_of("fence"), &n));
   return n;

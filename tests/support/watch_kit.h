@@ -90,24 +90,7 @@ static inline void is_told(ear *e, const char *key) {
   if (!hears_of(e, key)) fail_msg("%s wasn't told", key);
 }
 
-static inline uint32_t look_flags(const kit *k, const char *key, uint32_t flags) {
-  corral_op op = op_of(CORRAL_VERB_GET, key, 0);
-  op.flags = flags;
-  (void)run(k, &op);
-  done(&op);
-  return op.flags;
-}
-
 /* ---- tests for every store with a watch ---------------------------------------------------- */
-
-static inline void check_looks(const kit *k) {
-  assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
-  ear *e = ear_open(k);
-  assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH | CORRAL_OP_WATCHED);
-  assert_int_equal(look_flags(k, "k", 0), 0);
-  ear_close(e);
-  assert_int_equal(look_flags(k, "k", CORRAL_OP_WATCH), CORRAL_OP_WATCH);
-}
 
 /* Each verb, once with the right token and once with a wrong one. */
 static inline void check_verbs(const kit *k, ear *e) {
