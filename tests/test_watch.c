@@ -178,7 +178,7 @@ typedef struct guest {
 
 static void join(scene *s, guest *g) {
   memset(g, 0, sizeof *g);
-  crl_waiter_init(&g->waiter);
+  g->waiter = (crl_waiter){0};
   crl_watch_join(s->watch, &g->watcher, key.hash, &g->waiter);
 }
 
@@ -187,7 +187,6 @@ static int was_woken(guest *g) { return crl_waiter_sleep(&g->waiter, crl_env_now
 
 static void leave(scene *s, guest *g) {
   crl_watch_leave(s->watch, &g->watcher);
-  crl_waiter_clean(&g->waiter);
 }
 
 /* ---- stories ------------------------------------------------------------------------------- */
