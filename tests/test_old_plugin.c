@@ -86,12 +86,12 @@ static void refused(const char *scheme, const char *const texts[]) {
 
 static void a_plugin_of_an_older_abi_is_refused_with_both_numbers(void **state) {
   (void)state;
-  REFUSED("old", "corral_plugin_old.so", "ABI 1", "ABI 2");
+  REFUSED("old", "corral_plugin_old.so", "ABI 1", "ABI 3");
 }
 
 static void a_plugin_of_another_abi_is_refused_with_both_numbers(void **state) {
   (void)state;
-  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 2");
+  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 3");
 }
 
 static void a_table_that_is_none_is_refused_with_the_reason(void **state) {
@@ -197,7 +197,7 @@ static void the_reason_survives_a_long_path_of_the_file(void **state) {
   char other[600];
   snprintf(other, sizeof other, "%s/corral_plugin_otherabi.so", plugins);
   assert_int_equal(symlink(other, deep), 0);
-  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 2");
+  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 3");
   unlink(deep);
   *strrchr(deep, '/') = '\0';
   rmdir(deep);
