@@ -191,6 +191,17 @@ static void close_store(void *arg) {
   free(st);
 }
 
+static void tell(zk_store *st, uint64_t hash) {
+  static const uint64_t one = 1;
+  pthread_mutex_lock(&st->mutex);
+  for (zk_watch *w = st->watches; w != NULL; w = w->next) {
+    if (w->count < NEWS) w->news[w->count] = hash;
+    if (w->count <= NEWS) w->count++;
+    if (w->count == 1) (void)!write(w->fd, &one, sizeof one);
+  }
+  pthread_mutex_unlock(&st->mutex);
+}
+
 static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
                       corral_store_info *info, corral_error *error) {
   if (host->size < sizeof *host)
@@ -199,6 +210,8 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   if (st == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   st->host = host;
   st->pid = getpid();
+  st->tell = tell;
+  st->sweep = crl_zk_sweep;
   pthread_mutex_init(&st->mutex, NULL);
   int status = read_uri(st, uri, error);
   if (status != CORRAL_OK) {
@@ -262,17 +275,6 @@ static int perform(void *handle, const corral_batch *batch, int64_t deadline, co
 }
 
 /* ---- the watch ----------------------------------------------------------------------------- */
-
-void crl_zk_tell(zk_store *st, uint64_t hash) {
-  static const uint64_t one = 1;
-  pthread_mutex_lock(&st->mutex);
-  for (zk_watch *w = st->watches; w != NULL; w = w->next) {
-    if (w->count < NEWS) w->news[w->count] = hash;
-    if (w->count <= NEWS) w->count++;
-    if (w->count == 1) (void)!write(w->fd, &one, sizeof one);
-  }
-  pthread_mutex_unlock(&st->mutex);
-}
 
 static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_watch,
                       corral_error *error) {
