@@ -49,8 +49,8 @@ int crl_server_batch_connect(const crl_pool_options *options, size_t server, int
 }
 
 /* CORRAL_OK without memory: nothing was sent, and the handle is whole. */
-static int send_widened(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
-                        int64_t deadline, corral_error *error) {
+int crl_server_batch_send_wide(const corral_store *plugin, void *handle, corral_op *ops,
+                               size_t count, int64_t deadline, corral_error *error) {
   corral_batch batch = {
       .ops = crl_alloc(count * plugin->op_size), .count = count, .op_size = plugin->op_size};
   if (batch.ops == NULL) {
@@ -62,14 +62,6 @@ static int send_widened(const corral_store *plugin, void *handle, corral_op *ops
   for (size_t i = 0; i < count; i++) memcpy(&ops[i], corral_batch_op(&batch, i), sizeof *ops);
   free(batch.ops);
   return status;
-}
-
-int crl_server_batch_send(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
-                          int64_t deadline, corral_error *error) {
-  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops};
-  if (plugin->op_size > sizeof *ops)
-    return send_widened(plugin, handle, ops, count, deadline, error);
-  return plugin->perform(handle, &batch, deadline, error);
 }
 
 static int perform_paced(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
@@ -118,7 +110,8 @@ void crl_server_batch_report(const crl_pool_options *options, corral_event event
 
 /* A text that comes with CORRAL_OK says that the store began anew. */
 void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why) {
-  if (why->status == CORRAL_OK && why->text[0] != '\0')
+  if (why->status == CORRAL_OK && why->text[0] == '\0') return;
+  if (why->status == CORRAL_OK)
     crl_server_batch_report(options, CORRAL_EVENT_STORE_ANEW, why->text);
   memset(why, 0, sizeof *why);
 }
