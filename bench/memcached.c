@@ -17,6 +17,7 @@
 #include "store/registry.h"
 #include "support/memcached_server.h"
 #include "support/server_process.h"
+#include "support/op_kit.h"
 #include "store/uri.h"
 
 extern const corral_store crl_plugin_memcached;
@@ -135,26 +136,24 @@ static const uint8_t token[CORRAL_TOKEN] = {1};
 static void perform(void *handle, corral_op *op) {
   corral_error error = {0};
   op->error = &error;
-  if (crl_plugin_memcached.perform(handle, op, 1, crl_registry_host()->now_ms() + 5000, &error) !=
-          CORRAL_OK ||
+  if (perform_ops(&crl_plugin_memcached, handle, op, 1, crl_registry_host()->now_ms() + 5000,
+                  &error) != CORRAL_OK ||
       op->status != CORRAL_OK)
     die(error.text);
-  if (op->found != NULL) op->found_free(op->found_owner);
+  if (op->found.record != NULL) op->found.drop(op->found.owner);
 }
 
 static corral_op op_of(corral_verb verb, const char *key) {
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token,
-                     .lease_ms = HOUR,
-                     .ttl_ms = HOUR};
+  corral_op op = {.verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token};
+  op_lasts(&op, HOUR);
+  op_keeps(&op, HOUR);
+  return op;
 }
 
 static void fill(void *handle, const char *key) {
   corral_op claim = op_of(CORRAL_VERB_CLAIM, key), settle = op_of(CORRAL_VERB_SETTLE, key);
-  settle.record = record;
-  settle.record_len = CORRAL_HEAD + value_size;
+  settle.settle.record = record;
+  settle.settle.record_len = CORRAL_HEAD + value_size;
   perform(handle, &claim);
   perform(handle, &settle);
 }

@@ -121,10 +121,10 @@ static int give(corral_op *op, const item *it) {
   uint8_t *copy = malloc(it->size);
   if (copy == NULL) return CORRAL_ENOMEM;
   memcpy(copy, it->record, it->size);
-  op->found = copy;
-  op->found_len = it->size;
-  op->found_free = free;
-  op->found_owner = copy;
+  op->found.record = copy;
+  op->found.len = it->size;
+  op->found.drop = free;
+  op->found.owner = copy;
   return CORRAL_OK;
 }
 
@@ -137,19 +137,19 @@ static void one(tiny *t, corral_op *op) {
   t->host->decide(op, *at == NULL ? NULL : front, len, now, &change);
   int status = apply(t, at, op, &change);
   if (status == CORRAL_OK && (op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_CLAIM)) {
-    op->same = 0;
+    op->state.same = 0;
     status = give(op, *find(t, op, now));
   }
   if (status != CORRAL_OK) op->status = status;
 }
 
-static int tiny_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+static int tiny_perform(void *handle, const corral_batch *batch, int64_t deadline,
                         corral_error *error) {
   tiny *t = handle;
   (void)deadline;
   (void)error;
   pthread_mutex_lock(&t->mutex);
-  for (size_t i = 0; i < count; i++) one(t, &ops[i]);
+  for (size_t i = 0; i < batch->count; i++) one(t, corral_batch_op(batch, i));
   pthread_mutex_unlock(&t->mutex);
   return CORRAL_OK;
 }
@@ -158,6 +158,7 @@ static const corral_store store = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_PARALLEL,
+    .op_size = sizeof(corral_op),
     .name = "tiny",
     .schemes = "tiny",
     .summary = "a linked list, to copy from",

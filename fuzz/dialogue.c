@@ -5,6 +5,7 @@
 #include "dialogue.h"
 
 #include "store/uri.h"
+#include "../tests/support/op_kit.h"
 
 enum { OPS = 4, BODY = 200, BATCHES = 3 };
 
@@ -41,19 +42,15 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
                   .error = error};
   op.key_len = strlen(op.key);
   op.status = CORRAL_EINDOUBT;
-  op.lease_ms = shape & 2 ? 2000 : 3600000;
-  op.ttl_ms = shape & 4 ? 60000 : 0;
-  op.seen = shape & 8 ? 77 : 0;
+  op_lasts(&op, shape & 2 ? 2000 : 3600000);
+  op_keeps(&op, shape & 4 ? 60000 : 0);
+  op_notes(&op, "note");
+  if (op.verb == CORRAL_VERB_CLAIM) op.claim.seen = shape & 8 ? 77 : 0;
+  if (op.verb == CORRAL_VERB_LOCK) op.lock.wish_ms = shape & 4 ? 60000 : 0;
+  if (op.verb == CORRAL_VERB_LOCK_EXTEND) op.lock_extend.fence = shape & 8 ? 77 : 0;
   op.flags = shape >> 4 & (CORRAL_OP_WATCH | CORRAL_OP_SHARED | CORRAL_OP_REPAIR);
-  int is_lock = op.verb >= CORRAL_VERB_LOCK,
-      has_record = op.verb != CORRAL_VERB_RELEASE || shape & 16;
-  if (is_lock) {
-    op.record = (const uint8_t *)"note";
-    op.record_len = 4;
-  } else if (has_record) {
-    op.record = record;
-    op.record_len = op.verb == CORRAL_VERB_SETTLE ? CORRAL_HEAD + BODY : CORRAL_HEAD;
-  }
+  if (op.verb != CORRAL_VERB_RELEASE || shape & 16)
+    op_brings(&op, record, op.verb == CORRAL_VERB_SETTLE ? CORRAL_HEAD + BODY : CORRAL_HEAD);
   return op;
 }
 
@@ -61,13 +58,16 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
  * record or lock record made by the plugin. */
 static void check_op(corral_op *op, size_t most) {
   MUST(op->status <= 0 && op->status != CORRAL_EINVAL);
-  MUST(op->life_ms >= -1 && op->until_ms >= -1);
-  MUST(op->found_len <= most && (op->found != NULL || op->found_len == 0));
+  if (op->verb >= CORRAL_VERB_LOCK)
+    MUST(op->lock_state.left_ms >= -1);
+  else
+    MUST(op->state.life_ms >= -1 && op->state.left_ms >= -1);
+  MUST(op->found.len <= most && (op->found.record != NULL || op->found.len == 0));
   if (op->error != NULL) MUST_BE_PLAIN(op->error->text);
   uint8_t sum = 0;
-  for (size_t i = 0; i < op->found_len; i++) sum = (uint8_t)(sum + op->found[i]);
+  for (size_t i = 0; i < op->found.len; i++) sum = (uint8_t)(sum + op->found.record[i]);
   (void)*(volatile uint8_t *)&sum;
-  if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
+  if (op->found.record != NULL && op->found.drop != NULL) op->found.drop(op->found.owner);
 }
 
 void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in) {
@@ -85,8 +85,8 @@ void fuzz_dialogue_perform(fuzz_dialogue *d, fuzz_input *in) {
   size_t most = in->left + sizeof record + CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
   int status = CORRAL_OK;
   for (size_t b = 0; b < batches && status == CORRAL_OK; b++) {
-    status = d->plugin->perform(d->handle, ops[b], count[b], d->host->now_ms() + FUZZ_LIMIT_MS,
-                                &d->error);
+    status = perform_ops(d->plugin, d->handle, ops[b], count[b], d->host->now_ms() + FUZZ_LIMIT_MS,
+                         &d->error);
     MUST(status <= 0);
     MUST_BE_PLAIN(d->error.text);
     for (size_t i = 0; i < count[b]; i++) check_op(&ops[b][i], most);

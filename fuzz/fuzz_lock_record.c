@@ -21,12 +21,13 @@ static void check_change(const corral_lock_change *change, const uint8_t *room, 
 static void check_op(const corral_op *op) {
   switch (op->status) {
     case CORRAL_OK:
-      MUST(op->verb == CORRAL_VERB_LOCK_SHOW || op->verb == CORRAL_VERB_UNLOCK || op->until_ms > 0);
+      MUST(op->verb == CORRAL_VERB_LOCK_SHOW || op->verb == CORRAL_VERB_UNLOCK ||
+           op->lock_state.left_ms > 0);
       break;
-    case CORRAL_EBUSY: MUST(op->verb == CORRAL_VERB_LOCK && op->until_ms > 0); break;
-    case CORRAL_ELOST: MUST(op->verb != CORRAL_VERB_LOCK && op->until_ms >= 0); break;
+    case CORRAL_EBUSY: MUST(op->verb == CORRAL_VERB_LOCK && op->lock_state.left_ms > 0); break;
+    case CORRAL_ELOST: MUST(op->verb != CORRAL_VERB_LOCK && op->lock_state.left_ms >= 0); break;
     case CORRAL_EMISS: MUST(op->verb == CORRAL_VERB_LOCK_SHOW); break;
-    case CORRAL_EFOREIGN: MUST(op->until_ms == -1); break;
+    case CORRAL_EFOREIGN: MUST(op->lock_state.left_ms == -1); break;
     default: MUST(op->status == CORRAL_EREFUSED);
   }
 }
@@ -57,11 +58,12 @@ static corral_op make_op(fuzz_input *in, uint8_t *token) {
   memset(token, fuzz_byte(in), CORRAL_TOKEN);
   corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
   op.flags = fuzz_byte(in) & CORRAL_OP_SHARED;
-  op.lease_ms = 1 + (int64_t)fuzz_number(in, 4);
-  op.ttl_ms = (int64_t)fuzz_number(in, 4);
-  op.seen = fuzz_number(in, 7);
-  op.record = (const uint8_t *)"note";
-  op.record_len = fuzz_byte(in) % 5;
+  int64_t hold_ms = 1 + (int64_t)fuzz_number(in, 4), wish_ms = (int64_t)fuzz_number(in, 4);
+  uint64_t fence = fuzz_number(in, 7);
+  size_t note_len = fuzz_byte(in) % 5;
+  if (op.verb == CORRAL_VERB_LOCK) op.lock = (corral_lock_args){hold_ms, wish_ms, "note", note_len};
+  if (op.verb == CORRAL_VERB_LOCK_EXTEND)
+    op.lock_extend = (corral_lock_extend_args){hold_ms, fence};
   return op;
 }
 

@@ -8,6 +8,7 @@
 #include "../src/record/envelope.c"
 
 #include "record/compress.h"
+#include "../tests/support/op_kit.h"
 
 enum { OPS = 4, MAX_VALUE = 1 << 20, RECORD_MOST = 1 << 16 };
 
@@ -93,22 +94,22 @@ static corral_op make_op(fuzz_input *in, uint8_t *token, const uint8_t *front, s
                   .token = token,
                   .status = CORRAL_EINDOUBT};
   memset(token, shape & 3 ? 'A' + (shape & 3) : 0, CORRAL_TOKEN);
-  op.lease_ms = 1 + (int64_t)(fuzz_number(in, 3) % CRL_RECORD_LEASE_MOST);
-  op.ttl_ms = 1 + (int64_t)fuzz_number(in, 5) % CRL_LIFE_MOST;
-  op.seen = shape & 4 ? fuzz_number(in, 8) : 0;
+  op_lasts(&op, 1 + (int64_t)(fuzz_number(in, 3) % CRL_RECORD_LEASE_MOST));
+  op_keeps(&op, 1 + (int64_t)fuzz_number(in, 5) % CRL_LIFE_MOST);
+  uint64_t seen = shape & 4 ? fuzz_number(in, 8) : 0;
+  if (op.verb == CORRAL_VERB_CLAIM) op.claim.seen = seen;
   int wants_front = op.verb == CORRAL_VERB_CLAIM || (op.verb == CORRAL_VERB_RELEASE && shape & 8);
-  if (op.verb == CORRAL_VERB_SETTLE || wants_front) {
-    op.record = wants_front ? front : record;
-    op.record_len = wants_front ? front_len : size;
-  }
+  if (op.verb == CORRAL_VERB_SETTLE || wants_front)
+    op_brings(&op, wants_front ? front : record, wants_front ? front_len : size);
   return op;
 }
 
 static void check_times(const corral_op *op) {
   MUST(op->status == CORRAL_OK || op->status == CORRAL_EBUSY || op->status == CORRAL_ELOST ||
        op->status == CORRAL_EMISS || op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER);
-  MUST(op->life_ms >= 0 && op->life_ms <= CRL_RECORD_LIFE_MOST && op->until_ms >= 0);
-  MUST(op->until_ms <= CRL_RECORD_VERDICT_MOST + CRL_RECORD_STEP_MS);
+  MUST(op->state.life_ms >= 0 && op->state.life_ms <= CRL_RECORD_LIFE_MOST &&
+       op->state.left_ms >= 0);
+  MUST(op->state.left_ms <= CRL_RECORD_VERDICT_MOST + CRL_RECORD_STEP_MS);
 }
 
 /* The record after a change must be valid, and its lease or verdict must not end too far in the

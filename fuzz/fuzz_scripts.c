@@ -73,17 +73,20 @@ static corral_op next_op(fuzz_input *in, uint8_t **record) {
   uint8_t shape = fuzz_byte(in);
   corral_op op = op_of((corral_verb)(1 + fuzz_byte(in) % CORRAL_VERB_RENEW), "k", shape & 3);
   corral_header header = {.failures = 2, .note = "wish"};
-  op.seen = shape & 4 ? UINT64_C(0x0101010101010101) : 0;
-  op.over = shape & 8 ? token(shape >> 4 & 3) : NULL;
+  if (op.verb == CORRAL_VERB_CLAIM) {
+    op.claim.seen = shape & 4 ? UINT64_C(0x0101010101010101) : 0;
+    op.claim.over = shape & 8 ? token(shape >> 4 & 3) : NULL;
+  }
   memset(header.digest, shape & 64 ? 'd' : 'D', sizeof header.digest);
   header.state = op.verb == CORRAL_VERB_CLAIM     ? CORRAL_LEASED
                  : op.verb == CORRAL_VERB_RELEASE ? CORRAL_VERDICT
                                                   : CORRAL_FREE;
   if (op.verb == CORRAL_VERB_CLAIM) header.cost_ms = 7;
   if (op.verb == CORRAL_VERB_RELEASE) header.code = -3;
-  *record = record_make(header, op.verb == CORRAL_VERB_SETTLE ? 20 : 0, 1, &op.record_len);
+  size_t len;
+  *record = record_make(header, op.verb == CORRAL_VERB_SETTLE ? 20 : 0, 1, &len);
   if (op.verb == CORRAL_VERB_SETTLE || op.verb == CORRAL_VERB_CLAIM || shape & 128)
-    op.record = *record;
+    op_brings(&op, *record, len);
   return op;
 }
 
@@ -98,9 +101,9 @@ static void compare(model *m, fuzz_input *in) {
     (void)fprintf(
         stderr,
         "verb %u: %s differs: %s, life %lld, until %lld; of the model: %s, life %lld, until %lld\n",
-        real.verb, differs, corral_status_name(real.status), (long long)real.life_ms,
-        (long long)real.until_ms, corral_status_name(wanted.status), (long long)wanted.life_ms,
-        (long long)wanted.until_ms);
+        real.verb, differs, corral_status_name(real.status), (long long)real.state.life_ms,
+        (long long)real.state.left_ms, corral_status_name(wanted.status),
+        (long long)wanted.state.life_ms, (long long)wanted.state.left_ms);
   MUST(differs == NULL);
   long long left = pttl("k");
   MUST(m->record == NULL ? left == -2 : left >= 0 || (left == -2 && m->expires - now < SLACK));

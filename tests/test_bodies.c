@@ -75,18 +75,20 @@ static int behave(way how, int64_t deadline) {
   return 0;
 }
 
-static int slow_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+static int slow_perform(void *handle, const corral_batch *batch, int64_t deadline,
                         corral_error *error) {
   slow *s = handle;
   int whole = behave(s->way, deadline);
   s->performs++;
-  for (size_t i = 0; i < count; i++) ops[i].status = whole ? CORRAL_OK : CORRAL_EINDOUBT;
+  for (size_t i = 0; i < batch->count; i++)
+    corral_batch_op(batch, i)->status = whole ? CORRAL_OK : CORRAL_EINDOUBT;
   return whole ? CORRAL_OK : crl_status_fail(error, CORRAL_EUNAVAILABLE, "cut");
 }
 
 static const corral_store plugin = {.size = sizeof plugin,
                                     .abi = CORRAL_PLUGIN_ABI,
                                     .threads = CORRAL_THREADS_HANDLE,
+                                    .op_size = sizeof(corral_op),
                                     .name = "slow",
                                     .schemes = "slow",
                                     .open = slow_open,

@@ -15,6 +15,7 @@
 #include "record/envelope.h"
 #include "os/hash.h"
 #include "record/compress.h"
+#include "support/op_kit.h"
 
 enum { ROOM = 1024, NOW = 5000 };
 
@@ -179,7 +180,8 @@ static int verb_on(const sample *s, corral_verb verb) {
   static const uint8_t token[CORRAL_TOKEN] = "another's token";
   uint8_t front[CORRAL_FRONT];
   corral_change change;
-  corral_op op = {.verb = verb, .token = token, .lease_ms = 1000};
+  corral_op op = {.verb = verb, .token = token};
+  op_lasts(&op, 1000);
   size_t len = crl_record_front(s->bytes, s->size, front);
   crl_record_decide(&op, front, len, NOW, &change);
   return op.status;

@@ -14,10 +14,10 @@ static void a_lock_is_held_by_one_until_it_is_released(void **state) {
   client c = fresh();
   corral_op op = ask(&c, CORRAL_VERB_LOCK, "one", 1, 20000);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_true(op.until_ms > 19000 && op.until_ms <= 20000);
+  assert_true(op.lock_state.left_ms > 19000 && op.lock_state.left_ms <= 20000);
   op = ask(&c, CORRAL_VERB_LOCK, "one", 2, 20000);
   assert_int_equal(op.status, CORRAL_EBUSY);
-  assert_true(op.until_ms >= 19000 && op.until_ms <= 21000);
+  assert_true(op.lock_state.left_ms >= 19000 && op.lock_state.left_ms <= 21000);
   assert_int_equal(locks(&c, "two", 2), CORRAL_OK);
   assert_int_equal(unlocks(&c, "one", 2), CORRAL_ELOST);
   assert_int_equal(locks(&c, "one", 2), CORRAL_EBUSY);
@@ -34,8 +34,8 @@ static void a_lock_that_is_mine_already_is_granted_again(void **state) {
   corral_op first = ask(&c, CORRAL_VERB_LOCK, "again", 1, 2000),
             second = ask(&c, CORRAL_VERB_LOCK, "again", 1, 20000);
   assert_int_equal(second.status, CORRAL_OK);
-  assert_true(second.seen == first.seen);
-  assert_true(second.until_ms > 19000);
+  assert_true(second.lock_state.fence == first.lock_state.fence);
+  assert_true(second.lock_state.left_ms > 19000);
   assert_int_equal(unlocks(&c, "again", 1), CORRAL_OK);
   corral_op third = ask(&c, CORRAL_VERB_LOCK_SHOW, "again", 1, 0);
   assert_int_equal(third.status, CORRAL_EMISS);
@@ -59,7 +59,7 @@ static void a_lock_that_was_lost_half_way_is_repeated_with_its_whole_life(void *
   lease_half(&c);
   corral_op op = ask(&c, CORRAL_VERB_LOCK, "half", 1, 20000);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_true(op.until_ms > 19000);
+  assert_true(op.lock_state.left_ms > 19000);
   assert_int_equal(unlocks(&c, "half", 1), CORRAL_OK);
   assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
   gone(&c);
@@ -71,7 +71,7 @@ static void an_unlock_of_what_is_not_held_ends_its_lease_too(void **state) {
   client c = fresh();
   lease_half(&c);
   corral_op op = ask(&c, CORRAL_VERB_UNLOCK, "half", 1, 0);
-  assert_true(op.status == CORRAL_ELOST && op.until_ms == 0);
+  assert_true(op.status == CORRAL_ELOST && op.lock_state.left_ms == 0);
   assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
   gone(&c);
 }
@@ -94,25 +94,26 @@ static void a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life(voi
   corral_op first = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000),
             op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 2, 20000);
   assert_int_equal(op.status, CORRAL_ELOST);
-  assert_true(op.until_ms > 0);
+  assert_true(op.lock_state.left_ms > 0);
   op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_true(op.until_ms > 1000 && op.until_ms <= 2000);
+  assert_true(op.lock_state.left_ms > 1000 && op.lock_state.left_ms <= 2000);
   op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 60000);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_true(op.until_ms > 59000 && op.seen == first.seen);
+  assert_true(op.lock_state.left_ms > 59000 && op.lock_state.fence == first.lock_state.fence);
   op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "long", 1, 2000); /* an extension never shortens the hold */
-  assert_true(op.until_ms > 59000 && op.seen == first.seen);
+  assert_true(op.lock_state.left_ms > 59000 && op.lock_state.fence == first.lock_state.fence);
   int64_t now;
   corral_hold hold = shown(&c, "long", &now);
   assert_true(hold.until - now > 59000);
   op = ask(&c, CORRAL_VERB_LOCK, "long", 1, 2000);
-  assert_true(op.status == CORRAL_OK && op.seen == first.seen && op.until_ms > 59000);
+  assert_true(op.status == CORRAL_OK && op.lock_state.fence == first.lock_state.fence &&
+              op.lock_state.left_ms > 59000);
   assert_int_equal(locks(&c, "long", 2), CORRAL_EBUSY);
   assert_int_equal(unlocks(&c, "long", 1), CORRAL_OK);
   assert_int_equal(extends(&c, "long", 1), CORRAL_ELOST);
   op = ask(&c, CORRAL_VERB_UNLOCK, "long", 1, 0);
-  assert_true(op.status == CORRAL_ELOST && op.until_ms == 0);
+  assert_true(op.status == CORRAL_ELOST && op.lock_state.left_ms == 0);
   gone(&c);
 }
 
@@ -127,7 +128,7 @@ static void a_key_that_somebody_removed_is_told_as_lost(void **state) {
     assert_int_equal(extends(&c, "k", 1), CORRAL_ELOST);
     corral_op op = ask(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);
     assert_int_equal(op.status, CORRAL_ELOST);
-    assert_int_equal(op.until_ms > 0, taken);
+    assert_int_equal(op.lock_state.left_ms > 0, taken);
   }
   assert_int_equal(unlocks(&c, "k", 2), CORRAL_OK);
   gone(&c);
@@ -140,14 +141,13 @@ static void show_tells_who_since_when_and_for_how_long(void **state) {
   int64_t now, before = c.k.host->wall_ms();
   assert_int_equal(ask(&c, CORRAL_VERB_LOCK_SHOW, "who", 0, 0).status, CORRAL_EMISS);
   corral_op op = lock_op(CORRAL_VERB_LOCK, "who", 7, 20000);
-  op.record = (const uint8_t *)note;
-  op.record_len = sizeof note - 1;
+  op_notes(&op, note);
   assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_OK);
   corral_hold hold = shown(&c, "who", &now);
   assert_memory_equal(hold.token, token(7), CORRAL_TOKEN);
   assert_string_equal(hold.note, note);
   assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
-  assert_true(hold.fence == op.seen);
+  assert_true(hold.fence == op.lock_state.fence);
   assert_true(hold.since >= before && hold.since <= now);
   assert_true(hold.until - now >= 19000 && hold.until - now <= 21000);
   assert_int_equal(unlocks(&c, "who", 7), CORRAL_OK);
@@ -214,7 +214,7 @@ static void a_batch_is_done_in_order(void **state) {
     ops[i] = lock_op((corral_verb)verbs[i], "batch", 0, 20000);
     ops[i].token = tokens[holders[i]];
   }
-  assert_int_equal(c.k.plugin->perform(c.k.handle, ops, 5, soon(&c.k), NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(c.k.plugin, c.k.handle, ops, 5, soon(&c.k), NULL), CORRAL_OK);
   for (int i = 0; i < 5; i++) assert_int_equal(ops[i].status, statuses[i]);
   gone(&c);
 }
@@ -232,18 +232,19 @@ static void foreign_keys_are_left_alone_and_repaired_on_request_only(void **stat
     snprintf(body, sizeof body, "{\"key\":\"Y29ycmFsL2Y=\",\"value\":\"%s\"}", values[i]);
     (void)etcd_server_ask(server, "/v3/kv/put", body);
     corral_op op = ask(&c, CORRAL_VERB_LOCK, "f", 1, 20000);
-    assert_true(op.status == CORRAL_EFOREIGN && op.until_ms == -1);
+    assert_true(op.status == CORRAL_EFOREIGN && op.lock_state.left_ms == -1);
     assert_int_equal(extends(&c, "f", 1), CORRAL_ELOST);
     op = ask(&c, CORRAL_VERB_UNLOCK, "f", 1, 0);
-    assert_true(op.status == CORRAL_ELOST && op.until_ms == -1);
+    assert_true(op.status == CORRAL_ELOST && op.lock_state.left_ms == -1);
     op = ask(&c, CORRAL_VERB_LOCK_SHOW, "f", 1, 60000);
-    assert_true(op.status == CORRAL_EFOREIGN && op.until_ms == -1);
+    assert_true(op.status == CORRAL_EFOREIGN && op.lock_state.left_ms == -1);
     op.flags = CORRAL_OP_REPAIR;
     assert_int_equal(perform(&c, &op, PATIENCE), CORRAL_EFOREIGN);
-    assert_true(op.until_ms == 60000);
-    op.lease_ms = 1000; /* the first end stays; with a lease, corral's own value is a hold */
+    assert_true(op.lock_state.left_ms == 60000);
+    op.lock_show.foreign_ms =
+        1000; /* the first end stays; with a lease, corral's own value is a hold */
     assert_int_equal(perform(&c, &op, PATIENCE), i == 0 ? CORRAL_EFOREIGN : CORRAL_OK);
-    assert_true(op.until_ms > 58000);
+    assert_true(op.lock_state.left_ms > 58000);
     done(&op);
     assert_non_null(
         strstr(etcd_server_ask(server, "/v3/kv/range", "{\"key\":\"Y29ycmFsL2Y=\"}"), values[i]));

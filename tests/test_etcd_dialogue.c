@@ -460,9 +460,10 @@ static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
     assert_int_equal(perform(&d.c, &op, PATIENCE), i < 2 ? CORRAL_EBUSY : CORRAL_OK);
     if (i < 2)
-      assert_int_equal(op.until_ms, untils[i]);
+      assert_int_equal(op.lock_state.left_ms, untils[i]);
     else
-      assert_true(op.seen == 7 && op.until_ms <= 5000 && op.until_ms > 0);
+      assert_true(op.lock_state.fence == 7 && op.lock_state.left_ms <= 5000 &&
+                  op.lock_state.left_ms > 0);
   }
   ended(&d);
 }
@@ -484,7 +485,7 @@ static void who_asks_again_keeps_its_lease(void **state) {
   dialogue d = with_greeting();
   for (int i = 0; i < 2; i++) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
-    op.ttl_ms = 2000;
+    op.lock.wish_ms = 2000;
     assert_int_equal(perform(&d.c, &op, PATIENCE), i == 0 ? CORRAL_EBUSY : CORRAL_OK);
     assert_int_equal((op.flags & CORRAL_OP_QUEUED) != 0, i == 0);
   }

@@ -18,8 +18,9 @@ static void a_settled_value_is_found_again(void **state) {
     assert_int_equal(run(&k, &op), CORRAL_OK);
     assert_int_equal(body_of(&op), sizes[i]);
     for (size_t at = 0; at < sizes[i]; at++)
-      if (op.found[CORRAL_HEAD + at] != 'a' + i) fail_msg("size %zu: byte %zu", sizes[i], at);
-    assert_true(op.life_ms > 0 && op.life_ms <= 600000);
+      if (op.found.record[CORRAL_HEAD + at] != 'a' + i)
+        fail_msg("size %zu: byte %zu", sizes[i], at);
+    assert_true(op.state.life_ms > 0 && op.state.life_ms <= 600000);
     done(&op);
   }
   put(&k, "a", 'z', 10);
@@ -37,8 +38,8 @@ static void one_claim_wins_and_the_other_is_told_what_is_left(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 2);
   assert_int_equal(run(&k, &op), CORRAL_EBUSY);
-  assert_true(op.until_ms > 0);
-  assert_non_null(op.found);
+  assert_true(op.state.left_ms > 0);
+  assert_non_null(op.found.record);
   done(&op);
   assert_int_equal(settle(&k, "a", 2, 'x', 8, NULL), CORRAL_ELOST);
   assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, "a", 1), CORRAL_OK);
@@ -55,7 +56,7 @@ static void a_lease_that_ran_out_goes_to_the_next_and_the_first_is_fenced(void *
   (void)state;
   kit k = opened(address("ran-out", ""));
   corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
-  op.lease_ms = 1;
+  op.claim.lease_ms = 1;
   assert_int_equal(run(&k, &op), CORRAL_OK);
   done(&op);
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
@@ -78,9 +79,9 @@ static void operations_of_a_batch_see_each_other(void **state) {
   static const int expected[6] = {CORRAL_OK, CORRAL_OK, CORRAL_OK,
                                   CORRAL_OK, CORRAL_OK, CORRAL_EMISS};
   for (size_t i = 0; i < 6; i++) ops[i].token = mine;
-  ops[1].record = record;
-  ops[1].record_len = len;
-  assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
+  ops[1].settle.record = record;
+  ops[1].settle.record_len = len;
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
   free(record);
   for (size_t i = 0; i < 6; i++) {
     assert_int_equal(ops[i].status, expected[i]);
@@ -113,14 +114,14 @@ static void a_killed_leader_is_replaced_at_once(void **state) {
   kit k = opened(uri);
   corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.until_ms > 30000);
+  assert_true(op.state.left_ms > 30000);
   done(&op);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EBUSY);
   kill(leader, SIGKILL);
   ended(leader);
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(op.state.left_ms, 0);
   done(&op);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
@@ -276,7 +277,7 @@ static void a_value_too_big_is_refused_and_the_old_one_stays(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_RELEASE, "k", 1), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found[CORRAL_HEAD], 'o');
+  assert_int_equal(op.found.record[CORRAL_HEAD], 'o');
   done(&op);
   closed(&k);
 }
@@ -300,7 +301,6 @@ static void a_reader_that_hangs_is_named_and_a_dead_one_is_cleared(void **state)
   assert_int_equal(status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "hangs"));
   corral_op absent = op_of(CORRAL_VERB_INVALIDATE, "nothing", 0);
-  absent.ttl_ms = 0; /* as the library sends it */
   assert_int_equal(run(&k, &absent), CORRAL_OK);
   unsigned left = 0; /* some records were evicted, without freeing space */
   for (unsigned i = 0; i < stored; i++)

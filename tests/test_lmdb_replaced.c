@@ -232,7 +232,7 @@ static void *call_on(void *arg) {
     corral_op op = op_of(i % 4 == 0 ? CORRAL_VERB_CLAIM : CORRAL_VERB_GET,
                          numbered(key, "k", i % 10), i * CALLERS + own);
     op.error = &detail;
-    int status = c->k.plugin->perform(c->k.handle, &op, 1, INT64_MAX, &error);
+    int status = perform_ops(c->k.plugin, c->k.handle, &op, 1, INT64_MAX, &error);
     done(&op);
     atomic_fetch_add(&c->calls, 1);
     if (status == CORRAL_OK &&

@@ -93,7 +93,7 @@ static void a_batch_of_many_is_told(void **state) {
   for (unsigned i = 0; i < 2 * MANY; i++) {
     ops[i] = op_of(CORRAL_VERB_CLAIM, numbered(keys[i % MANY], "k", i % MANY), 1);
   }
-  assert_int_equal(k.plugin->perform(k.handle, ops, MANY, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, MANY, INT64_MAX, NULL), CORRAL_OK);
   catch_up(e);
   assert_int_equal(e->count, MANY);
   for (unsigned i = 0; i < MANY; i++) assert_int_equal(times_told(e, keys[i]), 1);
@@ -102,7 +102,7 @@ static void a_batch_of_many_is_told(void **state) {
     ops[i].verb = CORRAL_VERB_EXTEND;
   }
   e->count = 0;
-  assert_int_equal(k.plugin->perform(k.handle, ops, 2 * MANY, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, 2 * MANY, INT64_MAX, NULL), CORRAL_OK);
   catch_up(e);
   assert_true(any_told(e));
   ear_close(e);
@@ -120,14 +120,14 @@ static void a_renewed_lease_frees_its_byte(void **state) {
   assert_int_equal(fcntl(fd, F_OFD_GETLK, &lock), 0);
   assert_int_equal(lock.l_type, F_WRLCK);
   corral_op op = op_of(CORRAL_VERB_RENEW, "k", 1);
-  op.ttl_ms = 6000000;
+  op.renew.ttl_ms = 6000000;
   assert_int_equal(run(&k, &op), CORRAL_OK);
   lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1};
   assert_int_equal(fcntl(fd, F_OFD_GETLK, &lock), 0);
   assert_int_equal(lock.l_type, F_UNLCK);
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.life_ms > 600000 && body_of(&op) == 3000);
+  assert_true(op.state.life_ms > 600000 && body_of(&op) == 3000);
   done(&op);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "bare", 1), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_RENEW, "bare", 1), CORRAL_EMISS);

@@ -8,20 +8,20 @@ static void a_lock_is_one_holders_until_it_is_given_back(void **state) {
   lab l = {.now = NOW};
   corral_op op = op_of(CORRAL_VERB_LOCK, 1);
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_int_equal(op.until_ms, LEASE);
-  assert_int_equal(op.seen, (uint64_t)NOW * 1000);
+  assert_int_equal(op.lock_state.left_ms, LEASE);
+  assert_int_equal(op.lock_state.fence, (uint64_t)NOW * 1000);
   l.now += 300;
   op = op_of(CORRAL_VERB_LOCK, 2);
   assert_int_equal(does(&l, &op), CORRAL_EBUSY);
-  assert_int_equal(op.until_ms, LEASE - 300);
+  assert_int_equal(op.lock_state.left_ms, LEASE - 300);
   assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
   op = op_of(CORRAL_VERB_UNLOCK, 2);
   assert_int_equal(does(&l, &op), CORRAL_ELOST);
-  assert_int_equal(op.until_ms, LEASE - 300);
+  assert_int_equal(op.lock_state.left_ms, LEASE - 300);
   assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
   op = op_of(CORRAL_VERB_UNLOCK, 1);
   assert_int_equal(does(&l, &op), CORRAL_ELOST);
-  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(op.lock_state.left_ms, 0);
   assert_int_equal(takes(&l, 2, ALONE, 0), CORRAL_OK);
   free(l.record);
 }
@@ -44,13 +44,12 @@ static void an_extend_never_shortens(void **state) {
   lab l = {.now = NOW};
   takes(&l, 1, ALONE, 0);
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
-  op.lease_ms = 10;
+  op.lock_extend.hold_ms = 10;
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_int_equal(op.until_ms, LEASE);
-  op.lease_ms = 5 * LEASE;
-  op.seen = 0;
+  assert_int_equal(op.lock_state.left_ms, LEASE);
+  op.lock_extend.hold_ms = 5 * LEASE;
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_int_equal(op.until_ms, 5 * LEASE);
+  assert_int_equal(op.lock_state.left_ms, 5 * LEASE);
   assert_int_equal(l.expires, NOW + 5 * LEASE + CORRAL_LOCK_MEMORY_MS);
   free(l.record);
 }
@@ -60,16 +59,16 @@ static void a_fencing_token_may_be_raised_and_the_next_is_larger(void **state) {
   lab l = {.now = NOW};
   takes(&l, 1, ALONE, 0);
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
-  op.seen = UINT64_C(1) << 40;
+  op.lock_extend.fence = UINT64_C(1) << 40;
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_true(op.seen == UINT64_C(1) << 40);
-  op.seen = 5; /* never lowered */
+  assert_true(op.lock_state.fence == UINT64_C(1) << 40);
+  op.lock_extend.fence = 5; /* never lowered */
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_true(op.seen == UINT64_C(1) << 40);
+  assert_true(op.lock_state.fence == UINT64_C(1) << 40);
   assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
   op = op_of(CORRAL_VERB_LOCK, 2);
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_true(op.seen == (UINT64_C(1) << 40) + 1);
+  assert_true(op.lock_state.fence == (UINT64_C(1) << 40) + 1);
   free(l.record);
 }
 
@@ -84,7 +83,7 @@ static void a_wish_bars_readers_until_it_passes(void **state) {
   corral_op op = op_of(CORRAL_VERB_LOCK, 5);
   op.flags = SHARED;
   assert_int_equal(does(&l, &op), CORRAL_EBUSY);
-  assert_int_equal(op.until_ms, WISH);
+  assert_int_equal(op.lock_state.left_ms, WISH);
   assert_int_equal(takes(&l, 1, SHARED, 0), CORRAL_OK); /* this token has a hold already */
   assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
   l.now += WISH - 1;
@@ -130,7 +129,7 @@ static void a_wish_keeps_the_record_alive(void **state) {
   lab l = {.now = NOW};
   corral_op op = op_of(CORRAL_VERB_LOCK, 1);
   op.flags = SHARED;
-  op.lease_ms = 10;
+  op.lock.hold_ms = 10;
   does(&l, &op);
   takes(&l, 2, ALONE, WISH);
   assert_int_equal(l.expires, NOW + WISH + CORRAL_LOCK_MEMORY_MS);
@@ -146,7 +145,7 @@ static void a_downgrade_lets_readers_in_and_writers_not(void **state) {
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
   op.flags = SHARED;
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_int_equal(op.seen, fence);
+  assert_int_equal(op.lock_state.fence, fence);
   assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
   assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_EBUSY);
   assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_OK);
@@ -196,7 +195,7 @@ static void what_is_foreign_is_left_alone(void **state) {
     corral_op op = op_of((corral_verb)verb, 1);
     crl_lock_record_decide(&op, value, sizeof value, NOW, 0, room, &change);
     assert_int_equal(op.status, CORRAL_EFOREIGN);
-    assert_int_equal(op.until_ms, -1);
+    assert_int_equal(op.lock_state.left_ms, -1);
     assert_int_equal(change.action, CORRAL_ACTION_KEEP);
     /* cut records, whose number of holds is wrong */
     for (size_t size = 0; size < sizeof good; size++) {
@@ -220,8 +219,8 @@ static void the_bytes_are_where_the_header_says(void **state) {
   lab l = {.now = NOW};
   memset(note, 'n', sizeof note);
   corral_op op = op_of(CORRAL_VERB_LOCK, 7);
-  op.record = (const uint8_t *)note;
-  op.record_len = sizeof note;
+  op.lock.note = note;
+  op.lock.note_len = sizeof note;
   op.flags = SHARED;
   assert_int_equal(does(&l, &op), CORRAL_OK);
   takes(&l, 8, ALONE, WISH);
@@ -250,7 +249,7 @@ static void a_look_changes_nothing_and_tells_the_time(void **state) {
   takes(&l, 1, ALONE, 0);
   l.now += LEASE + 5;
   assert_int_equal(does(&l, &op), CORRAL_OK);
-  assert_int_equal(op.life_ms, l.now);
+  assert_int_equal(op.lock_state.now, l.now);
   assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
   op = op_of(CORRAL_VERB_GET, 0);
   assert_int_equal(does(&l, &op), CORRAL_EUNSUPPORTED);
@@ -280,7 +279,7 @@ static lab stranger(corral_hold hold) {
 static int64_t told_when_taking(lab *l, unsigned holder) {
   corral_op op = op_of(CORRAL_VERB_LOCK, holder);
   assert_int_equal(does(l, &op), CORRAL_EBUSY);
-  return op.until_ms;
+  return op.lock_state.left_ms;
 }
 
 static void a_dead_holder_is_gone_after_one_length_though_the_clock_was_set_back(void **state) {
@@ -322,10 +321,10 @@ static void the_length_is_that_of_the_last_extending(void **state) {
   lab l = {.now = NOW + STEP_BACK};
   takes(&l, 1, ALONE, 0);
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
-  op.lease_ms = 5 * LEASE;
+  op.lock_extend.hold_ms = 5 * LEASE;
   assert_int_equal(does(&l, &op), CORRAL_OK);
   assert_int_equal(only_hold(&l).length_ms, 5 * LEASE);
-  op.lease_ms = LEASE;
+  op.lock_extend.hold_ms = LEASE;
   assert_int_equal(does(&l, &op), CORRAL_OK);
   assert_int_equal(only_hold(&l).length_ms, 5 * LEASE);
   l.now = NOW;
@@ -384,7 +383,7 @@ static void a_wish_is_over_after_the_longest_wish_whatever_it_says(void **state)
     corral_op op = op_of(CORRAL_VERB_LOCK, 2);
     op.flags = SHARED;
     assert_int_equal(does(&l, &op), CORRAL_EBUSY);
-    assert_int_equal(op.until_ms, CORRAL_LOCK_WISH_MS);
+    assert_int_equal(op.lock_state.left_ms, CORRAL_LOCK_WISH_MS);
     assert_int_equal(l.expires, NOW + CORRAL_LOCK_WISH_MS + CORRAL_LOCK_MEMORY_MS);
     l.now += CORRAL_LOCK_WISH_MS;
     assert_int_equal(takes(&l, 2, SHARED, 0), CORRAL_OK);
@@ -424,7 +423,7 @@ static void a_fencing_token_that_cant_have_been_given_is_none(void **state) {
     l.now += LEASE;
     corral_op op = op_of(CORRAL_VERB_LOCK, 2);
     assert_int_equal(does(&l, &op), CORRAL_OK);
-    assert_int_equal(op.seen, (uint64_t)l.now * 1000);
+    assert_int_equal(op.lock_state.fence, (uint64_t)l.now * 1000);
     free(l.record);
   }
 }

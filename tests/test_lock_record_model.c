@@ -108,16 +108,17 @@ static void same_holds(const lab *l, const model *m) {
 
 static answer step(lab *l, model *m, corral_op *op, unsigned me, uint64_t *seed) {
   int shared = (int)dice(seed, 2);
-  op->lease_ms = 1 + (int64_t)dice(seed, 200);
+  int64_t hold_ms = 1 + (int64_t)dice(seed, 200);
+  op_lasts(op, hold_ms);
   op->flags = shared ? CORRAL_OP_SHARED : 0;
   switch (op->verb) {
     case CORRAL_VERB_LOCK:
-      op->ttl_ms = dice(seed, 2) ? 1 + (int64_t)dice(seed, 100) : 0;
-      return model_take(m, me, shared, op->lease_ms, op->ttl_ms, l->now);
+      op->lock.wish_ms = dice(seed, 2) ? 1 + (int64_t)dice(seed, 100) : 0;
+      return model_take(m, me, shared, hold_ms, op->lock.wish_ms, l->now);
     case CORRAL_VERB_LOCK_EXTEND:
       if (dice(seed, 4) != 0) op->flags = 0;
-      if (dice(seed, 8) == 0) op->seen = m->largest + dice(seed, 3);
-      return model_extend(m, me, op->flags != 0, op->lease_ms, op->seen, l->now);
+      if (dice(seed, 8) == 0) op->lock_extend.fence = m->largest + dice(seed, 3);
+      return model_extend(m, me, op->flags != 0, hold_ms, op->lock_extend.fence, l->now);
     case CORRAL_VERB_UNLOCK: return model_unlock(m, me, l->now);
     default:
       return (answer){l->record != NULL && l->expires > l->now ? CORRAL_OK : CORRAL_EMISS, 0, 0};
@@ -142,13 +143,14 @@ static void whatever_is_done_a_lock_is_as_the_model_says(void **state) {
     answer expected = step(&l, &m, &op, me, &seed);
     int changes = expected.status == CORRAL_OK && op.verb != CORRAL_VERB_LOCK_SHOW;
     (void)does(&l, &op);
-    if (op.status != expected.status || op.until_ms != expected.until_ms ||
-        (expected.fence != 0 && op.seen != expected.fence))
+    if (op.status != expected.status || op.lock_state.left_ms != expected.until_ms ||
+        (expected.fence != 0 && op.lock_state.fence != expected.fence))
       fail_msg("seed %llu, step %u: verb %u by %u: expected %s, %lld ms, fence %llu; came %s, %lld "
                "ms, fence %llu",
                (unsigned long long)first, i, op.verb, me, corral_status_name(expected.status),
                (long long)expected.until_ms, (unsigned long long)expected.fence,
-               corral_status_name(op.status), (long long)op.until_ms, (unsigned long long)op.seen);
+               corral_status_name(op.status), (long long)op.lock_state.left_ms,
+               (unsigned long long)op.lock_state.fence);
     if (changes)
       assert_int_equal(l.change.action, CORRAL_ACTION_REPLACE);
     else if (op.verb != CORRAL_VERB_LOCK)

@@ -131,12 +131,12 @@ static void has_so_many_holds(const char *text) {
   assert_int_equal(takes(&k, "crowd", 5000, SHARED), CORRAL_EREFUSED);
   corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, "crowd", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLDS * CORRAL_LOCK_HOLD);
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLDS * CORRAL_LOCK_HOLD);
   done(&op);
   for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++)
     assert_int_equal(unlocks(&k, "crowd", i + 1), CORRAL_OK);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD);
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD);
   done(&op);
   assert_int_equal(takes(&k, "crowd", 1, 0), CORRAL_OK);
   closed(&k);
@@ -157,11 +157,11 @@ static void a_reader_of_the_record_keeps_its_bytes(void **state) {
     assert_int_equal(takes(&k, "k", 1, 0), CORRAL_OK);
     corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, "k", 0);
     assert_int_equal(run(&k, &op), CORRAL_OK);
-    assert_int_equal(op.found_len, sizeof before);
-    memcpy(before, op.found, sizeof before);
+    assert_int_equal(op.found.len, sizeof before);
+    memcpy(before, op.found.record, sizeof before);
     assert_int_equal(unlocks(&k, "k", 1), CORRAL_OK);
     assert_int_equal(takes(&k, "k", 2, 0), CORRAL_OK);
-    assert_memory_equal(op.found, before, sizeof before);
+    assert_memory_equal(op.found.record, before, sizeof before);
     done(&op);
     closed(&k);
   }
@@ -175,10 +175,10 @@ static void a_key_of_a_value_tells_how_long_it_will_be_one(void **state) {
     put(&k, "k", 'x', 10);
     corral_op op = take_op("k", 1, 0);
     assert_int_equal(run(&k, &op), CORRAL_EFOREIGN);
-    assert_in_range(op.until_ms, 500000, 700000);
+    assert_in_range(op.lock_state.left_ms, 500000, 700000);
     op = op_of(CORRAL_VERB_LOCK_SHOW, "k", 1);
     assert_int_equal(run(&k, &op), CORRAL_EFOREIGN);
-    assert_null(op.found);
+    assert_null(op.found.record);
     closed(&k);
   }
 }
@@ -192,7 +192,7 @@ static void tells_what_frees(const char *text) {
   assert_int_equal(takes(&k, "k", 1, SHARED), CORRAL_OK);
   assert_int_equal(takes(&k, "k", 2, SHARED), CORRAL_OK);
   op = take_op("k", 3, 0);
-  op.ttl_ms = 1; /* a wish is written */
+  op.lock.wish_ms = 1; /* a wish is written */
   assert_int_equal(run(&k, &op), CORRAL_EBUSY);
   assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, "k", 1), CORRAL_OK);
   assert_int_equal(unlocks(&k, "k", 3), CORRAL_ELOST);

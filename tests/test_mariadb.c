@@ -49,18 +49,17 @@ static void a_lock_is_taken_extended_shown_and_released(void **state) {
   uint64_t fence = 0;
   kit a = opened(uri), b = opened(uri);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "one", 1, 5000);
-  op.record = (const uint8_t *)"here/1/2 a note";
-  op.record_len = 15;
+  op_notes(&op, "here/1/2 a note");
   assert_int_equal(by(&a, &op, 5000), CORRAL_OK);
-  assert_int_equal(op.until_ms, 5000);
-  assert_true(op.seen > (uint64_t)a.host->wall_ms() * 1000);
+  assert_int_equal(op.lock_state.left_ms, 5000);
+  assert_true(op.lock_state.fence > (uint64_t)a.host->wall_ms() * 1000);
   corral_op busy = hold_op(CORRAL_VERB_LOCK, "one", 2, 5000);
   assert_int_equal(by(&b, &busy, 5000), CORRAL_EBUSY);
-  assert_int_equal(busy.until_ms, -1);
+  assert_int_equal(busy.lock_state.left_ms, -1);
   assert_int_equal(take(&a, "one", 2, 5000), CORRAL_EBUSY);
   assert_int_equal(shown(&a, "one", note, &fence), 1);
   assert_string_equal(note, "here/1/2 a note");
-  assert_int_equal(fence, op.seen);
+  assert_int_equal(fence, op.lock_state.fence);
   assert_int_equal(shown(&b, "one", note, &fence), 1);
   assert_non_null(strstr(note, " of lock user from 127.0.0.1:"));
   assert_int_equal(fence, 0);
@@ -68,12 +67,12 @@ static void a_lock_is_taken_extended_shown_and_released(void **state) {
   /* an extension never shortens the hold */
   corral_op again = hold_op(CORRAL_VERB_LOCK_EXTEND, "one", 1, 1000);
   assert_int_equal(by(&a, &again, 5000), CORRAL_OK);
-  assert_in_range(again.until_ms, 8000, 9000);
-  assert_int_equal(again.seen, op.seen);
+  assert_in_range(again.lock_state.left_ms, 8000, 9000);
+  assert_int_equal(again.lock_state.fence, op.lock_state.fence);
   /* the same token again: its hold begins anew */
   again = hold_op(CORRAL_VERB_LOCK, "one", 1, 9000);
   assert_int_equal(by(&a, &again, 5000), CORRAL_OK);
-  assert_int_equal(again.seen, op.seen);
+  assert_int_equal(again.lock_state.fence, op.lock_state.fence);
   is_lost(&b, CORRAL_VERB_UNLOCK, "one", 2, 1);
   is_lost(&b, CORRAL_VERB_LOCK_EXTEND, "one", 1, 1); /* the hold belongs to another process */
   assert_int_equal(unlock(&a, "one", 1), CORRAL_OK);
@@ -94,15 +93,15 @@ static void what_it_has_not_is_refused_with_a_text(void **state) {
                       hold_op(CORRAL_VERB_LOCK, "k", 1, 1000)};
   ops[0].error = &error;
   ops[1].flags = CORRAL_OP_SHARED;
-  assert_int_equal(k.plugin->perform(k.handle, ops, 3, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, 3, INT64_MAX, NULL), CORRAL_OK);
   assert_int_equal(ops[0].status, CORRAL_EUNSUPPORTED);
   assert_string_equal(error.text, "mariadb has locks only, no values");
   assert_int_equal(ops[1].status, CORRAL_EUNSUPPORTED);
   assert_int_equal(ops[2].status, CORRAL_OK);
   corral_op raise = hold_op(CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000);
-  raise.seen = ops[2].seen + 1;
+  raise.lock_extend.fence = ops[2].lock_state.fence + 1;
   assert_int_equal(by(&k, &raise, 5000), CORRAL_EUNSUPPORTED);
-  raise.seen = ops[2].seen;
+  raise.lock_extend.fence = ops[2].lock_state.fence;
   assert_int_equal(by(&k, &raise, 5000), CORRAL_OK);
   closed(&k);
 }
@@ -153,10 +152,11 @@ static void nothing_is_granted_in_the_second_in_which_the_server_started(void **
   corral_op op;
   do {
     op = hold_op(CORRAL_VERB_LOCK, "n", 1, 10000);
-    if (by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_EBUSY) assert_int_equal(op.until_ms, 1000);
+    if (by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_EBUSY)
+      assert_int_equal(op.lock_state.left_ms, 1000);
   } while (op.status == CORRAL_EBUSY);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_true((int64_t)(op.seen >> 24 & 0xffffffff) < host->wall_ms() / 1000);
+  assert_true((int64_t)(op.lock_state.fence >> 24 & 0xffffffff) < host->wall_ms() / 1000);
   closed(&k);
 }
 
@@ -240,7 +240,7 @@ static void holds_of_before_a_restart_are_lost(void **state) {
   is_lost(&k, CORRAL_VERB_LOCK_EXTEND, "a", 1, 0);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "a", 1, 60000);
   op.error = &error;
-  assert_int_not_equal(k.plugin->perform(k.handle, &op, 1, k.host->now_ms() + 2000, NULL),
+  assert_int_not_equal(perform_ops(k.plugin, k.handle, &op, 1, k.host->now_ms() + 2000, NULL),
                        CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(error.text, "Can't connect"));
@@ -291,7 +291,7 @@ static void what_a_holder_execs_doesnt_inherit_its_connections(void **state) {
 
 static void in_time(const kit *k, corral_op *op, int status) {
   int64_t begun = k->host->now_ms();
-  int got = k->plugin->perform(k->handle, op, 1, begun + 200, NULL);
+  int got = perform_ops(k->plugin, k->handle, op, 1, begun + 200, NULL);
   assert_in_range(k->host->now_ms() - begun, 190, 1500);
   assert_int_equal(op->status, status);
   assert_int_not_equal(got, CORRAL_OK);

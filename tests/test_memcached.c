@@ -82,8 +82,8 @@ static void a_claim_tells_who_holds_the_lease(void **state) {
   corral_header wish = {.state = CORRAL_LEASED, .cost_ms = 77, .note = "host/12"};
   uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.record = front;
-  op.record_len = crl_record_write(&wish, front);
+  op.claim.front = front;
+  op.claim.front_len = crl_record_write(&wish, front);
   assert_int_equal(done(&c, &op), CORRAL_OK);
   sight s = sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2));
   assert_int_equal(s.status, CORRAL_EBUSY);
@@ -100,10 +100,10 @@ static void a_lease_longer_than_the_payloads_life_keeps_that_life(void **state) 
   fills(&c, "k", 1, 10);
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   corral_op renew = op_of(CORRAL_VERB_RENEW, "k", 1);
-  renew.ttl_ms = HOUR / 4;
+  renew.renew.ttl_ms = HOUR / 4;
   assert_int_equal(done(&c, &renew), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 2);
-  op.lease_ms = HOUR;
+  op.claim.lease_ms = HOUR;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_near(ttl_ms("k"), HOUR);
   sight s = looks(&c, "k");
@@ -121,10 +121,10 @@ static void a_lease_is_extended_by_its_holder_only(void **state) {
   (void)state;
   client c = begin();
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.lease_ms = HOUR / 4;
+  op.claim.lease_ms = HOUR / 4;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   op = op_of(CORRAL_VERB_EXTEND, "k", 1);
-  op.lease_ms = HOUR;
+  op.extend.lease_ms = HOUR;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_near(looks(&c, "k").until_ms, HOUR);
   assert_near(ttl_ms("k"), HOUR);
@@ -145,14 +145,14 @@ static void a_renew_gives_the_payload_a_new_life_by_its_holder_only(void **state
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 3), CORRAL_ELOST);
   corral_op op = op_of(CORRAL_VERB_RENEW, "k", 2);
-  op.ttl_ms = 3 * HOUR;
+  op.renew.ttl_ms = 3 * HOUR;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_near(ttl_ms("k"), 3 * HOUR);
   op = op_of(CORRAL_VERB_GET, "k", 0);
   assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
   assert_int_equal(body_of(&op), 5000);
   for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&op); i++)
-    assert_int_equal(op.found[i], 1);
+    assert_int_equal(op.found.record[i], 1);
   dropped(&op);
   sight s = looks(&c, "k");
   assert_int_equal(s.header.state, CORRAL_FREE);
@@ -277,8 +277,7 @@ static void a_value_set_by_anybody_is_foreign_and_left_alone(void **state) {
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_EXPIRE; verb++) {
       corral_op op = op_of((corral_verb)verb, "k", 1);
-      op.record = verb == CORRAL_VERB_SETTLE ? record : NULL;
-      op.record_len = CORRAL_HEAD + 8;
+      if (verb == CORRAL_VERB_SETTLE) op_brings(&op, record, CORRAL_HEAD + 8);
       memcached_server_ask(server, "set k 5 0 %zu\r\n%s", strlen(values[i]), values[i]);
       if (done(&c, &op) != CORRAL_EFOREIGN)
         fail_msg("value %zu, verb %d: %s", i, verb, corral_status_name(op.status));
@@ -353,14 +352,14 @@ static void a_life_of_sixty_days_lasts_sixty_days(void **state) {
   (void)state;
   client c = begin();
   corral_op op = op_of(CORRAL_VERB_SETTLE, "k", 1);
-  op.ttl_ms = INT64_C(60) * 24 * HOUR;
+  op.settle.ttl_ms = INT64_C(60) * 24 * HOUR;
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   assert_int_equal(settles(&c, op, 10, 1), CORRAL_OK);
   sight s = looks(&c, "k");
   assert_int_equal(s.status, CORRAL_OK);
-  assert_near(s.life_ms, op.ttl_ms);
+  assert_near(s.life_ms, op.settle.ttl_ms);
   long long left = ttl_ms("k");
-  if (left < op.ttl_ms || left > op.ttl_ms + 10000)
+  if (left < op.settle.ttl_ms || left > op.settle.ttl_ms + 10000)
     fail_msg("the server keeps it for %lld ms", left);
   closed(&c);
 }
@@ -369,7 +368,7 @@ static void a_life_of_milliseconds_ends_in_time_though_the_server_counts_seconds
   (void)state;
   client c = begin();
   corral_op op = op_of(CORRAL_VERB_SETTLE, "k", 1);
-  op.ttl_ms = 50;
+  op.settle.ttl_ms = 50;
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   assert_int_equal(settles(&c, op, 10, 1), CORRAL_OK);
   int64_t end = c.host->now_ms() + 50;
@@ -378,7 +377,7 @@ static void a_life_of_milliseconds_ends_in_time_though_the_server_counts_seconds
   /* over an item that still exists */
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 2), CORRAL_OK);
   op = op_of(CORRAL_VERB_CLAIM, "lease", 1);
-  op.lease_ms = 50;
+  op.claim.lease_ms = 50;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "lease", 2), CORRAL_EBUSY);
   end = c.host->now_ms() + 50;
@@ -392,7 +391,7 @@ static void two_clients_agree_on_what_is_left(void **state) {
   (void)state;
   client a = begin(), b = opened(memcached_server_uri(server));
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.lease_ms = 60000;
+  op.claim.lease_ms = 60000;
   assert_int_equal(done(&a, &op), CORRAL_OK);
   int64_t left = looks(&b, "k").until_ms;
   /* the two clients read their clocks at different times */
@@ -414,10 +413,10 @@ static void a_batch_is_done_in_order(void **state) {
                      op_of(CORRAL_VERB_GET, "other", 0), op_of(CORRAL_VERB_GET, "k", 0)};
   const int expected[] = {CORRAL_EMISS, CORRAL_OK, CORRAL_OK,    CORRAL_OK,    CORRAL_OK,
                           CORRAL_OK,    CORRAL_OK, CORRAL_ELOST, CORRAL_EMISS, CORRAL_OK};
-  ops[3].record = small;
-  ops[3].record_len = CORRAL_HEAD + 10;
-  ops[5].record = large;
-  ops[5].record_len = CORRAL_HEAD + 500000;
+  ops[3].settle.record = small;
+  ops[3].settle.record_len = CORRAL_HEAD + 10;
+  ops[5].settle.record = large;
+  ops[5].settle.record_len = CORRAL_HEAD + 500000;
   assert_int_equal(perform(&c, ops, 10), CORRAL_OK);
   for (size_t i = 0; i < 10; i++)
     if (ops[i].status != expected[i]) fail_msg("op %zu: %s", i, corral_status_name(ops[i].status));

@@ -11,10 +11,10 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
     append(script, sizeof script, GETS_K RECORD_K CAS_K "SEND EXISTS\\r\\n\n");
   dialogue d = connected(script);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.seen = SEEN;
+  op.claim.seen = SEEN;
   assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EBUSY);
-  assert_null(op.found);
+  assert_null(op.found.record);
   ended(&d);
 }
 
@@ -27,11 +27,7 @@ static void a_key_that_others_change_all_the_time_is_given_up(void **state) {
 #define LOCK_K "SEND VALUE k 0 32 9\\r\\ncrk1" HEAD_ZEROS "\\r\\nEND\\r\\n\n"
 #define TAKE_K "EXPECT cas k 0 3661 160 9\\r\\n\n"
 
-static corral_op take_op(void) {
-  corral_op op = op_of(CORRAL_VERB_LOCK, "k", 1);
-  op.ttl_ms = 0;
-  return op;
-}
+static corral_op take_op(void) { return op_of(CORRAL_VERB_LOCK, "k", 1); }
 
 static void a_lock_that_others_change_is_tried_again(void **state) {
   (void)state;
@@ -46,7 +42,7 @@ static void a_lock_that_others_change_is_tried_again(void **state) {
   corral_op op = take_op();
   assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_int_equal(op.until_ms, HOUR);
+  assert_int_equal(op.lock_state.left_ms, HOUR);
   ended(&d);
 }
 
@@ -90,7 +86,7 @@ static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **st
     corral_op op = op_of(verbs[i], "k", 1);
     assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
     assert_int_equal(op.status, verbs[i] == CORRAL_VERB_LOCK ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE);
-    if (verbs[i] == CORRAL_VERB_LOCK) assert_int_equal(op.until_ms, -1);
+    if (verbs[i] == CORRAL_VERB_LOCK) assert_int_equal(op.lock_state.left_ms, -1);
     assert_non_null(strstr(d.c.error.text, "others changed the lock"));
     ended(&d);
   }
@@ -155,7 +151,7 @@ static void a_time_that_no_clock_has_isnt_believed(void **state) {
     corral_op op = take_op();
     assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
     assert_int_equal(op.status, CORRAL_OK);
-    assert_in_range(op.seen / 1000, before - 1, crl_registry_host()->wall_ms() + 1);
+    assert_in_range(op.lock_state.fence / 1000, before - 1, crl_registry_host()->wall_ms() + 1);
     ended(&d);
   }
 }
@@ -242,8 +238,8 @@ static void large_fill_against(const char *steps, int64_t limit) {
   assert_int_equal(perform(&d.c, ops, 1), CORRAL_OK);
   dropped(ops);
   ops[0] = op_of(CORRAL_VERB_SETTLE, "k", 1);
-  ops[0].record = record;
-  ops[0].record_len = CORRAL_HEAD + 800000;
+  ops[0].settle.record = record;
+  ops[0].settle.record_len = CORRAL_HEAD + 800000;
   int status = perform_for(&d.c, ops, 2, limit); /* returns, though the server never does */
   assert_true(status != CORRAL_OK);
   assert_true(ops[0].status == CORRAL_EINDOUBT || ops[0].status == CORRAL_EUNAVAILABLE);

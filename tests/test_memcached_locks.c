@@ -31,7 +31,7 @@ static void the_server_keeps_a_lock_beyond_its_last_hold(void **state) {
   (void)state;
   kit k = memcached_open("");
   corral_op op = take_op("k", 1, 0);
-  op.lease_ms = HOUR;
+  op.lock.hold_ms = HOUR;
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_in_range(ttl_s("k"), HOUR / 1000 + 60 - 2, HOUR / 1000 + 60 + 3);
   assert_int_equal(unlocks(&k, "k", 1), CORRAL_OK);
@@ -46,8 +46,8 @@ static void what_others_left_at_a_locks_key_is_foreign_and_left_alone(void **sta
   for (int verb_ = CORRAL_VERB_LOCK; verb_ <= CORRAL_VERB_LOCK_SHOW; verb_++) {
     corral_op op = op_of((corral_verb)verb_, "k", 1);
     assert_int_equal(run(&k, &op), CORRAL_EFOREIGN);
-    assert_int_equal(op.until_ms, -1);
-    assert_null(op.found);
+    assert_int_equal(op.lock_state.left_ms, -1);
+    assert_null(op.found.record);
   }
   assert_non_null(strstr(memcached_server_ask(server, "get k"), "hello"));
   closed(&k);
@@ -110,7 +110,7 @@ static void readers_that_come_at_once_are_all_let_in(void **state) {
   for (unsigned i = 0; i < READERS; i++) assert_int_equal(all[i].status, CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, "crowd", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + READERS * CORRAL_LOCK_HOLD);
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + READERS * CORRAL_LOCK_HOLD);
   done(&op);
   closed(&k);
 }

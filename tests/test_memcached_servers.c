@@ -94,8 +94,8 @@ static void every_size_comes_back_as_it_was(void **state) {
       assert_int_equal(perform(&c, &look, 1), CORRAL_OK);
       assert_int_equal(body_of(&look), sizes[i]);
       for (size_t at = CORRAL_HEAD; at < CORRAL_HEAD + body_of(&look); at++)
-        if (look.found[at] != 0x0a)
-          fail_msg("size %zu: byte %zu is %d", sizes[i], at, look.found[at]);
+        if (look.found.record[at] != 0x0a)
+          fail_msg("size %zu: byte %zu is %d", sizes[i], at, look.found.record[at]);
       dropped(&look);
     }
     assert_int_equal(looks(&c, "k").size, sizes[i]);
@@ -317,7 +317,7 @@ static void *race(void *arg) {
     char key[16];
     snprintf(key, sizeof key, "race%d", i);
     corral_op op = op_of(CORRAL_VERB_CLAIM, key, me);
-    op.seen = (uint64_t)i % 2; /* CLAIM by add, or by gets first */
+    op.claim.seen = (uint64_t)i % 2; /* CLAIM by add, or by gets first */
     if (done(&c, &op) != CORRAL_OK) continue;
     atomic_fetch_add(&leaders[i], 1);
     if (fills(&c, key, me, i % 3 == 0 ? 100000 : 100) == CORRAL_OK)

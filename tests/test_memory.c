@@ -35,9 +35,9 @@ static void a_settled_value_is_found_again(void **state) {
   corral_op op = op_of(CORRAL_VERB_GET, "a", 1);
   assert_int_equal(run(&k, &op), CORRAL_OK);
   assert_int_equal(body_of(&op), 100);
-  assert_int_equal(op.found[CORRAL_HEAD + 99], 'x');
-  assert_true(op.life_ms > 0 && op.life_ms <= 600000);
-  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(op.found.record[CORRAL_HEAD + 99], 'x');
+  assert_true(op.state.life_ms > 0 && op.state.life_ms <= 600000);
+  assert_int_equal(op.state.left_ms, 0);
   done(&op);
   closed(&k);
 }
@@ -49,8 +49,8 @@ static void one_claim_wins_and_the_other_is_told_what_is_left(void **state) {
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 2);
   assert_int_equal(run(&k, &op), CORRAL_EBUSY);
-  assert_true(op.until_ms > 0);
-  assert_non_null(op.found);
+  assert_true(op.state.left_ms > 0);
+  assert_non_null(op.found.record);
   done(&op);
   assert_int_equal(settle(&k, "a", 2, 'x', 8, NULL), CORRAL_ELOST);
   assert_int_equal(verb(&k, CORRAL_VERB_EXTEND, "a", 1), CORRAL_OK);
@@ -77,16 +77,16 @@ static void a_reader_keeps_its_bytes_while_the_header_changes(void **state) {
   corral_op held = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &held), CORRAL_OK);
   uint8_t before[CORRAL_HEAD + 100];
-  memcpy(before, held.found, sizeof before);
+  memcpy(before, held.found.record, sizeof before);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
-  assert_memory_equal(before, held.found, sizeof before);
+  assert_memory_equal(before, held.found.record, sizeof before);
   corral_op look = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &look), CORRAL_OK);
-  assert_memory_not_equal(before, look.found, CORRAL_HEAD);
-  assert_memory_equal(before + CORRAL_HEAD, look.found + CORRAL_HEAD, 100);
+  assert_memory_not_equal(before, look.found.record, CORRAL_HEAD);
+  assert_memory_equal(before + CORRAL_HEAD, look.found.record + CORRAL_HEAD, 100);
   done(&look);
   closed(&k);
-  assert_memory_equal(before, held.found, sizeof before);
+  assert_memory_equal(before, held.found.record, sizeof before);
   done(&held);
 }
 
@@ -211,7 +211,7 @@ static void a_record_of_almost_half_the_size_fits_and_a_larger_one_keeps_the_old
   assert_true(error.text[0] != '\0');
   corral_op op = op_of(CORRAL_VERB_GET, "big", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_int_equal(op.found[CORRAL_HEAD], 'b');
+  assert_int_equal(op.found.record[CORRAL_HEAD], 'b');
   done(&op);
   closed(&k);
 }
@@ -220,7 +220,7 @@ static void a_value_whose_life_is_over_is_gone(void **state) {
   (void)state;
   kit k = opened("memory:");
   corral_op op = op_of(CORRAL_VERB_CLAIM, "a", 1);
-  op.lease_ms = 1;
+  op.claim.lease_ms = 1;
   assert_int_equal(run(&k, &op), CORRAL_OK);
   done(&op);
   for (int64_t from = k.host->boot_ms(); k.host->boot_ms() < from + 2;) sched_yield();
@@ -245,7 +245,7 @@ static void look(const crowd *c, const char *key) {
   corral_op op = op_of(CORRAL_VERB_GET, key, 0);
   if (run(c->k, &op) == CORRAL_OK) {
     for (size_t i = CORRAL_HEAD + 1; i < CORRAL_HEAD + body_of(&op); i++)
-      if (op.found[i] != op.found[CORRAL_HEAD]) atomic_fetch_add(c->wrong, 1);
+      if (op.found.record[i] != op.found.record[CORRAL_HEAD]) atomic_fetch_add(c->wrong, 1);
   }
   done(&op);
 }
@@ -292,12 +292,12 @@ static void a_renewed_value_lives_on(void **state) {
   corral_op held = op_of(CORRAL_VERB_GET, "a", 0), op = op_of(CORRAL_VERB_RENEW, "a", 1);
   assert_int_equal(run(&k, &held), CORRAL_OK);
   assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "a", 1), CORRAL_OK);
-  op.ttl_ms = 6000000;
+  op.renew.ttl_ms = 6000000;
   assert_int_equal(run(&k, &op), CORRAL_OK);
   op = op_of(CORRAL_VERB_GET, "a", 0);
   assert_int_equal(run(&k, &op), CORRAL_OK);
-  assert_true(op.life_ms > 600000 && op.until_ms == 0);
-  assert_memory_equal(op.found + CORRAL_HEAD, held.found + CORRAL_HEAD, 100);
+  assert_true(op.state.life_ms > 600000 && op.state.left_ms == 0);
+  assert_memory_equal(op.found.record + CORRAL_HEAD, held.found.record + CORRAL_HEAD, 100);
   done(&op);
   done(&held);
   closed(&k);

@@ -69,6 +69,12 @@ static void a_plugin_with_a_longer_table_loads_and_finds_its_info_preset(void **
   computes_once("longer:");
 }
 
+/* It aborts when an operation is shorter than it declares, or its unknown rest isn't zero. */
+static void a_plugin_with_longer_operations_gets_them_ended_in_zeros(void **state) {
+  (void)state;
+  computes_once("longop:");
+}
+
 static void refused(const char *scheme, const char *const texts[]) {
   corral *c = NULL;
   corral_error error = {0};
@@ -86,12 +92,17 @@ static void refused(const char *scheme, const char *const texts[]) {
 
 static void a_plugin_of_an_older_abi_is_refused_with_both_numbers(void **state) {
   (void)state;
-  REFUSED("old", "corral_plugin_old.so", "ABI 1", "ABI 2");
+  REFUSED("old", "corral_plugin_old.so", "ABI 1", "ABI 3");
+}
+
+static void a_plugin_of_abi_2_is_refused_with_both_numbers(void **state) {
+  (void)state;
+  REFUSED("old2", "corral_plugin_old2.so", "ABI 2", "ABI 3");
 }
 
 static void a_plugin_of_another_abi_is_refused_with_both_numbers(void **state) {
   (void)state;
-  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 2");
+  REFUSED("otherabi", "corral_plugin_otherabi.so", "ABI 7", "ABI 3");
 }
 
 static void a_table_that_is_none_is_refused_with_the_reason(void **state) {
@@ -102,6 +113,28 @@ static void a_table_that_is_none_is_refused_with_the_reason(void **state) {
   REFUSED("shortsize", "corral_plugin_shortsize.so", "bytes; the least is");
   REFUSED("noperform", "corral_plugin_noperform.so", "has no perform");
   REFUSED("noname", "corral_plugin_noname.so", "has no name");
+}
+
+static void an_op_size_that_is_none_is_refused(void **state) {
+  (void)state;
+  REFUSED("shortop", "corral_plugin_shortop.so", "its op_size is 40; accepted are ");
+  REFUSED("hugeop", "corral_plugin_hugeop.so", "its op_size is 18446744073709551615");
+}
+
+/* corral_plugin_two.so has the scheme two: in its second table. */
+static void all_tables_of_a_plugin_are_found_by_its_file(void **state) {
+  (void)state;
+  const corral_store *first = NULL, *second = NULL;
+  computes_once("two:");
+  assert_int_equal(crl_registry_find("two", &second, NULL), CORRAL_OK);
+  assert_int_equal(crl_registry_find("first-of-two", &first, NULL), CORRAL_OK);
+  assert_ptr_not_equal(first, second);
+  computes_once("first-of-two:");
+}
+
+static void one_bad_table_of_two_refuses_both(void **state) {
+  (void)state;
+  REFUSED("twobad", "corral_plugin_twobad.so", "has no perform");
 }
 
 static void route_and_connect_server_come_both_or_neither(void **state) {
@@ -197,7 +230,7 @@ static void the_reason_survives_a_long_path_of_the_file(void **state) {
   char other[600];
   snprintf(other, sizeof other, "%s/corral_plugin_otherabi.so", plugins);
   assert_int_equal(symlink(other, deep), 0);
-  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 2");
+  REFUSED("deep", "corral_plugin_deep.so", "ABI 7", "ABI 3");
   unlink(deep);
   *strrchr(deep, '/') = '\0';
   rmdir(deep);
@@ -210,6 +243,11 @@ int main(void) {
       cmocka_unit_test(a_plugin_with_a_shorter_table_loads_and_what_it_lacks_is_none),
       cmocka_unit_test(a_plugin_with_a_longer_table_loads_and_finds_its_info_preset),
       cmocka_unit_test(a_plugin_of_an_older_abi_is_refused_with_both_numbers),
+      cmocka_unit_test(a_plugin_of_abi_2_is_refused_with_both_numbers),
+      cmocka_unit_test(a_plugin_with_longer_operations_gets_them_ended_in_zeros),
+      cmocka_unit_test(an_op_size_that_is_none_is_refused),
+      cmocka_unit_test(all_tables_of_a_plugin_are_found_by_its_file),
+      cmocka_unit_test(one_bad_table_of_two_refuses_both),
       cmocka_unit_test(a_plugin_of_another_abi_is_refused_with_both_numbers),
       cmocka_unit_test(a_table_that_is_none_is_refused_with_the_reason),
       cmocka_unit_test(route_and_connect_server_come_both_or_neither),

@@ -27,7 +27,7 @@ static void whoever_queued_meanwhile_goes_as_one_batch(void **state) {
   for (int i = 0; i < CALLERS; i++) {
     pthread_join(others[i].thread, NULL);
     assert_int_equal(others[i].op.status, CORRAL_OK);
-    assert_int_equal(others[i].op.life_ms, i + 2);
+    assert_int_equal(others[i].op.state.life_ms, i + 2);
   }
   assert_int_equal(the_fake.batch_count, 2);
   assert_int_equal(the_fake.batches[0], 1);
@@ -42,8 +42,8 @@ static void a_large_record_goes_alone(void **state) {
   crl_pool *pool = pool_of(1, FAR);
   caller first, others[3];
   corral_op big = op_of(CORRAL_VERB_SETTLE, 3);
-  big.record = large;
-  big.record_len = sizeof large;
+  big.settle.record = large;
+  big.settle.record_len = sizeof large;
   set_gate(1);
   start(&first, pool, op_of(CORRAL_VERB_GET, 1));
   until_at_gate(1);
@@ -102,8 +102,8 @@ static void a_record_that_the_store_would_not_take_is_not_sent(void **state) {
   static const uint8_t byte[1];
   crl_pool *pool = pool_of(1, FAR);
   corral_op op = op_of(CORRAL_VERB_SETTLE, 1);
-  op.record = byte;
-  op.record_len = MOST + 1;
+  op.settle.record = byte;
+  op.settle.record_len = MOST + 1;
   crl_pool_perform(pool, &op, 1, INT64_MAX);
   assert_int_equal(op.status, CORRAL_ETOOBIG);
   assert_int_equal(the_fake.connects, 0);
@@ -118,8 +118,8 @@ static void a_large_record_is_in_nobodys_way(void **state) {
   crl_pool *pool = pool_of(1, FAR);
   caller first;
   corral_op big = op_of(CORRAL_VERB_SETTLE, 3);
-  big.record = large;
-  big.record_len = sizeof large;
+  big.settle.record = large;
+  big.settle.record_len = sizeof large;
   set_gate(2);
   start(&first, pool, big);
   until_at_gate(1);
@@ -141,7 +141,7 @@ static void a_look_that_meets_a_large_record_is_repeated_alone(void **state) {
   for (int i = 0; i < 3; i++) {
     assert_int_equal(ops[i].status, CORRAL_OK);
     assert_int_equal(ops[i].flags, 0);
-    assert_int_equal(ops[i].life_ms, i + 1);
+    assert_int_equal(ops[i].state.life_ms, i + 1);
   }
   assert_int_equal(the_fake.reads_whole, 1);
   assert_int_equal(the_fake.batch_count, 2);

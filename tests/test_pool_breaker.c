@@ -157,7 +157,7 @@ static void a_batch_is_split_by_server_and_each_operation_gets_its_own_result(vo
   crl_pool_perform(pool, ops, 6, INT64_MAX);
   for (size_t i = 0; i < 6; i++) {
     assert_int_equal(ops[i].status, i % 2 == 0 ? CORRAL_EUNAVAILABLE : CORRAL_OK);
-    if (i % 2 == 1) assert_int_equal(ops[i].life_ms, i + 1);
+    if (i % 2 == 1) assert_int_equal(ops[i].state.life_ms, i + 1);
   }
   assert_int_equal(the_fake.batch_count, 1);
   assert_int_equal(the_fake.batches[0], 3);

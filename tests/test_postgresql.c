@@ -83,16 +83,16 @@ static void a_fencing_token_is_raised_in_a_table_and_not_for_advisory_locks(void
     kit k = open_at(modes[i]);
     answer first = lock(&k, "raised", 1, 60000);
     corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "raised", 1);
-    op.seen = first.seen + 1000000000;
+    op.lock_extend.fence = first.seen + 1000000000;
     answer raised = act(&k, op, INT64_MAX);
     expect("raise", raised, is_advisory(modes[i]) ? CORRAL_EUNSUPPORTED : CORRAL_OK);
-    if (!is_advisory(modes[i])) assert_true(raised.seen == op.seen);
-    op.seen = first.seen - 1;
+    if (!is_advisory(modes[i])) assert_true(raised.seen == op.lock_extend.fence);
+    op.lock_extend.fence = first.seen - 1;
     raised = act(&k, op, INT64_MAX);
     expect("less", raised, CORRAL_OK);
     assert_true(raised.seen >= first.seen);
     if (!is_advisory(modes[i])) {
-      op.seen = UINT64_MAX;
+      op.lock_extend.fence = UINT64_MAX;
       expect("too large", act(&k, op, INT64_MAX), CORRAL_EREFUSED);
     }
     expect("unlock", unlock(&k, "raised", 1), CORRAL_OK);
@@ -220,8 +220,7 @@ static void names_and_notes_are_bytes_of_any_value(void **state) {
     corral_op op = op_of(CORRAL_VERB_LOCK, "", 1);
     op.key = name;
     op.key_len = sizeof name;
-    op.record = note;
-    op.record_len = sizeof note - 1;
+    op_notes(&op, (const char *)note);
     expect("lock", act(&k, op, INT64_MAX), CORRAL_OK);
     corral_hold hold;
     assert_int_equal(shown(&k, name, sizeof name, &hold, 1, NULL), 1);
@@ -260,11 +259,11 @@ static void a_batch_is_done_in_order_and_values_are_refused(void **state) {
     static const int expected[] = {CORRAL_OK, CORRAL_EBUSY, CORRAL_EUNSUPPORTED,
                                    CORRAL_OK, CORRAL_OK,    CORRAL_OK};
     for (size_t j = 0; j < 6; j++)
-      ops[j].key = "batch", ops[j].key_len = 5, ops[j].lease_ms = 5000,
+      ops[j].key = "batch", ops[j].key_len = 5, op_lasts(&ops[j], 5000),
       ops[j].status = CORRAL_EINDOUBT;
     corral_error why = {0};
     ops[2].error = &why;
-    assert_int_equal(k.plugin->perform(k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
+    assert_int_equal(perform_ops(k.plugin, k.handle, ops, 6, INT64_MAX, NULL), CORRAL_OK);
     for (size_t j = 0; j < 6; j++) assert_int_equal(ops[j].status, expected[j]);
     assert_non_null(strstr(why.text, "has locks only, no values"));
     closed(&k);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "support/record_kit.h"
+#include "support/op_kit.h"
 
 enum { NOW = 1000, LEASE = 200, TTL = 500, BODY = 16, STEP = CRL_RECORD_STEP_MS };
 
@@ -115,14 +116,10 @@ static outcome decide_op(state in, const corral_op *op) {
 
 static outcome decide(state in, corral_verb verb, const uint8_t *token, const uint8_t *record,
                       size_t record_len) {
-  corral_op op = {.verb = verb,
-                  .key = "k",
-                  .key_len = 1,
-                  .token = token,
-                  .lease_ms = LEASE,
-                  .ttl_ms = TTL,
-                  .record = record,
-                  .record_len = record_len};
+  corral_op op = {.verb = verb, .key = "k", .key_len = 1, .token = token};
+  op_lasts(&op, LEASE);
+  op_keeps(&op, TTL);
+  op_brings(&op, record, record_len);
   return decide_op(in, &op);
 }
 
@@ -211,7 +208,7 @@ static void a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one
   (void)unused;
   outcome o = decide(ENDLESS, CORRAL_VERB_CLAIM, other, NULL, 0);
   assert_int_equal(o.op.status, CORRAL_EBUSY);
-  assert_int_equal(o.op.until_ms, LEASE);
+  assert_int_equal(o.op.state.left_ms, LEASE);
   assert_int_equal(o.header.until, NOW + LEASE);
   assert_int_equal(o.header.since, NOW);
   assert_memory_equal(o.header.token, mine, CORRAL_TOKEN);
@@ -221,15 +218,15 @@ static void a_lease_with_an_impossible_end_is_dated_anew_by_a_claim_and_ends_one
   o = decide(FUTURE, CORRAL_VERB_CLAIM, other, NULL, 0);
   /* the length is longer than any lease, so it isn't used either */
   assert_int_equal(o.header.until, NOW + CRL_RECORD_LEASE_MOST);
-  assert_int_equal(o.op.until_ms, CRL_RECORD_LEASE_MOST);
+  assert_int_equal(o.op.state.left_ms, CRL_RECORD_LEASE_MOST);
 }
 
 /* Otherwise a look would report a lease forever, and no claim would be sent. */
 static void a_look_tells_of_no_lease_with_an_end_that_can_t_be_true(void **unused) {
   (void)unused;
-  assert_int_equal(decide(ENDLESS, CORRAL_VERB_GET, NULL, NULL, 0).op.until_ms, 0);
-  assert_int_equal(decide(ENDLESS_VERDICT, CORRAL_VERB_GET, NULL, NULL, 0).op.until_ms, 0);
-  assert_int_equal(decide(FUTURE, CORRAL_VERB_GET, NULL, NULL, 0).op.until_ms, 0);
+  assert_int_equal(decide(ENDLESS, CORRAL_VERB_GET, NULL, NULL, 0).op.state.left_ms, 0);
+  assert_int_equal(decide(ENDLESS_VERDICT, CORRAL_VERB_GET, NULL, NULL, 0).op.state.left_ms, 0);
+  assert_int_equal(decide(FUTURE, CORRAL_VERB_GET, NULL, NULL, 0).op.state.left_ms, 0);
 }
 
 static void a_clock_that_stepped_a_little_ends_and_dates_nothing(void **unused) {
@@ -240,10 +237,10 @@ static void a_clock_that_stepped_a_little_ends_and_dates_nothing(void **unused) 
   corral_change change;
   memcpy(header.token, mine, sizeof mine);
   size_t len = crl_record_write(&header, front);
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = other, .lease_ms = LEASE};
+  corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = other, .claim.lease_ms = LEASE};
   crl_record_decide(&op, front, len, NOW, &change);
   assert_int_equal(op.status, CORRAL_EBUSY);
-  assert_int_equal(op.until_ms, STEP + LEASE);
+  assert_int_equal(op.state.left_ms, STEP + LEASE);
   assert_int_equal(change.action, CORRAL_ACTION_KEEP);
 }
 
@@ -267,7 +264,7 @@ static void a_body_that_lives_for_ever_is_none(void **unused) {
     corral_op op = {.verb = CORRAL_VERB_GET};
     judge(&op, record, size, &change);
     assert_int_equal(op.status, CORRAL_OK);
-    assert_int_equal(op.life_ms, 0);
+    assert_int_equal(op.state.life_ms, 0);
     free(record);
   }
 }
@@ -277,15 +274,16 @@ static void a_body_that_lives_for_ever_is_none(void **unused) {
 static void
 a_claim_takes_over_from_a_holder_who_is_known_to_be_dead_and_from_nobody_else(void **unused) {
   (void)unused;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM, .token = other, .lease_ms = LEASE, .over = mine};
+  corral_op op = {
+      .verb = CORRAL_VERB_CLAIM, .token = other, .claim.lease_ms = LEASE, .claim.over = mine};
   outcome o = decide_op(LEASED_VALUE, &op);
   assert_int_equal(o.op.status, CORRAL_OK);
   assert_memory_equal(o.header.token, other, CORRAL_TOKEN);
-  assert_int_equal(o.op.life_ms, 2000);
-  op.over = other;
+  assert_int_equal(o.op.state.life_ms, 2000);
+  op.claim.over = other;
   assert_int_equal(decide_op(LEASED_VALUE, &op).op.status, CORRAL_EBUSY);
   static const uint8_t nobody[CORRAL_TOKEN] = {0};
-  op.over = nobody; /* a verdict has no token */
+  op.claim.over = nobody; /* a verdict has no token */
   assert_int_equal(decide_op(VERDICT_VALUE, &op).op.status, CORRAL_EBUSY);
 }
 
@@ -303,8 +301,8 @@ static void a_claim_takes_over_holder_and_cost(void **unused) {
   assert_string_equal(o.header.note, "host/9");
   assert_memory_equal(o.header.token, other, CORRAL_TOKEN);
   assert_int_equal(o.change.expires, 3000); /* the payload lives longer than the lease */
-  assert_int_equal(o.op.life_ms, 2000);
-  assert_int_equal(o.op.until_ms, LEASE);
+  assert_int_equal(o.op.state.life_ms, 2000);
+  assert_int_equal(o.op.state.left_ms, LEASE);
   assert_int_equal(decide(ABSENT, CORRAL_VERB_CLAIM, mine, wish, len).change.expires, NOW + LEASE);
 }
 
@@ -314,9 +312,9 @@ static void what_is_left_is_told(void **unused) {
   static const int64_t until[STATES] = {0, 0, 100, 100, 0, 100, 100, 0, 100, 0, 0, 0};
   for (state in = ABSENT; in < STATES; in++) {
     outcome o = decide(in, CORRAL_VERB_GET, NULL, NULL, 0);
-    if (o.op.life_ms != life[in] || o.op.until_ms != until[in])
-      fail_msg("%s: life %lld until %lld", state_names[in], (long long)o.op.life_ms,
-               (long long)o.op.until_ms);
+    if (o.op.state.life_ms != life[in] || o.op.state.left_ms != until[in])
+      fail_msg("%s: life %lld until %lld", state_names[in], (long long)o.op.state.life_ms,
+               (long long)o.op.state.left_ms);
   }
 }
 
@@ -364,13 +362,13 @@ static void a_payload_that_the_claimer_has_is_not_sent_again(void **unused) {
   corral_change change;
   corral_op op = {.verb = CORRAL_VERB_CLAIM,
                   .token = mine,
-                  .lease_ms = LEASE,
-                  .seen = crl_record_stamp(s.bytes, s.size)};
+                  .claim.lease_ms = LEASE,
+                  .claim.seen = crl_record_stamp(s.bytes, s.size)};
   judge(&op, s.bytes, s.size, &change);
-  assert_true(op.same);
-  op.seen ^= 1;
+  assert_true(op.state.same);
+  op.claim.seen ^= 1;
   judge(&op, s.bytes, s.size, &change);
-  assert_false(op.same);
+  assert_false(op.state.same);
 }
 
 /* ---- foreign content ----------------------------------------------------------------------- */
@@ -378,12 +376,14 @@ static void a_payload_that_the_claimer_has_is_not_sent_again(void **unused) {
 static void check_alien(const uint8_t *record, size_t size, corral_verb verb, int status,
                         int action) {
   corral_change change;
-  corral_op op = {.verb = verb, .token = mine, .lease_ms = LEASE, .ttl_ms = TTL};
+  corral_op op = {.verb = verb, .token = mine};
+  op_lasts(&op, LEASE);
+  op_keeps(&op, TTL);
   judge(&op, record, size, &change);
   if (op.status != status || change.action != action)
     fail_msg("verb %d: status %d, action %d; expected %d, %d", (int)verb, op.status, change.action,
              status, action);
-  assert_true(op.life_ms == 0 || verb != CORRAL_VERB_GET);
+  assert_true(op.state.life_ms == 0 || verb != CORRAL_VERB_GET);
 }
 
 static void a_record_that_is_not_corral_s_is_left_alone_by_every_verb(void **unused) {
@@ -439,8 +439,8 @@ static void a_record_that_is_cut_short_has_no_lease_and_no_body(void **unused) {
     corral_op op = {.verb = CORRAL_VERB_GET, .token = mine};
     judge(&op, s.bytes, size, &change);
     assert_int_equal(op.status, size < CORRAL_HEAD ? CORRAL_EMISS : CORRAL_OK);
-    assert_int_equal(op.life_ms, size < CORRAL_HEAD + BODY ? 0 : 2000);
-    assert_int_equal(op.until_ms, 0);
+    assert_int_equal(op.state.life_ms, size < CORRAL_HEAD + BODY ? 0 : 2000);
+    assert_int_equal(op.state.left_ms, 0);
     op.verb = CORRAL_VERB_CLAIM;
     judge(&op, s.bytes, size, &change);
     assert_int_equal(op.status, CORRAL_OK);
@@ -491,12 +491,10 @@ static void bytes_of_another_key_are_no_body_of_the_claimer_s(void **unused) {
   corral_change change;
   corral_op op = {.verb = CORRAL_VERB_CLAIM,
                   .token = mine,
-                  .lease_ms = LEASE,
-                  .record = front,
-                  .record_len = len};
+                  .claim = {.lease_ms = LEASE, .front = front, .front_len = len}};
   judge(&op, record, size, &change);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_int_equal(op.life_ms, 0);
+  assert_int_equal(op.state.life_ms, 0);
   assert_int_equal(change.action, CORRAL_ACTION_REPLACE);
   assert_int_equal(crl_record_read(change.front, change.front_len, &got), CORRAL_OK);
   assert_memory_equal(got.digest, wish.digest, CORRAL_DIGEST);

@@ -48,8 +48,8 @@ static void a_claim_tells_who_holds_the_lease(void **state) {
   corral_header wish = {.state = CORRAL_LEASED, .cost_ms = 77, .note = "host/12"};
   uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.record = front;
-  op.record_len = crl_record_write(&wish, front);
+  op.claim.front = front;
+  op.claim.front_len = crl_record_write(&wish, front);
   assert_int_equal(done(&c, &op), CORRAL_OK);
   sight s = sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2));
   assert_int_equal(s.status, CORRAL_EBUSY);
@@ -65,13 +65,13 @@ static void a_claim_of_a_payload_that_was_seen_brings_the_header_only(void **sta
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   assert_int_equal(fills(&c, "k", 1, 1000), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 2);
-  op.seen = UINT64_C(0x0101010101010101);
+  op.claim.seen = UINT64_C(0x0101010101010101);
   sight s = sees(&c, op);
   assert_int_equal(s.status, CORRAL_OK);
   assert_true(s.same);
   assert_int_equal(s.size, 1000);
   assert_near(s.life_ms, HOUR);
-  op.seen++;
+  op.claim.seen++;
   s = sees(&c, op);
   assert_false(s.same);
   assert_int_equal(s.size, 1000);
@@ -86,10 +86,10 @@ static void a_lease_longer_than_the_payloads_life_keeps_that_life(void **state) 
   fills(&c, "k", 1, 10);
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   corral_op renew = op_of(CORRAL_VERB_RENEW, "k", 1);
-  renew.ttl_ms = HOUR / 4;
+  renew.renew.ttl_ms = HOUR / 4;
   assert_int_equal(done(&c, &renew), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 2);
-  op.lease_ms = HOUR;
+  op.claim.lease_ms = HOUR;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_near(pttl("k"), HOUR);
   sight s = looks(&c, "k");
@@ -107,10 +107,10 @@ static void a_lease_is_extended_by_its_holder_only(void **state) {
   (void)state;
   client c = begin();
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  op.lease_ms = HOUR / 4;
+  op.claim.lease_ms = HOUR / 4;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   op = op_of(CORRAL_VERB_EXTEND, "k", 1);
-  op.lease_ms = HOUR;
+  op.extend.lease_ms = HOUR;
   assert_int_equal(done(&c, &op), CORRAL_OK);
   assert_near(looks(&c, "k").until_ms, HOUR);
   assert_near(pttl("k"), HOUR);
@@ -228,7 +228,7 @@ static void sixteen_mebibytes_come_back_as_they_were(void **state) {
     assert_int_equal(op.status, CORRAL_OK);
     assert_int_equal(body_of(&op), 16 * MIB);
     for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&op); i++)
-      if (op.found[i] != 0xa5) fail_msg("byte %zu is %d", i, op.found[i]);
+      if (op.found.record[i] != 0xa5) fail_msg("byte %zu is %d", i, op.found.record[i]);
     dropped(&op);
   }
   closed(&c);
@@ -263,8 +263,7 @@ static void somebody_elses_key_is_left_alone(void **state) {
   for (size_t i = 0; i < 4; i++)
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) {
       corral_op op = op_of((corral_verb)verb, keys[i], 1);
-      op.record = verb == CORRAL_VERB_SETTLE ? record : NULL;
-      op.record_len = CORRAL_HEAD + 8;
+      if (verb == CORRAL_VERB_SETTLE) op_brings(&op, record, CORRAL_HEAD + 8);
       if (done(&c, &op) != CORRAL_EFOREIGN)
         fail_msg("%s, verb %d: %s", keys[i], verb, corral_status_name(op.status));
     }
@@ -280,8 +279,8 @@ static void a_record_above_512_mib_is_not_sent(void **state) {
   client c = begin();
   uint8_t *record = record_of(8, 1);
   corral_op op = op_of(CORRAL_VERB_SETTLE, "k", 1);
-  op.record = record;
-  op.record_len = ((size_t)512 << 20) + 1;
+  op.settle.record = record;
+  op.settle.record_len = ((size_t)512 << 20) + 1;
   assert_int_equal(done(&c, &op), CORRAL_ETOOBIG);
   free(record);
   closed(&c);
@@ -296,8 +295,8 @@ static void a_server_that_takes_less_says_too_big(void **state) {
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   uint8_t *record = record_of(8 * MIB, 1);
   corral_op op = op_of(CORRAL_VERB_SETTLE, "k", 1);
-  op.record = record;
-  op.record_len = CORRAL_HEAD + 8 * MIB;
+  op.settle.record = record;
+  op.settle.record_len = CORRAL_HEAD + 8 * MIB;
   assert_int_not_equal(perform(&c, &op, 1), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_ETOOBIG);
   free(record);
@@ -327,8 +326,8 @@ static long long memory_of(client *c, int by_corral) {
   for (int i = 0; i < COUNT; i++) {
     snprintf(name, sizeof name, "users:%d", 100000 + i);
     corral_op op = op_of(CORRAL_VERB_SETTLE, name, 1);
-    op.record = record;
-    op.record_len = size;
+    op.settle.record = record;
+    op.settle.record_len = size;
     if (!by_corral)
       redis_server_ask(server, "SET %s %b PX %d", name, payload, sizeof payload, HOUR);
     else if (does(c, CORRAL_VERB_CLAIM, name, 1) != CORRAL_OK || done(c, &op) != CORRAL_OK)
@@ -364,10 +363,10 @@ static void a_batch_is_done_in_order(void **state) {
                        op_of(CORRAL_VERB_GET, "other", 0)};
     const int expected[] = {CORRAL_EMISS, CORRAL_OK, CORRAL_OK,    CORRAL_OK,   CORRAL_OK,
                             CORRAL_OK,    CORRAL_OK, CORRAL_ELOST, CORRAL_EMISS};
-    ops[3].record = small;
-    ops[3].record_len = CORRAL_HEAD + 10;
-    ops[5].record = large;
-    ops[5].record_len = CORRAL_HEAD + MIB;
+    ops[3].settle.record = small;
+    ops[3].settle.record_len = CORRAL_HEAD + 10;
+    ops[5].settle.record = large;
+    ops[5].settle.record_len = CORRAL_HEAD + MIB;
     assert_int_equal(perform(&c, ops, 9), CORRAL_OK);
     for (size_t i = 0; i < 9; i++)
       if (ops[i].status != expected[i])
@@ -391,8 +390,8 @@ static void half_of_the_scripts_missing_does_no_harm(void **state) {
   redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(CRL_REDIS_SETTLE)->text);
   corral_op ops[] = {op_of(CORRAL_VERB_EXTEND, "k", 1), op_of(CORRAL_VERB_SETTLE, "k", 1),
                      op_of(CORRAL_VERB_CLAIM, "k", 2)};
-  ops[1].record = record;
-  ops[1].record_len = CORRAL_HEAD + 10;
+  ops[1].settle.record = record;
+  ops[1].settle.record_len = CORRAL_HEAD + 10;
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[1].status, CORRAL_OK);
   assert_int_equal(ops[2].status, CORRAL_OK);
@@ -418,13 +417,12 @@ static void a_value_that_is_set_is_there_whatever_scripts_are_missing(void **sta
         redis_server_ask(server, "SCRIPT LOAD %s", crl_redis_script_get(ids[i])->text);
     corral_op ops[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1),
                        op_of(CORRAL_VERB_SETTLE, "k", 1), op_of(CORRAL_VERB_GET, "k", 0)};
-    ops[0].ttl_ms = HOUR;
-    ops[2].record = record;
-    ops[2].record_len = CORRAL_HEAD + 10;
+    ops[2].settle.record = record;
+    ops[2].settle.record_len = CORRAL_HEAD + 10;
     assert_int_equal(perform(&c, ops, 4), CORRAL_OK);
     for (int i = 0; i < 4; i++) assert_int_equal(ops[i].status, CORRAL_OK);
     assert_int_equal(body_of(&ops[3]), 10);
-    assert_true(ops[3].life_ms > 0 && ops[3].until_ms == 0);
+    assert_true(ops[3].state.life_ms > 0 && ops[3].state.left_ms == 0);
     dropped(&ops[1]);
     dropped(&ops[3]);
   }
@@ -466,7 +464,7 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
   op.status = CORRAL_EINDOUBT;
   int64_t before = c.host->now_ms();
-  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error),
+  assert_int_not_equal(perform_ops(&crl_plugin_redis, c.handle, &op, 1, before + 50, &c.error),
                        CORRAL_OK);
   assert_true(c.host->now_ms() - before < 1000);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
@@ -481,8 +479,8 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
   for (int i = 0; i < 2; i++) { /* in the second round the server knows the scripts */
     corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 1), settle = op_of(CORRAL_VERB_SETTLE, "k", 1);
     corral_op get = op_of(CORRAL_VERB_GET, "k", 0);
-    settle.record = record;
-    settle.record_len = CORRAL_HEAD + 2000;
+    settle.settle.record = record;
+    settle.settle.record_len = CORRAL_HEAD + 2000;
     long long count[3] = {reads(&c, &claim, 1), reads(&c, &settle, 1), reads(&c, &get, 1)};
     if (i == 0) continue;
     assert_int_equal(count[0], 1);
@@ -491,8 +489,8 @@ static void a_hit_and_each_script_is_one_round_trip(void **state) {
   }
   corral_op forgets[] = {op_of(CORRAL_VERB_INVALIDATE, "k", 0), op_of(CORRAL_VERB_CLAIM, "k", 1),
                          op_of(CORRAL_VERB_SETTLE, "k", 1)};
-  forgets[2].record = record;
-  forgets[2].record_len = CORRAL_HEAD + 2000;
+  forgets[2].settle.record = record;
+  forgets[2].settle.record_len = CORRAL_HEAD + 2000;
   reads(&c, forgets, 3);
   assert_int_equal(reads(&c, forgets, 3), 1);
   for (size_t i = 0; i < 3; i++) assert_int_equal(forgets[i].status, CORRAL_OK);

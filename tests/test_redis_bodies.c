@@ -22,8 +22,8 @@ static void store(client *c, const char *key, const uint8_t *record, size_t size
   assert_int_equal(does(c, CORRAL_VERB_INVALIDATE, key, 1), CORRAL_OK);
   assert_int_equal(does(c, CORRAL_VERB_CLAIM, key, 1), CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, 1);
-  op.record = record;
-  op.record_len = CORRAL_HEAD + size;
+  op.settle.record = record;
+  op.settle.record_len = CORRAL_HEAD + size;
   assert_int_equal(done(c, &op), CORRAL_OK);
 }
 
@@ -31,9 +31,9 @@ static void store(client *c, const char *key, const uint8_t *record, size_t size
 static void assert_found(client *c, corral_op *op, const uint8_t *record, size_t size) {
   assert_int_equal(perform(c, op, 1), CORRAL_OK);
   assert_int_equal(op->status, CORRAL_OK);
-  assert_int_equal(op->found_len, CORRAL_HEAD + size);
-  assert_memory_equal(op->found + CORRAL_HEAD, record + CORRAL_HEAD, size);
-  assert_in_range(op->life_ms, HOUR - LIMIT, HOUR);
+  assert_int_equal(op->found.len, CORRAL_HEAD + size);
+  assert_memory_equal(op->found.record + CORRAL_HEAD, record + CORRAL_HEAD, size);
+  assert_in_range(op->state.life_ms, HOUR - LIMIT, HOUR);
   dropped(op);
 }
 
@@ -65,7 +65,7 @@ static void a_large_record_may_be_left_alone(void **state) {
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[0].status, CORRAL_EINDOUBT);
   assert_int_equal(ops[0].flags, CORRAL_OP_LESS | CORRAL_OP_LARGE);
-  assert_null(ops[0].found);
+  assert_null(ops[0].found.record);
   assert_int_equal(ops[1].status, CORRAL_OK);
   assert_int_equal(ops[1].flags, CORRAL_OP_LESS);
   assert_int_equal(ops[2].status, CORRAL_EMISS);

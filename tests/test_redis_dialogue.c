@@ -12,6 +12,7 @@
 
 #include "store/registry.h"
 #include "support/fake_server.h"
+#include "support/op_kit.h"
 #include "store/uri.h"
 
 extern const corral_store crl_plugin_redis;
@@ -61,21 +62,19 @@ static void ended(dialogue *d) {
 
 static corral_op op_of(corral_verb verb) {
   static const uint8_t token[CORRAL_TOKEN] = {1, 2, 3};
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = "k",
-                     .key_len = 1,
-                     .token = token,
-                     .lease_ms = 1000,
-                     .ttl_ms = 1000,
-                     .status = CORRAL_EINDOUBT};
+  corral_op op = {
+      .verb = (uint32_t)verb, .key = "k", .key_len = 1, .token = token, .status = CORRAL_EINDOUBT};
+  op_lasts(&op, 1000);
+  op_keeps(&op, 1000);
+  return op;
 }
 
 static int perform(dialogue *d, corral_op *ops, size_t count, int64_t limit) {
   for (size_t i = 0; i < count; i++) ops[i].error = &d->error;
   int status =
-      crl_plugin_redis.perform(d->handle, ops, count, d->host->now_ms() + limit, &d->error);
+      perform_ops(&crl_plugin_redis, d->handle, ops, count, d->host->now_ms() + limit, &d->error);
   for (size_t i = 0; i < count; i++)
-    if (ops[i].found != NULL) ops[i].found_free(ops[i].found_owner);
+    if (ops[i].found.record != NULL) ops[i].found.drop(ops[i].found.owner);
   return status;
 }
 
@@ -358,8 +357,8 @@ static void a_server_that_reads_nothing_takes_no_longer_than_the_deadline(void *
   d.host->header_write(&header, record);
   corral_op ops[] = {op_of(CORRAL_VERB_EXTEND), op_of(CORRAL_VERB_SETTLE),
                      op_of(CORRAL_VERB_EXTEND)};
-  ops[1].record = record;
-  ops[1].record_len = SIZE;
+  ops[1].settle.record = record;
+  ops[1].settle.record_len = SIZE;
   assert_int_equal(perform(&d, ops, 3, SHORT), CORRAL_EUNAVAILABLE);
   assert_int_equal(ops[0].status, CORRAL_EINDOUBT);
   assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);

@@ -86,11 +86,14 @@ static corral_op random_op(const char *key, char note[100]) {
                                       CORRAL_VERB_UNLOCK, CORRAL_VERB_LOCK_SHOW};
   corral_op op = lock_op(verbs[pick(5)], key, pick(TOKENS), pick(2) == 0 ? CORRAL_OP_SHARED : 0);
   memset(note, 'A' + (int)pick(26), 100);
-  op.record = (const uint8_t *)note;
-  op.record_len = pick(100);
-  op.lease_ms = pick(3) == 0 ? 1 + pick(10) : 1 + pick(HOUR);
-  op.ttl_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
-  op.seen = pick(2) == 0 ? 0 : (uint64_t)server_us() + pick(2) * UINT64_C(1000000000);
+  op_lasts(&op, pick(3) == 0 ? 1 + pick(10) : 1 + pick(HOUR));
+  if (op.verb == CORRAL_VERB_LOCK) {
+    op.lock.note = note;
+    op.lock.note_len = pick(100);
+    op.lock.wish_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
+  }
+  if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)
+    op.lock_extend.fence = (uint64_t)server_us() + pick(2) * UINT64_C(1000000000);
   return op;
 }
 
@@ -114,11 +117,12 @@ static const char *differs(const step *s, const model *before, int64_t now, uint
   const uint8_t *record = keeps ? before->record : room;
   size_t size = keeps ? before->size : change.size;
   if (s->real.status != wanted.status) return "status";
-  if (s->real.until_ms != wanted.until_ms) return "until_ms";
-  if (s->real.verb == CORRAL_VERB_LOCK_SHOW && s->real.life_ms != wanted.life_ms) return "life_ms";
+  if (s->real.lock_state.left_ms != wanted.lock_state.left_ms) return "left_ms";
+  if (s->real.verb == CORRAL_VERB_LOCK_SHOW && s->real.lock_state.now != wanted.lock_state.now)
+    return "now";
   if (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK &&
-      s->real.seen != wanted.seen)
-    return "seen";
+      s->real.lock_state.fence != wanted.lock_state.fence)
+    return "fence";
   if (keeps && s->writes != 0) return "the number of writes";
   if (size != s->after.size || memcmp(record, s->after.record, size) != 0) return "the record";
   if (!keeps && (s->pttl > change.expires - s->from_us / 1000 ||
@@ -143,8 +147,9 @@ static void take_step(client *c, step *s, const char *key) {
   s->to_us = server_us();
   fetch(key, &s->after);
   s->writes = redis_server_info(server, "rdb_changes_since_last_save") - changes;
-  if (s->real.found != NULL && (s->real.found_len != s->after.size ||
-                                memcmp(s->real.found, s->after.record, s->after.size) != 0))
+  if (s->real.found.record != NULL &&
+      (s->real.found.len != s->after.size ||
+       memcmp(s->real.found.record, s->after.record, s->after.size) != 0))
     fail_msg("seed %u: LOCK_SHOW found another record", seed);
   dropped(&s->real);
 }
@@ -161,8 +166,8 @@ static void check_step(const step *s, const model *before, uint32_t first, int n
     what = differs(s, before, now, floor);
   if (what != NULL)
     fail_msg("seed %u, step %d: verb %u: %s differs: %s, until %lld, TTL %lld", first, number,
-             s->real.verb, what, corral_status_name(s->real.status), (long long)s->real.until_ms,
-             (long long)s->pttl);
+             s->real.verb, what, corral_status_name(s->real.status),
+             (long long)s->real.lock_state.left_ms, (long long)s->pttl);
 }
 
 static void model_run(const char *way) {

@@ -19,18 +19,18 @@ static void a_lock_without_ttl_of_others_is_told_and_healed_once_and_only_on_req
     redis_server_ask(server, "SETNX naive 1");
     corral_op op = lock_op(CORRAL_VERB_LOCK, "naive", 1, 0);
     assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
-    assert_int_equal(op.until_ms, -1);
+    assert_int_equal(op.lock_state.left_ms, -1);
     assert_non_null(strstr(c.error.text, "a lock without TTL that corral did not write"));
     op = lock_op(CORRAL_VERB_LOCK_SHOW, "naive", 1, 0);
     assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
-    assert_int_equal(op.until_ms, -1);
+    assert_int_equal(op.lock_state.left_ms, -1);
     assert_int_equal(pttl("naive"), -1);
     op = lock_op(CORRAL_VERB_LOCK_SHOW, "naive", 1, CORRAL_OP_REPAIR);
     assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
-    assert_near(op.until_ms, HOUR);
+    assert_near(op.lock_state.left_ms, HOUR);
     assert_near(pttl("naive"), HOUR);
     op = lock_op(CORRAL_VERB_LOCK_SHOW, "naive", 1, CORRAL_OP_REPAIR);
-    op.lease_ms = 1000;
+    op.lock_show.foreign_ms = 1000;
     assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
     assert_near(pttl("naive"), HOUR);
     assert_string_equal(redis_server_ask(server, "GET naive"), "1");
@@ -70,12 +70,12 @@ static void a_key_of_another_type_is_foreign_and_stays_as_it_is(void **state) {
     for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++) {
       corral_op op = lock_op(verbs[v], "list", 1, 0);
       assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
-      assert_near(op.until_ms, HOUR);
+      assert_near(op.lock_state.left_ms, HOUR);
       for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         redis_server_ask(server, "SET other %s", values[i]);
         op = lock_op(verbs[v], "other", 1, 0);
         assert_int_equal(done(&c, &op), CORRAL_EFOREIGN);
-        assert_int_equal(op.until_ms, -1);
+        assert_int_equal(op.lock_state.left_ms, -1);
         assert_string_equal(redis_server_ask(server, "GET other"), values[i]);
       }
     }
@@ -139,12 +139,12 @@ static void a_lease_or_a_fencing_token_out_of_range_is_refused_unsent(void **sta
   for (int way = 0; way < WAYS; way++) {
     client c = begin_as(ways[way]);
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
-    op.lease_ms = 0;
+    op.lock.hold_ms = 0;
     assert_int_equal(done(&c, &op), CORRAL_EINVAL);
-    op.lease_ms = INT64_MAX;
+    op.lock.hold_ms = INT64_MAX;
     assert_int_equal(done(&c, &op), CORRAL_EINVAL);
     op = lock_op(CORRAL_VERB_LOCK_EXTEND, "k", 1, 0);
-    op.seen = UINT64_MAX;
+    op.lock_extend.fence = UINT64_MAX;
     assert_int_equal(done(&c, &op), CORRAL_EINVAL);
     assert_int_equal(pttl("k"), -2);
     closed(&c);

@@ -94,7 +94,7 @@ static int cut_lock(const char *way, int n) {
   corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
   op.status = CORRAL_EINDOUBT;
   atomic_store(&p.left, n);
-  int usable = crl_plugin_redis.perform(c.handle, &op, 1, c.host->now_ms() + LIMIT, &c.error);
+  int usable = perform_ops(&crl_plugin_redis, c.handle, &op, 1, c.host->now_ms() + LIMIT, &c.error);
   assert_true((op.status == CORRAL_OK) == (usable == CORRAL_OK));
   closed(&c);
   proxy_close(&p);
@@ -236,7 +236,7 @@ static void each_reply_to_a_script_has_its_status(void **state) {
       int usable = perform(&c, &op, 1) == CORRAL_OK, wanted = unlock ? reply->unlock : reply->lock;
       if (op.status != wanted) fail_msg("%s: %s", reply->bytes, corral_status_name(op.status));
       /* a clock can be added to it without overflow */
-      assert_true(op.until_ms <= INT64_C(1) << 53);
+      assert_true(op.lock_state.left_ms <= INT64_C(1) << 53);
       assert_int_equal(usable, reply->usable < 0 ? wanted != CORRAL_EPROTOCOL : reply->usable);
       closed(&c);
       assert_true(fake_server_stop(fake));
@@ -337,7 +337,7 @@ static void a_lock_that_changes_hands_between_look_and_release_is_not_ended(void
   client c = connected_to(fake, "scripts=no");
   corral_op op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);
   assert_int_equal(done(&c, &op), CORRAL_ELOST);
-  assert_int_equal(op.until_ms, HOUR);
+  assert_int_equal(op.lock_state.left_ms, HOUR);
   closed(&c);
   assert_true(fake_server_stop(fake));
 }

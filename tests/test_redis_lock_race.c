@@ -51,8 +51,8 @@ static void corral_turn(client *c, uint8_t mine[CORRAL_TOKEN], int shared) {
   corral_op op = lock_op(CORRAL_VERB_LOCK, "lock:race", 0, shared ? CORRAL_OP_SHARED : 0);
   if (c->host->random(mine, CORRAL_TOKEN) != CORRAL_OK) abort();
   op.token = mine;
-  op.lease_ms = 60000;
-  op.ttl_ms = 20;
+  op.lock.hold_ms = 60000;
+  op.lock.wish_ms = 20;
   if (perform(c, &op, 1) != CORRAL_OK) abort();
   if (op.status != CORRAL_OK) {
     if (op.status != CORRAL_EBUSY) abort();
@@ -60,7 +60,7 @@ static void corral_turn(client *c, uint8_t mine[CORRAL_TOKEN], int shared) {
     return;
   }
   enter(shared);
-  if (!shared) fenced(op.seen);
+  if (!shared) fenced(op.lock_state.fence);
   sched_yield();
   leave(shared);
   op.verb = CORRAL_VERB_UNLOCK;

@@ -91,18 +91,21 @@ static void plant(model *m, const char *key, int64_t now) {
 static corral_op random_op(const char *key, uint8_t **record) {
   corral_op op = op_of((corral_verb)(1 + pick(CORRAL_VERB_RENEW)), key, pick(TOKENS));
   corral_header header = {.failures = pick(9), .note = "random"};
-  op.lease_ms = op.verb == CORRAL_VERB_RELEASE ? (int64_t)(1 + pick(9)) * HOUR : HOUR;
-  op.ttl_ms = (int64_t)(1 + pick(9)) * HOUR;
-  op.seen = pick(3) * UINT64_C(0x0101010101010101);
-  if (pick(4) == 0) op.over = token(pick(TOKENS));
+  op_lasts(&op, op.verb == CORRAL_VERB_RELEASE ? (int64_t)(1 + pick(9)) * HOUR : HOUR);
+  op_keeps(&op, (int64_t)(1 + pick(9)) * HOUR);
+  if (op.verb == CORRAL_VERB_CLAIM) {
+    op.claim.seen = pick(3) * UINT64_C(0x0101010101010101);
+    if (pick(4) == 0) op.claim.over = token(pick(TOKENS));
+  }
   if (pick(8) != 0) memset(header.digest, 'd', sizeof header.digest);
   size_t size = op.verb == CORRAL_VERB_SETTLE ? (pick(4) == 0 ? 6000 : pick(200)) : 0;
   if (op.verb == CORRAL_VERB_CLAIM) header.state = CORRAL_LEASED;
   if (op.verb == CORRAL_VERB_CLAIM) header.cost_ms = pick(1000);
   if (op.verb == CORRAL_VERB_RELEASE) header.state = CORRAL_VERDICT;
   if (op.verb == CORRAL_VERB_RELEASE) header.code = (int32_t)pick(9) - 4;
-  *record = record_make(header, size, (uint8_t)(1 + pick(3)), &op.record_len);
-  if (op.verb == CORRAL_VERB_SETTLE || pick(2) == 0) op.record = *record;
+  size_t len;
+  *record = record_make(header, size, (uint8_t)(1 + pick(3)), &len);
+  if (op.verb == CORRAL_VERB_SETTLE || pick(2) == 0) op_brings(&op, *record, len);
   return op;
 }
 
@@ -115,12 +118,12 @@ static const char *difference(const corral_op *real, const corral_op *wanted, co
   corral_header a, b;
   if (real->status != wanted->status) return "status";
   if (wanted->verb != CORRAL_VERB_GET && wanted->verb != CORRAL_VERB_CLAIM) return NULL;
-  if (real->same != wanted->same) return "same";
+  if (real->state.same != wanted->state.same) return "same";
   int finds = wanted->status == CORRAL_OK || wanted->status == CORRAL_EBUSY;
-  if (finds != (real->found != NULL)) return "found";
+  if (finds != (real->found.record != NULL)) return "found";
   if (!finds) return NULL;
-  if (!near(real->life_ms, wanted->life_ms)) return "life_ms";
-  if (!near(real->until_ms, wanted->until_ms)) return "until_ms";
+  if (!near(real->state.life_ms, wanted->state.life_ms)) return "life_ms";
+  if (!near(real->state.left_ms, wanted->state.left_ms)) return "left_ms";
   if (crl_record_read_found(real, &a) != CORRAL_OK) return "header";
   if (crl_record_read_whole(m->record, m->size, &b) != CORRAL_OK) return "the model's header";
   if (a.state != b.state || a.flags != b.flags || memcmp(a.token, b.token, CORRAL_TOKEN) != 0)
@@ -133,7 +136,8 @@ static const char *difference(const corral_op *real, const corral_op *wanted, co
   if (a.cost_ms != b.cost_ms || a.code != b.code || a.failures != b.failures)
     return "cost, code, failures";
   if (memcmp(a.note, b.note, CORRAL_NOTE) != 0) return "note";
-  return !real->same && memcmp(real->found + CORRAL_HEAD, m->record + CORRAL_HEAD, a.body) != 0
+  return !real->state.same &&
+                 memcmp(real->found.record + CORRAL_HEAD, m->record + CORRAL_HEAD, a.body) != 0
              ? "body"
              : NULL;
 }
@@ -166,8 +170,9 @@ static void random_ops_do_what_the_model_says(void **state) {
       fail_msg("seed %u, step %d (%u): verb %u: %s differs: %s against %s of the model, life %lld "
                "%lld, until %lld %lld",
                first, i, at, real.verb, differs, corral_status_name(real.status),
-               corral_status_name(wanted.status), (long long)real.life_ms,
-               (long long)wanted.life_ms, (long long)real.until_ms, (long long)wanted.until_ms);
+               corral_status_name(wanted.status), (long long)real.state.life_ms,
+               (long long)wanted.state.life_ms, (long long)real.state.left_ms,
+               (long long)wanted.state.left_ms);
     check_ttl(keys[k], &models[k], wanted.verb, now);
     dropped(&real);
     free(record);

@@ -17,26 +17,26 @@ static void a_renewed_payload_lives_anew_and_is_not_sent_again(void **state) {
     if (holder == 3) {
       verdict(&c, "k", 3, -42, 0);
       corral_op claim = op_of(CORRAL_VERB_CLAIM, "k", 3);
-      claim.lease_ms = HOUR;
+      claim.claim.lease_ms = HOUR;
       assert_int_equal(done(&c, &claim), CORRAL_OK);
       sight s = looks(&c, "k");
       assert_int_equal(s.header.failures, 3);
       assert_true(s.header.life_end > 0);
     }
     corral_op renew = op_of(CORRAL_VERB_RENEW, "k", holder);
-    renew.ttl_ms = holder * HOUR;
+    renew.renew.ttl_ms = holder * HOUR;
     assert_int_equal(done(&c, &renew), CORRAL_OK);
     assert_near(pttl("k"), holder * HOUR);
     corral_op get = op_of(CORRAL_VERB_GET, "k", 0);
     perform(&c, &get, 1);
     corral_header header = {0};
     assert_int_equal(body_of(&get), 1000);
-    assert_int_equal(crl_record_read_whole(get.found, get.found_len, &header), CORRAL_OK);
+    assert_int_equal(crl_record_read_whole(get.found.record, get.found.len, &header), CORRAL_OK);
     assert_true(header.state == CORRAL_FREE && header.flags == 0 && header.failures == 0);
     for (size_t i = CORRAL_HEAD; i < CORRAL_HEAD + body_of(&get); i++)
-      assert_int_equal(get.found[i], 1);
-    assert_near(get.life_ms, holder * HOUR);
-    assert_int_equal(get.until_ms, 0);
+      assert_int_equal(get.found.record[i], 1);
+    assert_near(get.state.life_ms, holder * HOUR);
+    assert_int_equal(get.state.left_ms, 0);
     dropped(&get);
     assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", holder), CORRAL_ELOST);
   }
@@ -52,7 +52,7 @@ static void only_the_holder_of_the_lease_renews(void **state) {
   assert_int_equal(does(&c, CORRAL_VERB_RENEW, "k", 1), CORRAL_ELOST);
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   corral_op renew = op_of(CORRAL_VERB_RENEW, "k", 2);
-  renew.ttl_ms = 9 * HOUR;
+  renew.renew.ttl_ms = 9 * HOUR;
   assert_int_equal(done(&c, &renew), CORRAL_ELOST);
   assert_near(pttl("k"), HOUR);
   assert_int_equal(looks(&c, "k").header.state, CORRAL_LEASED);
@@ -68,7 +68,7 @@ static void assert_nothing_to_renew(client *c, const char *key, unsigned holder)
   sight before = looks(c, key);
   long long ttl = pttl(key);
   corral_op renew = op_of(CORRAL_VERB_RENEW, key, holder);
-  renew.ttl_ms = 99 * HOUR;
+  renew.renew.ttl_ms = 99 * HOUR;
   assert_int_equal(done(c, &renew), CORRAL_EMISS);
   sight after = looks(c, key);
   assert_int_equal(before.header.state, CORRAL_LEASED);
@@ -108,7 +108,7 @@ static void a_renewal_is_one_round_trip_and_happens_once_in_a_batch(void **state
   assert_int_equal(perform(&c, ops, 3), CORRAL_OK);
   assert_int_equal(ops[1].status, CORRAL_OK);
   assert_int_equal(ops[2].status, CORRAL_OK);
-  assert_int_equal(ops[2].until_ms, 0);
+  assert_int_equal(ops[2].state.left_ms, 0);
   dropped(&ops[2]);
   does(&c, CORRAL_VERB_CLAIM, "k", 1);
   assert_int_equal(reads(&c, &ops[1], 1), 1);

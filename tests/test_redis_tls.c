@@ -14,6 +14,7 @@
 #include "store/registry.h"
 #include "support/redis_server.h"
 #include "support/server_process.h"
+#include "support/op_kit.h"
 #include "store/uri.h"
 
 extern const corral_store crl_plugin_redis;
@@ -131,23 +132,21 @@ static void closed(client *c) {
 static int perform(client *c, corral_op *op) {
   op->status = CORRAL_EINDOUBT;
   op->error = &c->error;
-  return crl_plugin_redis.perform(c->handle, op, 1, c->host->now_ms() + LIMIT, &c->error);
+  return perform_ops(&crl_plugin_redis, c->handle, op, 1, c->host->now_ms() + LIMIT, &c->error);
 }
 
 static corral_op op_of(corral_verb verb) {
   static const uint8_t token[CORRAL_TOKEN] = {1, 2, 3};
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = "k",
-                     .key_len = 1,
-                     .token = token,
-                     .lease_ms = 60000,
-                     .ttl_ms = 60000};
+  corral_op op = {.verb = (uint32_t)verb, .key = "k", .key_len = 1, .token = token};
+  op_lasts(&op, 60000);
+  op_keeps(&op, 60000);
+  return op;
 }
 
 static int does(client *c, corral_verb verb) {
   corral_op op = op_of(verb);
   assert_int_equal(perform(c, &op), CORRAL_OK);
-  if (op.found != NULL) op.found_free(op.found_owner);
+  if (op.found.record != NULL) op.found.drop(op.found.owner);
   return op.status;
 }
 
@@ -172,15 +171,15 @@ static void a_key_is_claimed_filled_and_read_over_tls(void **state) {
     assert_int_equal(does(&c, CORRAL_VERB_INVALIDATE), CORRAL_OK);
     assert_int_equal(does(&c, CORRAL_VERB_CLAIM), CORRAL_OK);
     corral_op op = op_of(CORRAL_VERB_SETTLE);
-    op.record = record;
-    op.record_len = LARGE;
+    op.settle.record = record;
+    op.settle.record_len = LARGE;
     assert_int_equal(perform(&c, &op), CORRAL_OK);
     assert_int_equal(op.status, CORRAL_OK);
     op = op_of(CORRAL_VERB_GET);
     assert_int_equal(perform(&c, &op), CORRAL_OK);
-    assert_int_equal(op.found_len, LARGE);
-    assert_memory_equal(op.found + CORRAL_HEAD, record + CORRAL_HEAD, LARGE - CORRAL_HEAD);
-    op.found_free(op.found_owner);
+    assert_int_equal(op.found.len, LARGE);
+    assert_memory_equal(op.found.record + CORRAL_HEAD, record + CORRAL_HEAD, LARGE - CORRAL_HEAD);
+    op.found.drop(op.found.owner);
   }
   free(record);
   closed(&c);
@@ -266,7 +265,7 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM);
   int64_t before = c.host->now_ms();
   op.status = CORRAL_EINDOUBT;
-  assert_int_not_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 50, &c.error),
+  assert_int_not_equal(perform_ops(&crl_plugin_redis, c.handle, &op, 1, before + 50, &c.error),
                        CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
   crl_plugin_redis.disconnect(c.handle);

@@ -12,34 +12,34 @@ static void five_servers_give_one_lock(void **state) {
   assert_int_equal(c.info.locks_only, 1);
   corral_op op = does(&c, CORRAL_VERB_LOCK, "k", 1, LEASE);
   IS(op, CORRAL_OK);
-  assert_in_range(op.until_ms, LEASE - LEASE / 100 - 2 - SLACK, LEASE - LEASE / 100 - 2);
-  uint64_t fence = op.seen;
+  assert_in_range(op.lock_state.left_ms, LEASE - LEASE / 100 - 2 - SLACK, LEASE - LEASE / 100 - 2);
+  uint64_t fence = op.lock_state.fence;
   for (size_t i = 0; i < SERVERS; i++) awaits_holds(i, "k", 1);
   op = does(&c, CORRAL_VERB_LOCK, "k", 2, LEASE);
   IS(op, CORRAL_EBUSY);
-  assert_in_range(op.until_ms, LEASE - SLACK, LEASE);
+  assert_in_range(op.lock_state.left_ms, LEASE - SLACK, LEASE);
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 2, LEASE);
   IS(op, CORRAL_ELOST);
-  assert_in_range(op.until_ms, 1, LEASE);
+  assert_in_range(op.lock_state.left_ms, 1, LEASE);
   op = op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1, 2 * LEASE);
-  op.seen = fence;
+  op.lock_extend.fence = fence;
   performed(&c, &op, 1);
   IS(op, CORRAL_OK);
-  assert_in_range(op.until_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK,
+  assert_in_range(op.lock_state.left_ms, 2 * LEASE - 2 * LEASE / 100 - 2 - SLACK,
                   2 * LEASE - 2 * LEASE / 100 - 2);
-  assert_true(op.seen == fence);
+  assert_true(op.lock_state.fence == fence);
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000); /* must not shorten the hold */
   IS(op, CORRAL_OK);
-  assert_in_range(op.until_ms, LEASE, 2 * LEASE - 2 * LEASE / 100 - 2);
+  assert_in_range(op.lock_state.left_ms, LEASE, 2 * LEASE - 2 * LEASE / 100 - 2);
   unlocks(&c, "k", 1);
   for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k");
   op = does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);
   IS(op, CORRAL_ELOST);
-  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(op.lock_state.left_ms, 0);
   assert_true(locks(&c, "k", 2) > fence);
   op = does(&c, CORRAL_VERB_UNLOCK, "k", 1, 0);
   IS(op, CORRAL_ELOST);
-  assert_in_range(op.until_ms, 1, LEASE);
+  assert_in_range(op.lock_state.left_ms, 1, LEASE);
   closed(&c);
 }
 
@@ -50,15 +50,15 @@ static void the_holder_that_a_majority_agrees_on_is_shown(void **state) {
   uint64_t fence = locks(&c, "k", 1);
   corral_op op = does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0);
   IS(op, CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
-  const char *hold = (const char *)op.found + CORRAL_LOCK_HEAD;
-  assert_memory_equal(op.found, "crk1\1", 5);
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
+  const char *hold = (const char *)op.found.record + CORRAL_LOCK_HEAD;
+  assert_memory_equal(op.found.record, "crk1\1", 5);
   assert_memory_equal(hold, token(1), CORRAL_TOKEN);
   assert_memory_equal(hold + 48, "a note", 7);
-  assert_in_range((int64_t)number_at(hold + 24, 8) - op.life_ms, LEASE - SLACK, LEASE);
-  assert_in_range(op.life_ms - (int64_t)number_at(hold + 32, 8), 0, SLACK);
+  assert_in_range((int64_t)number_at(hold + 24, 8) - op.lock_state.now, LEASE - SLACK, LEASE);
+  assert_in_range(op.lock_state.now - (int64_t)number_at(hold + 32, 8), 0, SLACK);
   assert_true(number_at(hold + 40, 8) <= fence);
-  op.found_free(op.found_owner);
+  op.found.drop(op.found.owner);
   unlocks(&c, "k", 1);
   IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0), CORRAL_EMISS);
   /* A hold on two of five servers isn't a hold of the lock. */
@@ -111,9 +111,7 @@ static void what_redlock_has_not_is_told(void **state) {
   assert_non_null(strstr(c.error.text, "exclusive locks only"));
   IS(does(&c, CORRAL_VERB_CLAIM, "k", 1, LEASE), CORRAL_EUNSUPPORTED);
   assert_non_null(strstr(c.error.text, "locks only, no values"));
-  void *watch;
-  assert_int_equal(crl_plugin_redis.watch(c.store, 0, now_ms() + LIMIT, &watch, NULL),
-                   CORRAL_EUNSUPPORTED);
+  assert_null(crl_plugin_redlock.watch);
   closed(&c);
 }
 
@@ -244,26 +242,26 @@ static void *contends(void *arg) {
   contender *own = arg;
   void *handle;
   unsigned random = own->number * 2654435761u + 1;
-  if (crl_plugin_redis.connect(own->store->store, now_ms() + LIMIT, &handle, NULL) != CORRAL_OK)
+  if (crl_plugin_redlock.connect(own->store->store, now_ms() + LIMIT, &handle, NULL) != CORRAL_OK)
     return NULL;
   while (atomic_load(&acquired) < ACQUISITIONS) {
     corral_op op = op_of(CORRAL_VERB_LOCK, "contended", own->number, LEASE);
     op.status = CORRAL_EINDOUBT;
-    crl_plugin_redis.perform(handle, &op, 1, now_ms() + LIMIT, NULL);
+    perform_ops(&crl_plugin_redlock, handle, &op, 1, now_ms() + LIMIT, NULL);
     if (op.status == CORRAL_OK) {
       if (atomic_fetch_add(&holders, 1) != 0) atomic_fetch_add(&doubles, 1);
-      if (op.seen <= last_fence) atomic_fetch_add(&backwards, 1);
-      last_fence = op.seen;
+      if (op.lock_state.fence <= last_fence) atomic_fetch_add(&backwards, 1);
+      last_fence = op.lock_state.fence;
       atomic_fetch_sub(&holders, 1);
       op = op_of(CORRAL_VERB_UNLOCK, "contended", own->number, 0);
-      crl_plugin_redis.perform(handle, &op, 1, now_ms() + LIMIT, NULL);
+      perform_ops(&crl_plugin_redlock, handle, &op, 1, now_ms() + LIMIT, NULL);
       if (op.status == CORRAL_OK) atomic_fetch_add(&acquired, 1);
     }
     if (op.status != CORRAL_OK && op.status != CORRAL_EBUSY) atomic_fetch_add(&odd, 1);
     random = random * 1103515245u + 12345u;
     poll(NULL, 0, (int)(random >> 16) % 8);
   }
-  crl_plugin_redis.disconnect(handle);
+  crl_plugin_redlock.disconnect(handle);
   return NULL;
 }
 

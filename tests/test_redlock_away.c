@@ -144,11 +144,12 @@ static void a_call_keeps_its_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_LOCK, "k", 1, LEASE);
   op.error = &c.error;
   int64_t before = now_ms();
-  assert_int_equal(crl_plugin_redis.perform(c.handle, &op, 1, before + 100, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(&crl_plugin_redlock, c.handle, &op, 1, before + 100, NULL),
+                   CORRAL_OK);
   IS(op, CORRAL_EUNAVAILABLE);
   assert_in_range(now_ms() - before, 99, 100 + SLACK);
   op.status = CORRAL_EINDOUBT;
-  assert_int_equal(crl_plugin_redis.perform(c.handle, &op, 1, before, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(&crl_plugin_redlock, c.handle, &op, 1, before, NULL), CORRAL_OK);
   IS(op, CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(c.error.text, "before anything was sent"));
   resume_server(0);
@@ -166,13 +167,13 @@ static void a_hold_outlives_two_restarts_of_five_and_not_three(void **state) {
   restart_server(0);
   restart_server(3);
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
-  op.seen = fence;
+  op.lock_extend.fence = fence;
   performed(&c, &op, 1);
   IS(op, CORRAL_OK);
   restart_server(4);
   op = does(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
   IS(op, CORRAL_ELOST);
-  assert_int_equal(op.until_ms, 0);
+  assert_int_equal(op.lock_state.left_ms, 0);
   /* remaining holds must be over or released */
   for (size_t i = 0; i < SERVERS; i++) awaits_freedom(i, "k");
   closed(&c);
@@ -215,7 +216,7 @@ static void tokens_grow_also_when_the_server_with_the_fastest_clock_dies(void **
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "k", 1, LEASE);
   performed(&c, &op, 1);
   IS(op, CORRAL_OK);
-  assert_true(op.seen == first); /* all servers with the hold have this token */
+  assert_true(op.lock_state.fence == first); /* all servers with the hold have this token */
   unlocks(&c, "k", 1);
   kill_server(0);
   restart_server(3);

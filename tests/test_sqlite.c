@@ -72,21 +72,20 @@ static void a_lock_is_taken_extended_shown_and_released(void **state) {
   uint64_t fence = 0;
   kit a = opened(uri), b = opened(uri);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "one", 1, 5000);
-  op.record = (const uint8_t *)"here/1/2 a note";
-  op.record_len = 15;
+  op_notes(&op, "here/1/2 a note");
   assert_int_equal(by(&a, &op, 1000), CORRAL_OK);
-  assert_int_equal(op.until_ms, 5000);
-  assert_true(op.seen >= (uint64_t)a.host->wall_ms() * 1000 - 60000000);
+  assert_int_equal(op.lock_state.left_ms, 5000);
+  assert_true(op.lock_state.fence >= (uint64_t)a.host->wall_ms() * 1000 - 60000000);
   corral_op busy = hold_op(CORRAL_VERB_LOCK, "one", 2, 5000);
   assert_int_equal(by(&b, &busy, 1000), CORRAL_EBUSY);
-  assert_in_range(busy.until_ms, 4000, 5000);
+  assert_in_range(busy.lock_state.left_ms, 4000, 5000);
   assert_int_equal(shown(&b, "one", note, &fence), 1);
   assert_string_equal(note, "here/1/2 a note");
-  assert_int_equal(fence, op.seen);
+  assert_int_equal(fence, op.lock_state.fence);
   assert_int_equal(extend(&a, "one", 1, 9000), CORRAL_OK);
   busy = hold_op(CORRAL_VERB_LOCK, "one", 2, 5000);
   assert_int_equal(by(&b, &busy, 1000), CORRAL_EBUSY);
-  assert_in_range(busy.until_ms, 8000, 9000);
+  assert_in_range(busy.lock_state.left_ms, 8000, 9000);
   is_lost(&b, CORRAL_VERB_UNLOCK, "one", 2, 1);
   is_lost(&b, CORRAL_VERB_LOCK_EXTEND, "one", 2, 1);
   assert_int_equal(unlock(&b, "one", 1), CORRAL_OK);
@@ -154,7 +153,7 @@ static void values_and_repair_are_refused_with_a_text(void **state) {
   kit k = opened(uri);
   corral_op ops[2] = {hold_op(CORRAL_VERB_GET, "k", 1, 0), hold_op(CORRAL_VERB_LOCK, "k", 1, 1000)};
   ops[0].error = &error;
-  assert_int_equal(k.plugin->perform(k.handle, ops, 2, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, 2, INT64_MAX, NULL), CORRAL_OK);
   assert_int_equal(ops[0].status, CORRAL_EUNSUPPORTED);
   assert_string_equal(error.text, "sqlite has locks only, no values");
   assert_int_equal(ops[1].status, CORRAL_OK);
@@ -165,7 +164,7 @@ static void values_and_repair_are_refused_with_a_text(void **state) {
   ops[1] = hold_op(CORRAL_VERB_LOCK, "foreign", 1, 1000);
   ops[1].error = &error;
   assert_int_equal(by(&k, &ops[1], 1000), CORRAL_EFOREIGN);
-  assert_int_equal(ops[1].until_ms, -1);
+  assert_int_equal(ops[1].lock_state.left_ms, -1);
   assert_non_null(strstr(error.text, "deleting it frees the lock"));
   assert_int_equal(take(&k, "empty", 1, 1000), CORRAL_EFOREIGN);
   closed(&k);
@@ -175,14 +174,13 @@ static void people_with_an_sql_prompt_can_read_who_holds_what(void **state) {
   (void)state;
   kit k = opened(uri);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "nightly", 1, 5000);
-  op.record = (const uint8_t *)"host/12/13 backup";
-  op.record_len = 17;
+  op_notes(&op, "host/12/13 backup");
   assert_int_equal(by(&k, &op, 1000), CORRAL_OK);
   assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = "
                              "'nightly' AND holds = 1 AND who = 'host/12/13 backup'"),
                    1);
   assert_int_equal(number_of("SELECT fence FROM corral_lock WHERE CAST(name AS TEXT) = 'nightly'"),
-                   op.seen);
+                   op.lock_state.fence);
   assert_int_equal(unlock(&k, "nightly", 1), CORRAL_OK);
   assert_int_equal(
       number_of("SELECT count(*) FROM corral_lock WHERE holds = 0 AND who IS NULL AND name <> x''"),
@@ -272,7 +270,7 @@ static void a_reboot_ends_all_holds_but_no_fencing_token_sinks(void **state) {
   k = opened(uri);
   corral_op op = hold_op(CORRAL_VERB_LOCK, "n", 2, 5000);
   assert_int_equal(by(&k, &op, 1000), CORRAL_OK);
-  assert_true(op.seen > fence + UINT64_C(86400000000));
+  assert_true(op.lock_state.fence > fence + UINT64_C(86400000000));
   closed(&k);
 }
 
@@ -285,7 +283,7 @@ static void a_file_that_another_host_opened_is_left_with_a_text(void **state) {
           "WHERE name = x''");
   corral_op ops[2] = {hold_op(CORRAL_VERB_LOCK_EXTEND, "n", 1, 5000),
                       hold_op(CORRAL_VERB_LOCK, "m", 1, 5000)};
-  assert_int_equal(k.plugin->perform(k.handle, ops, 2, INT64_MAX, &error), CORRAL_EREFUSED);
+  assert_int_equal(perform_ops(k.plugin, k.handle, ops, 2, INT64_MAX, &error), CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "another host"));
   assert_int_equal(ops[0].status, CORRAL_EREFUSED);
   assert_int_equal(ops[1].status, CORRAL_EUNAVAILABLE);
@@ -332,7 +330,7 @@ a_file_that_another_process_keeps_locked_is_left_by_the_deadline_unchanged(void 
   corral_op op = hold_op(CORRAL_VERB_LOCK, "n", 1, 5000);
   op.error = &error;
   int64_t begun = k.host->now_ms();
-  assert_int_equal(k.plugin->perform(k.handle, &op, 1, begun + 100, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k.plugin, k.handle, &op, 1, begun + 100, NULL), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
   assert_in_range(k.host->now_ms() - begun, 100, 1000);
   assert_non_null(strstr(error.text, "nothing was changed"));
@@ -388,16 +386,16 @@ static void a_file_that_is_removed_or_emptied_is_opened_again(void **state) {
   assert_int_equal(take(&k, "n", 1, 5000), CORRAL_OK);
   run_sql("DELETE FROM corral_lock");
   corral_op op = hold_op(CORRAL_VERB_LOCK, "n", 2, 5000);
-  assert_int_equal(k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(perform_ops(k.plugin, k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
   closed(&k);
   k = opened(uri);
   assert_int_equal(take(&k, "n", 1, 5000), CORRAL_OK);
   run_sql("DROP TABLE corral_lock");
-  assert_int_equal(k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(perform_ops(k.plugin, k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
   closed(&k);
   k = opened(uri);
   assert_int_equal(unlink(file), 0);
-  assert_int_equal(k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
+  assert_int_equal(perform_ops(k.plugin, k.handle, &op, 1, INT64_MAX, &error), CORRAL_EUNAVAILABLE);
   assert_non_null(strstr(error.text, "removed or replaced"));
   closed(&k);
 }
@@ -449,7 +447,7 @@ static void as_somebody_who_cant_write(const char *text, atomic_int *shared) {
   int status = kit_open(&k, text, &error);
   if (status == CORRAL_OK) {
     corral_op op = hold_op(CORRAL_VERB_LOCK, "m", 9, 5000);
-    status = k.plugin->perform(k.handle, &op, 1, INT64_MAX, &error);
+    status = perform_ops(k.plugin, k.handle, &op, 1, INT64_MAX, &error);
   }
   if (strstr(error.text, "must be able to write") == NULL)
     fprintf(stderr, "%d: %s\n", status, error.text);

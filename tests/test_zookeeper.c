@@ -14,33 +14,34 @@ static void a_lock_is_taken_shown_extended_and_released_by_its_token_alone(void 
   assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
   corral_op op = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_in_range(op.until_ms, LONG_MS / 2, LONG_MS); /* not LEASE_MS: the server grants less */
-  assert_true(op.seen > 0);
+  assert_in_range(op.lock_state.left_ms, LONG_MS / 2,
+                  LONG_MS); /* not LEASE_MS: the server grants less */
+  assert_true(op.lock_state.fence > 0);
   assert_int_equal(shown(&k, "verbs", &hold, &wall), 1);
   assert_memory_equal(hold.token, token(1), CORRAL_TOKEN);
   assert_memory_equal(hold.note, "who\0", 4);
   assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
-  assert_int_equal(hold.fence, op.seen);
+  assert_int_equal(hold.fence, op.lock_state.fence);
   assert_in_range(wall - hold.since + 1000, 0, 5000);
   assert_in_range(hold.until - wall, LEASE_MS - 5000, LEASE_MS);
   assert_int_equal(tries(&k, "verbs", 2, 0), CORRAL_EBUSY);
   assert_int_equal(tries(&k, "verbs", 2, CORRAL_OP_SHARED), CORRAL_EBUSY);
   corral_op other = ask(&k, CORRAL_VERB_LOCK_EXTEND, "verbs", 2, 0, 0);
   assert_int_equal(other.status, CORRAL_ELOST);
-  assert_int_equal(other.until_ms, -1);
+  assert_int_equal(other.lock_state.left_ms, -1);
   other = ask(&k, CORRAL_VERB_UNLOCK, "verbs", 2, 0, 0);
   assert_int_equal(other.status, CORRAL_ELOST);
-  assert_int_equal(other.until_ms, -1);
+  assert_int_equal(other.lock_state.left_ms, -1);
   other = ask(&k, CORRAL_VERB_LOCK_EXTEND, "verbs", 1, 0, 0);
   assert_int_equal(other.status, CORRAL_OK);
-  assert_int_equal(other.seen, op.seen);
+  assert_int_equal(other.lock_state.fence, op.lock_state.fence);
   other = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
   assert_int_equal(other.status, CORRAL_OK);
-  assert_int_equal(other.seen, op.seen);
+  assert_int_equal(other.lock_state.fence, op.lock_state.fence);
   assert_int_equal(unlocks(&k, "verbs", 1), CORRAL_OK);
   other = ask(&k, CORRAL_VERB_UNLOCK, "verbs", 1, 0, 0);
   assert_int_equal(other.status, CORRAL_ELOST);
-  assert_int_equal(other.until_ms, 0);
+  assert_int_equal(other.lock_state.left_ms, 0);
   assert_int_equal(extends(&k, "verbs", 1), CORRAL_ELOST);
   assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
   closed(&k);
@@ -58,7 +59,7 @@ static void what_is_no_lock_is_refused(void **state) {
   }
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "fence", 1);
   assert_int_equal(tries(&k, "fence", 1, 0), CORRAL_OK);
-  op.seen = UINT64_MAX;
+  op.lock_extend.fence = UINT64_MAX;
   assert_int_equal(run(&k, &op), CORRAL_EUNSUPPORTED);
   closed(&k);
 }
@@ -69,7 +70,7 @@ static void a_hold_is_over_when_its_life_has_passed_without_an_extension(void **
   int64_t from = a.host->now_ms();
   corral_op op = ask_within(&a, CORRAL_VERB_LOCK, "life", 1, 0, 300, 0, PATIENT_MS);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_in_range(op.until_ms, 250, 300);
+  assert_in_range(op.lock_state.left_ms, 250, 300);
   while (a.host->now_ms() < from + 200) nap_ms(10);
   assert_int_equal(ask_within(&a, CORRAL_VERB_LOCK_EXTEND, "life", 1, 0, 500, 0, PATIENT_MS).status,
                    CORRAL_OK);
@@ -79,7 +80,7 @@ static void a_hold_is_over_when_its_life_has_passed_without_an_extension(void **
   assert_int_equal(extends(&a, "life", 1), CORRAL_ELOST);
   op = ask(&a, CORRAL_VERB_UNLOCK, "life", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_ELOST);
-  assert_int_equal(op.until_ms, -1);
+  assert_int_equal(op.lock_state.left_ms, -1);
   closed(&a);
   closed(&b);
 }
@@ -103,7 +104,6 @@ static void names_are_bytes(void **state) {
       corral_op op = op_of(CORRAL_VERB_LOCK, "", 1 + (unsigned)pass);
       op.key = names[i].name;
       op.key_len = names[i].len;
-      op.ttl_ms = 0;
       if (run(&k, &op) != (pass == 0 ? CORRAL_OK : CORRAL_EBUSY))
         fail_msg("name %zu: %s", i, corral_status_name(op.status));
     }
@@ -132,8 +132,8 @@ static void five_waiters_come_in_order_and_a_release_wakes_the_next_alone(void *
     is_told(ears[i + 1], "five");
     corral_op op = ask(&k[i + 1], CORRAL_VERB_LOCK, "five", 11 + i, 0, WISH_MS);
     assert_int_equal(op.status, CORRAL_OK);
-    assert_true(op.seen > fence);
-    fence = op.seen;
+    assert_true(op.lock_state.fence > fence);
+    fence = op.lock_state.fence;
   }
   for (unsigned i = 0; i < ALL; i++) {
     catch_up(ears[i]);
@@ -217,7 +217,7 @@ static void a_writer_that_becomes_a_reader_lets_readers_in_and_no_writer(void **
   assert_int_equal(listen_until(reader, -1, b.host->now_ms() + 50), 0);
   corral_op down = ask(&a, CORRAL_VERB_LOCK_EXTEND, "down", 1, CORRAL_OP_SHARED, 0);
   assert_int_equal(down.status, CORRAL_OK);
-  assert_int_equal(down.seen, op.seen);
+  assert_int_equal(down.lock_state.fence, op.lock_state.fence);
   is_told(reader, "down");
   assert_int_equal(waits(&b, "down", 2, CORRAL_OP_SHARED), CORRAL_OK);
   assert_int_equal(extends(&a, "down", 1), CORRAL_OK);
@@ -293,10 +293,10 @@ static void fencing_tokens_grow_also_when_the_queue_is_made_anew(void **state) {
     corral_op op =
         ask(&k[i % 2], CORRAL_VERB_LOCK, "grow", i, i % 5 == 0 ? CORRAL_OP_SHARED : 0, 0);
     assert_int_equal(op.status, CORRAL_OK);
-    if (op.seen <= fence)
-      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen,
+    if (op.lock_state.fence <= fence)
+      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.lock_state.fence,
                (unsigned long long)fence);
-    fence = op.seen;
+    fence = op.lock_state.fence;
     assert_int_equal(unlocks(&k[i % 2], "grow", i), CORRAL_OK);
     if (i % 20 == 19) assert_int_equal(zoo_delete(zh, "/corral-locks/grow", -1), ZOK);
   }
@@ -317,10 +317,10 @@ static void empty_queues_are_removed_by_the_server_whenever_it_likes(void **stat
   for (; k.host->now_ms() < until; i++) {
     corral_op op = ask(&k, CORRAL_VERB_LOCK, "empty", i, 0, 0);
     assert_int_equal(op.status, CORRAL_OK);
-    if (op.seen <= fence)
-      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.seen,
+    if (op.lock_state.fence <= fence)
+      fail_msg("acquisition %u: %llu after %llu", i, (unsigned long long)op.lock_state.fence,
                (unsigned long long)fence);
-    fence = op.seen;
+    fence = op.lock_state.fence;
     assert_int_equal(unlocks(&k, "empty", i), CORRAL_OK);
   }
   print_message("%u times locked and unlocked in 1 s\n", i);

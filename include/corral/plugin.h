@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Layout of the structs below. Fields that are added at a struct's end don't change it. */
-#define CORRAL_PLUGIN_ABI 2
+#define CORRAL_PLUGIN_ABI 3
 
 /* ---- records ------------------------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ enum {
   /* LOCK: a shared hold, beside other shared ones. LOCK_EXTEND: an exclusive hold becomes a shared
    * one */
   CORRAL_OP_SHARED = 4,
-  /* LOCK_SHOW: if the key has foreign data (EFOREIGN) without a TTL, give it a TTL of lease_ms,
+  /* LOCK_SHOW: if the key has foreign data (EFOREIGN) without a TTL, give it a TTL of foreign_ms,
    * atomically with the check that it has none */
   CORRAL_OP_REPAIR = 8,
   /* LOCK, set by the plugin with EBUSY: this token has a place in a queue, until a LOCK of it is
@@ -136,8 +136,93 @@ enum {
   CORRAL_OP_LARGE = 64
 };
 
-/* One operation. The host sets the first part, and presets status to CORRAL_EINDOUBT; the plugin
- * sets the second part. The LOCK verbs' use of the fields is below. */
+/* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
+
+typedef struct corral_claim_args {
+  int64_t lease_ms;     /* the lease's length from now */
+  const uint8_t *front; /* NULL, or a front whose digest, note and cost_ms go into the record */
+  size_t front_len;
+  /* stamp of the body that the host has already, 0: none. If the record's body has that stamp,
+   * op->found may be the front alone, with op->state.same set */
+  uint64_t seen;
+  /* token of a lease that counts as over, because its holder is known to be dead; NULL: none */
+  const uint8_t *over;
+} corral_claim_args;
+
+typedef struct corral_settle_args {
+  const uint8_t *record; /* head (FREE) and body */
+  size_t record_len;
+  int64_t ttl_ms; /* the body's life */
+} corral_settle_args;
+
+typedef struct corral_renew_args {
+  int64_t ttl_ms; /* the body's new life */
+} corral_renew_args;
+
+typedef struct corral_release_args {
+  const uint8_t *verdict; /* NULL, or a front with note, code and failures */
+  size_t verdict_len;
+  int64_t verdict_ms; /* the verdict's life */
+  int64_t keep_ms;    /* how long to keep the key of a verdict without a body */
+} corral_release_args;
+
+typedef struct corral_extend_args {
+  int64_t lease_ms; /* the lease's length from now */
+} corral_extend_args;
+
+typedef struct corral_lock_args {
+  int64_t hold_ms;  /* the hold's life */
+  int64_t wish_ms;  /* how long the wish stands (see below); 0: no wish */
+  const char *note; /* at most CORRAL_LOCK_NOTE bytes, not terminated; NULL: none */
+  size_t note_len;
+} corral_lock_args;
+
+typedef struct corral_lock_extend_args {
+  int64_t hold_ms; /* the hold ends no earlier than this from now */
+  uint64_t fence;  /* least fencing token from now on */
+} corral_lock_extend_args;
+
+typedef struct corral_lock_show_args {
+  int64_t foreign_ms; /* REPAIR: TTL for foreign data that has none */
+} corral_lock_show_args;
+
+/* ---- the results. */
+
+/* The key's record as it is now, given to the host. */
+typedef struct corral_found {
+  uint8_t *record; /* NULL: none */
+  size_t len;
+  /* called by the host with `owner` when it no longer needs `record`; NULL when `record` is */
+  void (*drop)(void *owner);
+  void *owner;
+} corral_found;
+
+/* What GET and CLAIM tell of a record; CLAIM: as it is after the change. */
+typedef struct corral_record_state {
+  int64_t life_ms; /* the body's remaining life; 0: over, or no body; -1: unknown */
+  /* remaining time of the lease or verdict; 0: none; -1: unknown. GET: 0 also when its end
+   * contradicts its length, so that a CLAIM dates it anew */
+  int64_t left_ms;
+  int same; /* CLAIM: the body has the stamp `seen`, and op->found is the front alone */
+  uint32_t zero;
+} corral_record_state;
+
+/* What the lock verbs tell of a lock; see below. */
+typedef struct corral_lock_state {
+  uint64_t fence;  /* the hold's fencing token */
+  int64_t left_ms; /* remaining time of the hold, or of what is in its way; -1: unknown, no end */
+  int64_t now;     /* LOCK_SHOW: the store time to read the holds' ends by */
+} corral_lock_state;
+
+/* One operation. The host sets the first part, and presets status to CORRAL_EINDOUBT and the other
+ * results to zero; the plugin sets the second part.
+ *
+ * Growth. A later corral may append fields to this struct, and to the arguments of a verb as far as
+ * CORRAL_OP_ARGS reaches. Nothing is moved, and 0 means what was before. So a plugin finds the ops
+ * of a batch by corral_batch_op, never by sizeof(corral_op), and leaves alone what follows the
+ * fields that it knows. No op is shorter than the op_size of the plugin's table: the op of an older
+ * host ends in zeros. */
+enum { CORRAL_OP_ARGS = 48 };
 typedef struct corral_op {
   uint32_t verb;
   uint32_t flags;  /* CORRAL_OP_... */
@@ -145,40 +230,53 @@ typedef struct corral_op {
   size_t key_len;
   /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW, LOCK, LOCK_EXTEND, UNLOCK */
   const uint8_t *token;
-  /* CLAIM, EXTEND: the lease's length from now. RELEASE with a verdict: the verdict's life */
-  int64_t lease_ms;
-  /* SETTLE, RENEW: the body's life. RELEASE with a verdict, where there is no body: how long to
-   * keep the key */
-  int64_t ttl_ms;
-  /* SETTLE: head (FREE) and body. CLAIM: a front whose digest, note and cost_ms go into the record.
-   * RELEASE: NULL, or a front with note, code and failures: the verdict */
-  const uint8_t *record;
-  size_t record_len;
-  /* locks: the fencing token. CLAIM: stamp of the body that the host has already, 0: none; if the
-   * record's body has that stamp, `found` may be the front alone, with `same` set */
-  uint64_t seen;
-  /* CLAIM: token of a lease that counts as over, because its holder is known to be dead; NULL:
-   * none */
-  const uint8_t *over;
+  corral_error *error; /* receives the detail of an error status; may be NULL */
+  union {              /* by the verb */
+    corral_claim_args claim;
+    corral_settle_args settle;
+    corral_renew_args renew;
+    corral_release_args release;
+    corral_extend_args extend;
+    corral_lock_args lock;
+    corral_lock_extend_args lock_extend;
+    corral_lock_show_args lock_show;
+    uint64_t args[CORRAL_OP_ARGS / 8];
+  };
 
   /* GET: OK or EMISS. CLAIM: OK, or EBUSY (a lease or a verdict is in force). SETTLE, RELEASE,
    * EXTEND: OK or ELOST. RENEW: OK, ELOST or EMISS. INVALIDATE, EXPIRE: OK. All: EINDOUBT (sent, no
    * reply), or an error */
   int status;
-  int same; /* CLAIM: the body has the stamp `seen`, and `found` is the front alone */
-  /* GET, CLAIM: the record as it is now (CLAIM: after the change); NULL: none */
-  uint8_t *found;
-  size_t found_len;
-  /* called by the host with found_owner when it no longer needs `found`; NULL when `found` is */
-  void (*found_free)(void *found_owner);
-  void *found_owner;
-  /* GET, CLAIM: the body's remaining life; 0: over, or no body; -1: unknown */
-  int64_t life_ms;
-  /* GET, CLAIM: remaining time of the lease or verdict; 0: none; -1: unknown. GET: 0 also when its
-   * end contradicts its length, so that a CLAIM dates it anew */
-  int64_t until_ms;
-  corral_error *error; /* receives the detail of an error status; may be NULL */
+  uint32_t zero;
+  corral_found found; /* GET, CLAIM: the record; LOCK_SHOW: the lock's record */
+  union {
+    corral_record_state state;    /* verbs of values */
+    corral_lock_state lock_state; /* lock verbs */
+  };
 } corral_op;
+
+/* The hold's life of a LOCK or LOCK_EXTEND. */
+static inline int64_t corral_op_hold_ms(const corral_op *op) {
+  return op->verb == CORRAL_VERB_LOCK_EXTEND ? op->lock_extend.hold_ms : op->lock.hold_ms;
+}
+
+/* The operations of one perform. */
+typedef struct corral_batch {
+  corral_op *ops; /* the first; the others by corral_batch_op alone */
+  size_t count;   /* 1 or more */
+  size_t op_size; /* bytes from one op to the next: at least the plugin's sizeof(corral_op) */
+} corral_batch;
+
+static inline corral_op *corral_batch_op(const corral_batch *batch, size_t number) {
+  return (corral_op *)(void *)((char *)batch->ops + number * batch->op_size);
+}
+
+/* `count` operations of a batch, from number `first` on. */
+static inline corral_batch corral_batch_part(const corral_batch *batch, size_t first,
+                                             size_t count) {
+  corral_batch part = {corral_batch_op(batch, first), count, batch->op_size};
+  return part;
+}
 
 /* ---- locks --------------------------------------------------------------------------------------
  *
@@ -187,28 +285,27 @@ typedef struct corral_op {
  * larger than that of every earlier hold of this name, even of holds that the store has forgotten
  * (so: not below the store's wall clock in microseconds, or a counter that is never lost).
  *
- *   LOCK         token; lease_ms: the hold's life; ttl_ms: how long the wish stands, 0: no wish;
- *                record, record_len: note, a text of at most CORRAL_LOCK_NOTE bytes; flags: SHARED
- *     OK         seen: the fencing token; until_ms: time left of the hold, at most what the server
- *                grants. A token that has a hold already gets OK too: the hold's life begins anew
- *     EBUSY      until_ms: ms until the holds in the way are over at the latest; -1 unknown
+ *   LOCK         token; lock: hold_ms, wish_ms, note; flags: SHARED
+ *     OK         fence; left_ms: time left of the hold, at most what the server grants. A token
+ *                that has a hold already gets OK too: the hold's life begins anew
+ *     EBUSY      left_ms: ms until the holds in the way are over at the latest; -1 unknown
  *     EREFUSED   no room for one more hold, or not confirmed
- *     EFOREIGN   the key has foreign data; until_ms: the data's time left, -1: it has no end
- *   LOCK_EXTEND  token; lease_ms; flags: SHARED; seen: least fencing token from now on
- *     OK         seen; until_ms: the hold ends no earlier than lease_ms from now (nor than before)
- *     ELOST      until_ms as for UNLOCK
+ *     EFOREIGN   the key has foreign data; left_ms: the data's time left, -1: it has no end
+ *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED
+ *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
+ *     ELOST      left_ms as for UNLOCK
  *   UNLOCK       token
- *     ELOST      the token had no hold (any more); until_ms 0: the lock is free, else it is held
- *   LOCK_SHOW    flags: REPAIR
- *     OK         found: the lock's record; life_ms: the store time to read its ends by
+ *     ELOST      the token had no hold (any more); left_ms 0: the lock is free, else it is held
+ *   LOCK_SHOW    lock_show: foreign_ms; flags: REPAIR
+ *     OK         op->found: the lock's record; now
  *     EMISS      no record. EFOREIGN as LOCK
  *
- * A wish: a LOCK with ttl_ms > 0 that is refused will be repeated with the same token, and must not
- * starve: where shared holds are in the way of an exclusive LOCK, no more of them are granted for
- * that long. A store with a queue of its own keeps the token's place there (QUEUED). The host
+ * A wish: a LOCK with wish_ms > 0 that is refused will be repeated with the same token, and must
+ * not starve: where shared holds are in the way of an exclusive LOCK, no more of them are granted
+ * for that long. A store with a queue of its own keeps the token's place there (QUEUED). The host
  * follows a LOCK whose reply was lost, or that wasn't granted though QUEUED, with an UNLOCK of its
  * token. A store whose locks belong to a connection keeps one connection per hold, and makes the
- * server end the hold after lease_ms of silence.
+ * server end the hold after hold_ms of silence.
  *
  * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers
  * little-endian. A store that can write bytes atomically stores this very record, by
@@ -290,7 +387,7 @@ typedef struct corral_change {
   int action;
   uint8_t front[CORRAL_FRONT];
   size_t front_len;
-  const uint8_t *body; /* REPLACE: borrowed from op->record; EDIT: NULL */
+  const uint8_t *body; /* REPLACE: borrowed from op->settle.record; EDIT: NULL */
   size_t body_len;     /* of the new record, EDIT too */
   int64_t expires;     /* EDIT, REPLACE: when the store drops the key, store time */
 } corral_change;
@@ -330,9 +427,10 @@ typedef struct corral_host {
   /* Writes a front; returns its length. */
   size_t (*header_write)(const corral_header *header, uint8_t front[CORRAL_FRONT]);
   /* Decides what op's verb does to the record that the store has now, given by its front (NULL:
-   * none, or its `expires` has passed), at store time `now`: sets op->status, life_ms, until_ms and
-   * same, and *change. Pure. For GET and CLAIM the plugin still sets op->found, after the change
-   * was made. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, for INVALIDATE too. */
+   * none, or its `expires` has passed), at store time `now`: sets op->status and op->state, and
+   * *change. Pure. For GET and CLAIM the plugin still sets op->found, after the change was
+   * made. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, for INVALIDATE too. decide and
+   * lock_decide use only the fields that every op of this ABI has, so the op may be a copy. */
   void (*decide)(corral_op *op, const uint8_t *front, size_t size, int64_t now,
                  corral_change *change);
   /* For EDIT and REPLACE: writes the new record, front_len + body_len bytes, from the change and
@@ -349,7 +447,7 @@ typedef struct corral_host {
    * be read once there. */
   int64_t (*wall_ms)(void);
   /* Decides what op's lock verb does to the lock record that the store has now (NULL: none, or its
-   * `expires` has passed) at store time `now`: sets *change and all results of op but `found`
+   * `expires` has passed) at store time `now`: sets *change, op->status and op->lock_state
    * (LOCK_SHOW: the plugin hands out the record when the status is OK). `floor`: least value of a
    * new fencing token: the store's wall clock in microseconds, if possible one that doesn't jump
    * back. `room`: `size` + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD bytes of the plugin's that don't
@@ -469,6 +567,7 @@ typedef struct corral_store {
   size_t size;         /* sizeof(corral_store) */
   uint32_t abi;        /* CORRAL_PLUGIN_ABI */
   uint32_t threads;    /* CORRAL_THREADS_... */
+  size_t op_size;      /* sizeof(corral_op): no op that the plugin gets is shorter */
   const char *name;    /* "redis" */
   const char *schemes; /* separated by spaces: "redis rediss redis+unix" */
   const char *summary; /* one line */
@@ -488,7 +587,7 @@ typedef struct corral_store {
    * reply), and the host disconnects it. Operations whose fate isn't known keep CORRAL_EINDOUBT;
    * those not sent at all get CORRAL_EUNAVAILABLE. Several operations of one batch may name the
    * same key. */
-  int (*perform)(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+  int (*perform)(void *handle, const corral_batch *batch, int64_t deadline, corral_error *error);
   /* For a store whose info.servers is more than 1; both or neither. Each server has handles, a
    * queue and a breaker of its own, so that a failing server costs nothing for the keys of the
    * others. `route` returns the server of a key, 0 to servers - 1, the same in every process and in
@@ -527,10 +626,12 @@ typedef struct corral_store {
    * status but CORRAL_OK: the watch is broken. Several keys may be the same. */
   int (*register_keys)(void *watch, corral_registration *keys, size_t count, int stop_fd,
                        int64_t deadline, corral_error *error);
+  /* Another store of the same plugin, NULL: none. */
+  const struct corral_store *next;
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it
- * returns the table. */
+ * returns the table, and by `next` those of its other stores. */
 typedef const corral_store *corral_plugin_fn(void);
 
 /* ---- origins ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
  *
  * A hold is a key with a lease: the server removes the key when the lease ends, by the clock of the
  * cluster's leader. Leases have whole seconds, and a minimum that the server sets (1.5 times its
- * election timeout): until_ms is what was granted, which may be more than was asked for. A key
+ * election timeout): left_ms is what was granted, which may be more than was asked for. A key
  * whose lease has ended stays for about 0.5 s more. A new leader begins all leases anew.
  *
  * The fencing token is the revision of the cluster at which the key was created. It grows as long
@@ -228,6 +228,7 @@ const corral_store crl_plugin_etcd = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
     .name = "etcd",
     .schemes = "etcd",
     .summary = "etcd: locks only: a key under a lease, fenced by the cluster's revision",

@@ -108,7 +108,7 @@ int crl_etcd_log_in(crl_etcd_handle *h);
 
 int crl_etcd_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_etcd_disconnect(void *handle);
-int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+int crl_etcd_perform(void *handle, const corral_batch *batch, int64_t deadline,
                      corral_error *error);
 int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
                    corral_error *error);

@@ -108,10 +108,10 @@ static void set_key(crl_etcd_handle *h, const corral_op *op) {
 static void make_value(const crl_etcd_handle *h, const corral_op *op, char to[CRL_ETCD_VALUE64]) {
   char hex[2 * CORRAL_TOKEN + 1], when[24], note[CORRAL_LOCK_NOTE + 1] = {0},
                                                                     text[CRL_ETCD_VALUE] = "";
-  size_t len = op->record == NULL                  ? 0
-               : op->record_len < CORRAL_LOCK_NOTE ? op->record_len
-                                                   : CORRAL_LOCK_NOTE;
-  if (len > 0) memcpy(note, op->record, len);
+  size_t len = op->lock.note == NULL                  ? 0
+               : op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len
+                                                      : CORRAL_LOCK_NOTE;
+  if (len > 0) memcpy(note, op->lock.note, len);
   to_hex(op->token, hex);
   snprintf(when, sizeof when, "%" PRId64, h->store->host->wall_ms());
   cJSON said = {.type = cJSON_String, .string = (char[]){"note"}, .valuestring = note};
@@ -214,8 +214,8 @@ static int is_mine(const key_now *hold, const corral_op *op) {
 static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64_t ttl,
                    int64_t sent) {
   int64_t left = ttl * 1000 - (h->store->host->now_ms() - sent);
-  op->seen = (uint64_t)fence;
-  op->until_ms = left > 0 ? left : 0;
+  op->lock_state.fence = (uint64_t)fence;
+  op->lock_state.left_ms = left > 0 ? left : 0;
   return CORRAL_OK;
 }
 
@@ -223,21 +223,21 @@ static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64
 static int renew(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   int64_t ttl, sent = h->store->host->now_ms();
   int status = keep_alive(h, hold->lease, &ttl);
-  if (status == CORRAL_OK && ttl * 1000 < op->lease_ms) {
+  if (status == CORRAL_OK && ttl * 1000 < corral_op_hold_ms(op)) {
     sent = h->store->host->now_ms();
-    status = relet(h, hold, op->lease_ms, &ttl);
+    status = relet(h, hold, corral_op_hold_ms(op), &ttl);
   }
   return status == CORRAL_OK ? granted(h, op, hold->created, ttl, sent) : status;
 }
 
-/* Refuses a LOCK. A waiter with a watch learns of the key's end, so until_ms isn't asked for
+/* Refuses a LOCK. A waiter with a watch learns of the key's end, so left_ms isn't asked for
  * then. */
 static int busy(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   h->busy = h->store->host->hash64(op->key, op->key_len);
   h->contended = CONTENDED;
-  op->until_ms = -1;
+  op->lock_state.left_ms = -1;
   if (!hold->ours || !(op->flags & CORRAL_OP_WATCH) || atomic_load(&h->store->watches) == 0)
-    (void)ends_in(h, hold->lease, &op->until_ms);
+    (void)ends_in(h, hold->lease, &op->lock_state.left_ms);
   return hold->ours
              ? CORRAL_EBUSY
              : crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
@@ -268,7 +268,7 @@ static _Atomic int64_t *waiting(crl_etcd_handle *h) {
 /* Refuses a LOCK. A token that will ask again keeps its lease until it is granted or UNLOCK, since
  * a new one would cost two writes per request. */
 static int refuse(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
-  if (op->ttl_ms > 0 && hold->ours) {
+  if (op->lock.wish_ms > 0 && hold->ours) {
     atomic_store(waiting(h), h->lease);
     op->flags |= CORRAL_OP_QUEUED;
   } else {
@@ -287,7 +287,7 @@ static int lease_and_put(crl_etcd_handle *h, corral_op *op, int64_t *ret_ttl, in
     *ret_leased = CORRAL_EBUSY;
     if (status != CORRAL_ELOST) return status;
   }
-  *ret_leased = grant(h, op->lease_ms, &id, ret_ttl);
+  *ret_leased = grant(h, op->lock.hold_ms, &id, ret_ttl);
   if (*ret_leased == CORRAL_OK && id != own) return crl_etcd_strange(h, "another lease");
   if (*ret_leased != CORRAL_OK && *ret_leased != CORRAL_EBUSY) return *ret_leased;
   return put(h, op, own, ret_revision, hold);
@@ -325,8 +325,8 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
 }
 
 static int lost(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
-  op->until_ms = 0;
-  if (hold->found && !is_mine(hold, op)) (void)ends_in(h, hold->lease, &op->until_ms);
+  op->lock_state.left_ms = 0;
+  if (hold->found && !is_mine(hold, op)) (void)ends_in(h, hold->lease, &op->lock_state.left_ms);
   return CORRAL_ELOST;
 }
 
@@ -376,9 +376,9 @@ static int show(crl_etcd_handle *h, corral_op *op) {
   if (status != CORRAL_OK) return status;
   if (!hold.found) return CORRAL_EMISS;
   if (!hold.ours && hold.lease == 0 && op->flags & CORRAL_OP_REPAIR) {
-    status = relet(h, &hold, op->lease_ms, &ttl);
+    status = relet(h, &hold, op->lock_show.foreign_ms, &ttl);
     if (status != CORRAL_OK && status != CORRAL_ELOST) return status;
-    op->until_ms = status == CORRAL_OK ? ttl * 1000 : -1;
+    op->lock_state.left_ms = status == CORRAL_OK ? ttl * 1000 : -1;
     return crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
   }
   if (!hold.ours) return busy(h, op, &hold);
@@ -386,20 +386,21 @@ static int show(crl_etcd_handle *h, corral_op *op) {
   if (status != CORRAL_OK) return status;
   uint8_t *record = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
   if (record == NULL) return crl_etcd_fail(h, CORRAL_ENOMEM, "no memory for a record", "");
-  op->life_ms = h->store->host->wall_ms();
-  op->until_ms = left;
-  hold.told.until = op->life_ms + left;
-  if (hold.told.since < 1 || hold.told.since > op->life_ms) hold.told.since = op->life_ms;
+  op->lock_state.now = h->store->host->wall_ms();
+  op->lock_state.left_ms = left;
+  hold.told.until = op->lock_state.now + left;
+  if (hold.told.since < 1 || hold.told.since > op->lock_state.now)
+    hold.told.since = op->lock_state.now;
   h->store->host->lock_write(hold.told.fence, &hold.told, 1, record);
-  op->found = record;
-  op->found_len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
-  op->found_free = free;
-  op->found_owner = record;
+  op->found.record = record;
+  op->found.len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
+  op->found.drop = free;
+  op->found.owner = record;
   return CORRAL_OK;
 }
 
 static int one(crl_etcd_handle *h, corral_op *op) {
-  op->until_ms = op->life_ms = 0;
+  op->lock_state.left_ms = op->lock_state.now = 0;
   if (op->key_len == 0 || op->key_len > CRL_ETCD_KEY)
     return crl_etcd_fail(h, CORRAL_ETOOBIG, "a name has 1 to 4096 bytes", "");
   set_key(h, op);
@@ -412,12 +413,12 @@ static int one(crl_etcd_handle *h, corral_op *op) {
   }
 }
 
-int crl_etcd_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+int crl_etcd_perform(void *handle, const corral_batch *batch, int64_t deadline,
                      corral_error *error) {
   crl_etcd_handle *h = handle;
   h->deadline = deadline;
-  for (size_t i = 0; i < count; i++) {
-    corral_op *op = &ops[i];
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
     if (h->broken != CORRAL_OK) {
       op->status = CORRAL_EUNAVAILABLE;
       if (op->error != NULL) *op->error = h->error;

@@ -151,9 +151,6 @@ int crl_http_begin(crl_http_transfer *t);
 /* To be called when a request of t has ended. 1: another one was begun; 0: the fill has ended. */
 int crl_http_ended(crl_http_transfer *t, CURLcode code);
 void crl_http_transfer_free(crl_http_transfer *t);
-/* Ends the fill with a failure. */
-__attribute__((format(printf, 3, 4))) void crl_http_fail(crl_http_transfer *t, int code,
-                                                         const char *format, ...);
 
 /* ---- judge.c ------------------------------------------------------------------------------- */
 
@@ -163,5 +160,8 @@ void crl_http_recall(crl_http_transfer *t);
 void crl_http_judge_hop(crl_http_transfer *t);
 /* To be called when the last response has come in full: ends the fill. */
 void crl_http_judge(crl_http_transfer *t);
+/* Ends the fill with a failure. */
+__attribute__((format(printf, 3, 4))) void crl_http_fail(crl_http_transfer *t, int code,
+                                                         const char *format, ...);
 
 #endif

@@ -5,6 +5,7 @@
  * the lives being those that were given to the fill. They stay when a 304 says nothing about them
  * (RFC 9111 4.3.4). A validator of another origin isn't used. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -124,6 +125,15 @@ static void set_lives(crl_http_transfer *t) {
 }
 
 /* ---- end of a fetch ------------------------------------------------------------------------ */
+
+void crl_http_fail(crl_http_transfer *t, int code, const char *format, ...) {
+  char text[CRL_HTTP_REASON];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  t->origin->calls->failed(t->fill, code, text);
+}
 
 static void fail_by_status(crl_http_transfer *t) {
   crl_http_verdict v = verdict_of(t);

@@ -1,21 +1,11 @@
 /* transfer.c: one fetch: its requests, one after the other as it is redirected, and their
  * responses. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
 
 #include "http.h"
-
-void crl_http_fail(crl_http_transfer *t, int code, const char *format, ...) {
-  char text[CRL_HTTP_REASON];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  t->origin->calls->failed(t->fill, code, text);
-}
 
 void crl_http_transfer_free(crl_http_transfer *t) {
   if (t->easy != NULL) curl_easy_cleanup(t->easy);

@@ -23,60 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READERS = 1022, CLOSE_WAIT_MS = 200, TRIES = 10 };
-
-/* ---- errors -------------------------------------------------------------------------------- */
-
-static int fail_lmdb(const corral_host *host, const char *path, int code, corral_error *error) {
-  switch (code) {
-    case MDB_INVALID:
-    case MDB_VERSION_MISMATCH:
-    case MDB_INCOMPATIBLE:
-      return host->fail(error, CORRAL_EFOREIGN,
-                        "%.120s: not a file of this store: choose another path, or delete it",
-                        path);
-    case MDB_CORRUPTED:
-    case MDB_PAGE_NOTFOUND:
-      return host->fail(error, CORRAL_ECORRUPT,
-                        "%.120s: damaged: it is put aside, and a new one begun", path);
-    case MDB_READERS_FULL:
-      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: more than %d readers at once", path,
-                        (int)READERS);
-    case MDB_MAP_FULL:
-      return host->fail(error, CORRAL_EREFUSED,
-                        "%.120s: full: size= is too small for what is written at once, or a "
-                        "process hangs while it reads",
-                        path);
-    default: return host->fail(error, CORRAL_EIO, "%.120s: %s", path, mdb_strerror(code));
-  }
-}
-
-int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_error *error) {
-  switch (code) {
-    case ENOMEM:
-      return host->fail(error, CORRAL_ENOMEM,
-                        "%.120s: out of memory, or of address space for size=", path);
-    case EAGAIN:
-      return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it",
-                        path);
-    case ENOSPC:
-    case EDQUOT:
-      return host->fail(error, CORRAL_EIO,
-                        "%.120s: the disk is full: free some of it, or choose another path", path);
-    case EIO: /* LMDB reports a write cut short so, too */
-      return host->fail(error, CORRAL_EIO, "%.120s: %s: the disk is full, or fails", path,
-                        mdb_strerror(code));
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return host->fail(error, CORRAL_EIO,
-                        "%.120s: %s: this user must be able to write the file and its folder", path,
-                        mdb_strerror(code));
-    case EISDIR:
-      return host->fail(error, CORRAL_EIO, "%.120s: is a folder: name a file inside of it", path);
-    default: return fail_lmdb(host, path, code, error);
-  }
-}
+enum { CLOSE_WAIT_MS = 200, TRIES = 10 };
 
 /* ---- the environment ----------------------------------------------------------------------- */
 
@@ -193,7 +140,7 @@ static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
   if (code != 0) return code;
   code = mdb_env_set_mapsize(e->env, map_for((size_t)size));
   if (code == 0) code = mdb_env_set_maxdbs(e->env, 4);
-  if (code == 0) code = mdb_env_set_maxreaders(e->env, READERS);
+  if (code == 0) code = mdb_env_set_maxreaders(e->env, CRL_LMDB_READERS);
   if (code == 0) code = mdb_env_open(e->env, f->data, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600);
   if (code == 0) code = set_up(e, f->id);
   if (code == 0) code = is_as_checked(e, f);
@@ -294,24 +241,6 @@ static crl_lmdb_env *registered(const crl_lmdb_files *f) {
   crl_lmdb_env *e = registry;
   while (e != NULL && (e->pid != getpid() || !crl_lmdb_file_same(&e->data, &data))) e = e->next;
   return e;
-}
-
-/* 1: the path still leads to the file that was opened there, or that can't be found out. */
-static int stays(const char *path, const char *suffix, const crl_lmdb_file *opened, int follow) {
-  char name[PATH_MAX];
-  crl_lmdb_file there;
-  int used = snprintf(name, sizeof name, "%s%s", path, suffix);
-  if (!opened->is_there || used < 0 || (size_t)used >= sizeof name) return 1;
-  return crl_lmdb_file_at(name, follow, &there) != 0 || crl_lmdb_file_same(&there, opened);
-}
-
-int crl_lmdb_env_leads(const crl_lmdb_env *e, const char *path) {
-  return stays(path, "", &e->data, 1);
-}
-
-int crl_lmdb_env_whole(crl_lmdb_env *e) {
-  return !atomic_load(&e->damaged) && stays(e->path, "-lock", &e->lock, 0) &&
-         stays(e->path, "-lease", &e->lease, 0) && stays(e->path, "-watch", &e->watch, 0);
 }
 
 static int grow_map(crl_lmdb_env *e, size_t size) {

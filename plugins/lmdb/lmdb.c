@@ -57,18 +57,18 @@ static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int
 }
 
 static void give(corral_op *op, uint8_t *record, size_t len) {
-  op->found = record;
-  op->found_len = len;
-  op->found_free = free;
-  op->found_owner = record;
+  op->found.record = record;
+  op->found.len = len;
+  op->found.drop = free;
+  op->found.owner = record;
 }
 
 /* Frees `found` and clears its four fields, since the host frees by found_free and found_owner
  * whatever `found` is. */
 static void take_back(corral_op *op) {
-  if (op->found != NULL) free(op->found_owner);
+  if (op->found.record != NULL) free(op->found.owner);
   give(op, NULL, 0);
-  op->found_free = NULL;
+  op->found.drop = NULL;
 }
 
 static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
@@ -108,10 +108,10 @@ static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   }
   if (code != 0) {
     op->status = fail(env, code, op->error);
-  } else if (op->verb == CORRAL_VERB_GET && op->found != NULL &&
+  } else if (op->verb == CORRAL_VERB_GET && op->found.record != NULL &&
              shows_lease(host, &front, tx.now, &header) &&
              !crl_lmdb_lease_alive(&env->leases, header.token)) {
-    op->until_ms = 0;
+    op->state.left_ms = 0;
   }
 }
 
@@ -129,7 +129,7 @@ static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *fr
                         const corral_change *change) {
   int changes = change->action != CORRAL_ACTION_KEEP, edits = change->action == CORRAL_ACTION_EDIT;
   uint8_t *old = NULL, *record;
-  if (op->same) {
+  if (op->state.same) {
     record = malloc(CORRAL_FRONT);
     if (record == NULL) return ENOMEM;
     if (changes) memcpy(record, change->front, change->front_len);
@@ -178,17 +178,19 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
-  const uint8_t *over = op->over; /* of the host, for a repeat in a transaction of its own */
-  if (present && op->verb == CORRAL_VERB_CLAIM && is_dead(tx, &front, &header))
-    op->over = header.token;
+  int claims = op->verb == CORRAL_VERB_CLAIM;
+  /* of the host, for a repeat in a transaction of its own */
+  const uint8_t *over = claims ? op->claim.over : NULL;
+  if (claims && present && is_dead(tx, &front, &header)) op->claim.over = header.token;
   size_t len = present ? crl_lmdb_kv_front(env->host, &front, bytes) : 0;
   env->host->decide(op, present ? bytes : NULL, len, tx->now, &change);
-  op->over = over;
+  if (claims) op->claim.over = over;
   if (too_big(env, op, &change)) return 0;
   if (holds_now(op)) {
     /* the byte is locked before the record shows the lease: no process looks for it before the
      * commit */
-    code = crl_lmdb_lease_take(&env->leases, op->token, tx->now + op->until_ms, tx->now, &took);
+    code =
+        crl_lmdb_lease_take(&env->leases, op->token, tx->now + op->state.left_ms, tx->now, &took);
     if (code != 0) return code == EAGAIN ? EIO : code;
     *fresh = (uint8_t)took;
   }
@@ -219,18 +221,19 @@ static int end(crl_lmdb_tx *tx, int code) {
   return code;
 }
 
-static void undo(crl_lmdb_env *env, corral_op *ops, size_t count, const uint8_t *fresh) {
-  for (size_t i = 0; i < count; i++) {
-    take_back(&ops[i]);
-    ops[i].status = CORRAL_EINDOUBT;
-    if (fresh[i]) crl_lmdb_lease_drop(&env->leases, ops[i].token);
+static void undo(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fresh) {
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
+    take_back(op);
+    op->status = CORRAL_EINDOUBT;
+    if (fresh[i]) crl_lmdb_lease_drop(&env->leases, op->token);
   }
 }
 
 /* Unlocks the bytes of leases that a record no longer shows, or that are not this process's. */
-static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    const corral_op *op = &ops[i];
+static void drop_ended(crl_lmdb_env *env, const corral_batch *batch) {
+  for (size_t i = 0; i < batch->count; i++) {
+    const corral_op *op = corral_batch_op(batch, i);
     int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
                op->verb == CORRAL_VERB_RENEW;
     int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
@@ -238,12 +241,17 @@ static void drop_ended(crl_lmdb_env *env, const corral_op *ops, size_t count) {
   }
 }
 
+/* Bytes of the record that an operation stores. */
+static size_t record_len(const corral_op *op) {
+  return op->verb == CORRAL_VERB_SETTLE ? op->settle.record_len : 0;
+}
+
 /* Keeps the pages in use within size=. Each step is small, so that no write pays for many. The
  * first step skips records that expire soon and go by themselves, bare leases among them. Records
  * with a lease go only when there are so many that nothing else helps. */
-static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
+static int keep_size(crl_lmdb_tx *tx, const corral_batch *batch) {
   size_t size = atomic_load(&tx->env->size), need = 0, used = 0, gone = 0;
-  for (size_t i = 0; i < count; i++) need += ops[i].record_len;
+  for (size_t i = 0; i < batch->count; i++) need += record_len(corral_batch_op(batch, i));
   int code = crl_lmdb_kv_used(tx, &used);
   if (code != 0 || used + need <= size) return code;
   crl_lmdb_wish wish = {.bytes = need + size / 256, .from = tx->now + SOON_MS, .looks = LOOKS};
@@ -260,20 +268,21 @@ static int keep_size(crl_lmdb_tx *tx, const corral_op *ops, size_t count) {
 }
 
 /* Performs all operations in one transaction, or none. `fresh` has a byte for each. */
-static int write_ops(crl_lmdb_env *env, corral_op *ops, size_t count, uint8_t *fresh) {
+static int write_ops(crl_lmdb_env *env, const corral_batch *batch, uint8_t *fresh) {
   crl_lmdb_tx tx;
   crl_lmdb_news news;
-  memset(fresh, 0, count);
+  memset(fresh, 0, batch->count);
   int code = begin(env, &tx, &news);
   if (code != 0) return code;
   code = crl_lmdb_kv_sweep(&tx, SWEEP);
-  if (code == 0) code = keep_size(&tx, ops, count);
-  for (size_t i = 0; i < count && code == 0; i++) code = write_op(&tx, &ops[i], &fresh[i]);
+  if (code == 0) code = keep_size(&tx, batch);
+  for (size_t i = 0; i < batch->count && code == 0; i++)
+    code = write_op(&tx, corral_batch_op(batch, i), &fresh[i]);
   code = end(&tx, code);
   if (code == 0)
-    drop_ended(env, ops, count);
+    drop_ended(env, batch);
   else
-    undo(env, ops, count, fresh);
+    undo(env, batch, fresh);
   return code;
 }
 
@@ -311,13 +320,14 @@ static int evict(crl_lmdb_env *env, const corral_op *op, size_t want, size_t *go
 /* Performs one operation, evicting as much as it can take; more would be in vain, for the pages in
  * use are within size= already. The rest of a full map is freed pages that readers still see: a
  * dead reader is cleared, a live one gets a moment to end. */
-static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
-  size_t size = atomic_load(&env->size), left = op->record_len * 2 + size / 8, gone = 0;
+static int write_with_room(crl_lmdb_env *env, const corral_batch *one, int64_t deadline) {
+  const corral_op *op = one->ops;
+  size_t size = atomic_load(&env->size), left = record_len(op) * 2 + size / 8, gone = 0;
   int idle = 0, dead = 0, code;
   uint8_t fresh;
-  while ((code = write_ops(env, op, 1, &fresh)) == MDB_MAP_FULL) {
+  while ((code = write_ops(env, one, &fresh)) == MDB_MAP_FULL) {
     if (env->host->now_ms() >= deadline || idle == IDLE_ROUNDS) return MDB_MAP_FULL;
-    size_t want = op->record_len + size / 256;
+    size_t want = record_len(op) + size / 256;
     code = evict(env, op, want < left ? want : left, &gone);
     if (code != 0) return code;
     left -= gone < left ? gone : left;
@@ -329,23 +339,28 @@ static int write_with_room(crl_lmdb_env *env, corral_op *op, int64_t deadline) {
   return code;
 }
 
-static void write_one_by_one(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
-  for (size_t i = 0; i < count; i++) {
-    int code = write_with_room(env, &ops[i], deadline);
-    if (code != 0) ops[i].status = fail(env, code, ops[i].error);
+static void fail_op(crl_lmdb_env *env, int code, corral_op *op) {
+  op->status = fail(env, code, op->error);
+}
+
+static void write_one_by_one(crl_lmdb_env *env, const corral_batch *batch, int64_t deadline) {
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_batch one = corral_batch_part(batch, i, 1);
+    int code = write_with_room(env, &one, deadline);
+    if (code != 0) fail_op(env, code, one.ops);
   }
 }
 
-static void write_run(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t deadline) {
-  uint8_t few[FEW], *fresh = count <= FEW ? few : malloc(count);
-  int code = fresh == NULL ? ENOMEM : write_ops(env, ops, count, fresh);
+static void write_run(crl_lmdb_env *env, const corral_batch *batch, int64_t deadline) {
+  uint8_t few[FEW], *fresh = batch->count <= FEW ? few : malloc(batch->count);
+  int code = fresh == NULL ? ENOMEM : write_ops(env, batch, fresh);
   if (fresh != few) free(fresh);
   if (code == 0) return;
   if (code == MDB_MAP_FULL) {
-    write_one_by_one(env, ops, count, deadline);
+    write_one_by_one(env, batch, deadline);
     return;
   }
-  for (size_t i = 0; i < count; i++) ops[i].status = fail(env, code, ops[i].error);
+  for (size_t i = 0; i < batch->count; i++) fail_op(env, code, corral_batch_op(batch, i));
 }
 
 /* ---- the table ----------------------------------------------------------------------------- */
@@ -357,47 +372,55 @@ static int key_fits(crl_lmdb_env *env, corral_op *op) {
   return 0;
 }
 
-static size_t run_length(crl_lmdb_env *env, corral_op *ops, size_t count) {
+/* Number of the writes from `first` on that go together. */
+static size_t run_length(crl_lmdb_env *env, const corral_batch *batch, size_t first) {
   size_t n = 1;
-  while (n < count && !is_read(&ops[n]) && key_fits(env, &ops[n])) n++;
+  for (; first + n < batch->count; n++) {
+    corral_op *op = corral_batch_op(batch, first + n);
+    if (is_read(op) || !key_fits(env, op)) break;
+  }
   return n;
 }
 
-static int has_writes(const corral_op *ops, size_t count) {
+static int has_writes(const corral_batch *batch) {
   size_t i = 0;
-  while (i < count && is_read(&ops[i])) i++;
-  return i < count;
+  while (i < batch->count && is_read(corral_batch_op(batch, i))) i++;
+  return i < batch->count;
 }
 
-static void perform_on(crl_lmdb_env *env, corral_op *ops, size_t count, int64_t now,
+static void perform_on(crl_lmdb_env *env, const corral_batch *batch, int64_t now,
                        int64_t deadline) {
-  for (size_t i = 0, n; i < count; i += n) {
+  for (size_t i = 0, n; i < batch->count; i += n) {
+    corral_op *op = corral_batch_op(batch, i);
     n = 1;
-    if (!key_fits(env, &ops[i])) continue;
-    if (is_read(&ops[i])) {
-      look(env, &ops[i], i == 0 ? now : env->host->boot_ms());
+    if (!key_fits(env, op)) continue;
+    if (is_read(op)) {
+      look(env, op, i == 0 ? now : env->host->boot_ms());
     } else {
-      n = run_length(env, &ops[i], count - i);
-      write_run(env, &ops[i], n, deadline);
+      n = run_length(env, batch, i);
+      corral_batch run = corral_batch_part(batch, i, n);
+      write_run(env, &run, deadline);
     }
   }
 }
 
-static int lmdb_perform(void *handle_, corral_op *ops, size_t count, int64_t deadline,
+static int lmdb_perform(void *handle_, const corral_batch *batch, int64_t deadline,
                         corral_error *error) {
   crl_lmdb_handle *handle = handle_;
   const corral_host *host = handle->wanted->host;
   crl_lmdb_env *env = NULL;
   corral_error why = {0};
   int64_t now = host->boot_ms();
-  int status = crl_lmdb_handle_enter(handle, has_writes(ops, count), now, deadline, &env, &why);
+  int status = crl_lmdb_handle_enter(handle, has_writes(batch), now, deadline, &env, &why);
   if (why.text[0] != '\0') host->fail(error, status, "%s", why.text);
   if (status != CORRAL_OK) {
-    for (size_t i = 0; i < count; i++)
-      ops[i].status = host->fail(ops[i].error, CORRAL_EUNAVAILABLE, "%s", why.text);
+    for (size_t i = 0; i < batch->count; i++) {
+      corral_op *op = corral_batch_op(batch, i);
+      op->status = host->fail(op->error, CORRAL_EUNAVAILABLE, "%s", why.text);
+    }
     return status;
   }
-  perform_on(env, ops, count, now, deadline);
+  perform_on(env, batch, now, deadline);
   if (atomic_load(&env->broken))
     status =
         host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after", env->path);
@@ -508,6 +531,7 @@ const corral_store crl_plugin_lmdb = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_PARALLEL,
+    .op_size = sizeof(corral_op),
     .name = "lmdb",
     .schemes = "lmdb",
     .summary = "a file shared by all processes of this host; a killed leader is replaced at once",

@@ -2,9 +2,11 @@
  *
  *   check.c    whether a file may be mapped
  *   lease.c    leases of live processes
+ *   errors.c   statuses and texts of LMDB codes and errnos
  *   files.c    the store's files: owners, mark, what is put aside
- *   env.c      the files, opened once per process
+ *   whole.c    whether an environment's files are still there
  *   watch.c    changes, reported to all processes
+ *   env.c      the files, opened once per process
  *   kv.c       records inside a transaction
  *   lock.c     users' locks
  *   handle.c   the files that a call goes to
@@ -20,7 +22,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4 };
+enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4, CRL_LMDB_READERS = 1022 };
 
 /* ---- lease.c ------------------------------------------------------------------------------- */
 
@@ -143,10 +145,16 @@ typedef struct crl_lmdb_wanted {
 int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_env **ret,
                       corral_error *error);
 void crl_lmdb_env_drop(crl_lmdb_env *env);
+
+/* ---- whole.c ------------------------------------------------------------------------------- */
+
 /* 1: the path still leads to the environment's data file. */
 int crl_lmdb_env_leads(const crl_lmdb_env *env, const char *path);
 /* 1: the other files beside it are still those that were opened. */
 int crl_lmdb_env_whole(crl_lmdb_env *env);
+
+/* ---- errors.c ------------------------------------------------------------------------------ */
+
 /* The status of an LMDB code or errno, with a text that names the file and the remedy. */
 int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_error *error);
 /* Begins a transaction: 0 or an LMDB code. Every transaction that began must end, once, through

@@ -29,7 +29,7 @@ static void decide(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front,
   uint64_t floor = (uint64_t)(tx->now + tx->env->wall_ahead) * 1000;
   tx->env->host->lock_decide(op, record, record != NULL ? front->len : 0, tx->now, floor, room,
                              change);
-  if (op->status == CORRAL_EFOREIGN) op->until_ms = front->expires - tx->now;
+  if (op->status == CORRAL_EFOREIGN) op->lock_state.left_ms = front->expires - tx->now;
 }
 
 int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
@@ -40,10 +40,10 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
   if (code != 0) return code;
   decide(tx, op, &front, record, NULL, &change);
   if (op->status == CORRAL_OK) {
-    op->found = record;
-    op->found_len = front.len;
-    op->found_free = free;
-    op->found_owner = record;
+    op->found.record = record;
+    op->found.len = front.len;
+    op->found.drop = free;
+    op->found.owner = record;
   } else {
     free(record);
   }
@@ -61,8 +61,8 @@ static int frees(const corral_op *op) {
 static int is_refused(crl_lmdb_tx *tx, corral_op *op, size_t old,
                       const corral_lock_change *change) {
   if (!tx->full || op->verb != CORRAL_VERB_LOCK || change->size <= old) return 0;
-  op->seen = 0;
-  op->until_ms = 0;
+  op->lock_state.fence = 0;
+  op->lock_state.left_ms = 0;
   op->status = tx->env->host->fail(
       op->error, CORRAL_EREFUSED, "%.100s: held locks take all of size=: a larger one accepts more",
       tx->env->path);

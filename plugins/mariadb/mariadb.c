@@ -221,36 +221,36 @@ static int note(batch *b, const crl_mariadb_session *s, int status) {
   return status;
 }
 
-/* Returns ELOST, with until_ms 0: the lock is free, or -1: it is held. */
+/* Returns ELOST, with left_ms 0: the lock is free, or -1: it is held. */
 static int lost(batch *b, corral_op *op) {
   char name[CRL_MARIADB_NAME], sql[CRL_MARIADB_SQL];
   crl_mariadb_session *s = NULL;
-  op->until_ms = 0;
+  op->lock_state.left_ms = 0;
   if (take_session(b, 1, &s, NULL) != CORRAL_OK) return CORRAL_ELOST;
   name_of(b->st, op, name);
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') IS NOT NULL", name);
   if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) == CORRAL_OK && crl_mariadb_is_one(s))
-    op->until_ms = -1;
+    op->lock_state.left_ms = -1;
   put_idle(s);
   return CORRAL_ELOST;
 }
 
 static void granted(crl_mariadb_session *s, corral_op *op, int64_t from) {
   pthread_mutex_lock(&s->st->mutex); /* LOCK_SHOW may be reading the hold */
-  if (s->hold.until < from + op->lease_ms) s->hold.until = from + op->lease_ms;
+  int64_t until = from + corral_op_hold_ms(op);
+  if (s->hold.until < until) s->hold.until = until;
   pthread_mutex_unlock(&s->st->mutex);
-  op->seen = s->hold.fence;
-  op->until_ms = s->hold.until - from;
+  op->lock_state.fence = s->hold.fence;
+  op->lock_state.left_ms = s->hold.until - from;
 }
 
 /* Extends a hold. Any statement begins the silence anew; this one also checks that the lock is
  * still held. `s` is given back, or dropped. */
 static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
-  int64_t now = b->st->host->now_ms(), rest = s->hold.until - now;
+  int64_t now = b->st->host->now_ms(), rest = s->hold.until - now, life = corral_op_hold_ms(op);
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') = CONNECTION_ID()", s->name);
-  int status =
-      crl_mariadb_set_timeout(s, rest > op->lease_ms ? rest : op->lease_ms, b->deadline, op->error);
+  int status = crl_mariadb_set_timeout(s, rest > life ? rest : life, b->deadline, op->error);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
   if (s->broken || (status == CORRAL_OK && !crl_mariadb_is_one(s))) {
     session_drop(s);
@@ -271,10 +271,10 @@ static int is_too_young(const crl_mariadb_session *s) {
 
 static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
-  size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
+  size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
   memset(&s->hold, 0, sizeof s->hold);
   name_of(b->st, op, s->name);
-  int status = crl_mariadb_set_timeout(s, op->lease_ms, b->deadline, op->error);
+  int status = crl_mariadb_set_timeout(s, op->lock.hold_ms, b->deadline, op->error);
   int64_t now = b->st->host->now_ms();
   /* IF evaluates its first argument once and before the others, so no number is made unless the
    * lock was granted */
@@ -284,7 +284,7 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   if (status != CORRAL_OK) return note(b, s, status);
   s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
   if (s->hold.fence == 0 || is_too_young(s)) {
-    op->until_ms = s->hold.fence == 0 ? -1 : 1000;
+    op->lock_state.left_ms = s->hold.fence == 0 ? -1 : 1000;
     if (s->hold.fence == 0) return CORRAL_EBUSY;
     snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
     /* the lock that it got ends with it */
@@ -292,7 +292,7 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
     return CORRAL_EBUSY;
   }
   memcpy(s->hold.token, op->token, CORRAL_TOKEN);
-  if (len > 0) memcpy(s->hold.note, op->record, len);
+  if (len > 0) memcpy(s->hold.note, op->lock.note, len);
   s->hold.mode = CORRAL_LOCK_EXCLUSIVE;
   s->hold.since = now;
   granted(s, op, now);
@@ -322,7 +322,7 @@ static int extend(batch *b, corral_op *op) {
   int status = take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
   if (s == NULL) return lost(b, op);
-  if (op->seen > s->hold.fence) {
+  if (op->lock_extend.fence > s->hold.fence) {
     put_held(s);
     return b->st->host->fail(op->error, CORRAL_EUNSUPPORTED,
                              "%s: fencing tokens are the server's, and can't be raised",
@@ -347,7 +347,7 @@ static int unlock(batch *b, corral_op *op) {
     return CORRAL_EINDOUBT;
   }
   put_idle(s);
-  op->until_ms = 0;
+  op->lock_state.left_ms = 0;
   return ended ? CORRAL_OK : lost(b, op);
 }
 
@@ -375,15 +375,15 @@ static void describe(crl_mariadb_session *s, corral_hold *hold) {
 static int give(batch *b, crl_mariadb_session *s, corral_op *op) {
   corral_hold hold;
   if (crl_mariadb_cell(s, 0) == NULL) return CORRAL_EMISS;
-  op->found = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
-  if (op->found == NULL)
+  op->found.record = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
+  if (op->found.record == NULL)
     return b->st->host->fail(op->error, CORRAL_ENOMEM, "no memory for a record");
   describe(s, &hold);
-  b->st->host->lock_write(hold.fence, &hold, 1, op->found);
-  op->found_len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
-  op->found_free = free;
-  op->found_owner = op->found;
-  op->life_ms = b->st->host->now_ms();
+  b->st->host->lock_write(hold.fence, &hold, 1, op->found.record);
+  op->found.len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
+  op->found.drop = free;
+  op->found.owner = op->found.record;
+  op->lock_state.now = b->st->host->now_ms();
   return CORRAL_OK;
 }
 
@@ -417,17 +417,18 @@ static int perform_one(batch *b, corral_op *op) {
   }
 }
 
-static int store_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+static int store_perform(void *handle, const corral_batch *ops, int64_t deadline,
                          corral_error *error) {
   batch b = {.st = handle, .deadline = deadline, .sick = CORRAL_OK};
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < ops->count; i++) {
+    corral_op *op = corral_batch_op(ops, i);
     int late = b.sick != CORRAL_OK || b.st->host->now_ms() >= deadline;
     if (late)
-      ops[i].status = b.st->host->fail(
-          ops[i].error, CORRAL_EUNAVAILABLE,
+      op->status = b.st->host->fail(
+          op->error, CORRAL_EUNAVAILABLE,
           "%s: not asked: the time allowed is over, or the server failed before", b.st->label);
     else
-      ops[i].status = perform_one(&b, &ops[i]);
+      op->status = perform_one(&b, op);
   }
   return b.sick == CORRAL_OK
              ? CORRAL_OK
@@ -578,6 +579,7 @@ const corral_store crl_plugin_mariadb = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_PARALLEL,
+    .op_size = sizeof(corral_op),
     .name = "mariadb",
     .schemes = "mariadb",
     .summary = "locks only: GET_LOCK of one MariaDB server, a connection for each hold",

@@ -265,6 +265,7 @@ const corral_store crl_plugin_memcached = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
     .name = "memcached",
     .schemes = "memcached memcached+unix",
     .summary = "memcached: value and lease in one item, guarded by cas, spread over many servers",

@@ -176,7 +176,7 @@ int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int
 
 /* ---- ops.c --------------------------------------------------------------------------------- */
 
-int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+int crl_memcached_perform(void *handle, const corral_batch *batch, int64_t deadline,
                           corral_error *error);
 /* The exptime for a record that is kept until `expires` (store time). */
 int64_t crl_memcached_exptime(int64_t now, int64_t expires);

@@ -114,11 +114,11 @@ int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
 /* ---- GET ----------------------------------------------------------------------------------- */
 
 static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
-  op->same = 0; /* the whole record is here anyway */
-  op->found = bytes;
-  op->found_len = size;
-  op->found_free = free;
-  op->found_owner = bytes;
+  if (op->verb == CORRAL_VERB_CLAIM) op->state.same = 0; /* the whole record is here anyway */
+  op->found.record = bytes;
+  op->found.len = size;
+  op->found.drop = free;
+  op->found.owner = bytes;
 }
 
 /* Judges a GET; `last`: no later operation needs this item. */
@@ -138,14 +138,16 @@ static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last,
   hand_over(op, bytes, s->item.size);
 }
 
-/* Makes a slot for each different key; of[i] is the slot of ops[i]. Returns the number of slots. */
-static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, size_t count,
-                         slot *slots, size_t *of) {
+/* Makes a slot for each different key; of[i] is the slot of operation i. Returns the number of
+ * slots. */
+static size_t make_slots(const crl_memcached_handle *h, const corral_batch *batch, slot *slots,
+                         size_t *of) {
   size_t used = 0;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < batch->count; i++) {
+    const corral_op *op = corral_batch_op(batch, i);
     slot *s = &slots[used];
     memset(s, 0, sizeof *s);
-    crl_memcached_encode(h->host, ops[i].key, ops[i].key_len, &s->key);
+    crl_memcached_encode(h->host, op->key, op->key_len, &s->key);
     size_t at = 0;
     while (slots[at].key.len != s->key.len ||
            memcmp(slots[at].key.text, s->key.text, s->key.len) != 0)
@@ -156,25 +158,25 @@ static size_t make_slots(const crl_memcached_handle *h, const corral_op *ops, si
   return used;
 }
 
-static int perform_gets(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+static int perform_gets(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
                         int64_t deadline, corral_error *error) {
   slot *all[CRL_MEMCACHED_KEYS];
   size_t of[CRL_MEMCACHED_KEYS];
   crl_memcached_refusal refusal = {0};
   int sent;
-  size_t used = make_slots(h, ops, count, slots, of);
+  size_t used = make_slots(h, batch, slots, of);
   for (size_t i = 0; i < used; i++) all[i] = &slots[i];
   int status = read_slots(h, CRL_MEMCACHED_GET, all, used, deadline, &refusal, &sent, error);
   int64_t now = crl_memcached_now(h);
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < batch->count; i++) {
     int last = 1;
-    for (size_t j = i + 1; j < count; j++) last = last && of[j] != of[i];
+    for (size_t j = i + 1; j < batch->count; j++) last = last && of[j] != of[i];
     if (status != CORRAL_OK)
-      cut(&ops[i], sent);
+      cut(corral_batch_op(batch, i), sent);
     else if (refusal.status != CORRAL_OK)
-      refuse(h, &ops[i], &refusal);
+      refuse(h, corral_batch_op(batch, i), &refusal);
     else
-      judge_get(h, &ops[i], &slots[of[i]], last, now);
+      judge_get(h, corral_batch_op(batch, i), &slots[of[i]], last, now);
   }
   for (size_t i = 0; i < used; i++) forget(&slots[i]);
   return status;
@@ -264,7 +266,8 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
 /* Hands out the item for CLAIM, unless apply handed out a new one. */
 static void hand_out(corral_op *op, slot *s) {
   int granted = op->status == CORRAL_OK || op->status == CORRAL_EBUSY;
-  if (op->verb != CORRAL_VERB_CLAIM || !granted || op->found != NULL || !s->item.exists) return;
+  if (op->verb != CORRAL_VERB_CLAIM || !granted || op->found.record != NULL || !s->item.exists)
+    return;
   hand_over(op, s->item.bytes, s->item.size);
   s->item.bytes = NULL;
 }
@@ -285,11 +288,11 @@ static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadl
 static void lost_all_races(const crl_memcached_handle *h, corral_op *op) {
   fail(h, op, op->verb == CORRAL_VERB_CLAIM ? CORRAL_EBUSY : CORRAL_EREFUSED,
        "others changed the key between each read and write of sixteen; given up");
-  op->life_ms = op->until_ms = op->same = 0;
+  op->state = (corral_record_state){.life_ms = 0};
 }
 
 static int claims_blindly(const corral_op *op) {
-  return op->verb == CORRAL_VERB_CLAIM && op->seen == 0;
+  return op->verb == CORRAL_VERB_CLAIM && op->claim.seen == 0;
 }
 
 static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
@@ -328,12 +331,11 @@ static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
   int is_take = op->verb == CORRAL_VERB_LOCK;
   fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
        "others changed the lock between each read and write until the time allowed was over");
-  op->until_ms = is_take ? -1 : 0;
+  op->lock_state.left_ms = is_take ? -1 : 0;
 }
 
 static void show(corral_op *op, slot *s) {
   if (op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return;
-  op->same = 0;
   hand_over(op, s->item.bytes, s->item.size);
   s->item.bytes = NULL;
   forget(s);
@@ -375,13 +377,11 @@ static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_
  * as far as the clients' clocks agree. */
 static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline,
                     corral_error *error) {
-  const uint64_t seen = op->seen;
   for (;;) {
     crl_memcached_word word;
     int usable = 1, status = CORRAL_OK;
     if (!s->read) status = reread(h, op, s, deadline, &usable, error);
     if (!usable) return status;
-    op->seen = seen;
     status = try_lock_verb(h, op, s, deadline, &word, error);
     if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED)
       return status;
@@ -394,29 +394,29 @@ static int lock_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t dea
 /* ---- a run of changes ---------------------------------------------------------------------- */
 
 /* Reads at once the items that the first operations on their keys need. */
-static int read_ahead(crl_memcached_handle *h, const corral_op *ops, size_t count, slot *slots,
+static int read_ahead(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
                       const size_t *of, int64_t deadline, corral_error *error) {
   slot *wanted[CRL_MEMCACHED_KEYS];
   size_t used = 0;
   crl_memcached_refusal refusal = {0};
   int sent;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < batch->count; i++) {
     int first = 1;
     for (size_t j = 0; j < i; j++) first = first && of[j] != of[i];
-    if (first && !claims_blindly(&ops[i])) wanted[used++] = &slots[of[i]];
+    if (first && !claims_blindly(corral_batch_op(batch, i))) wanted[used++] = &slots[of[i]];
   }
   return used < 2
              ? CORRAL_OK
              : read_slots(h, CRL_MEMCACHED_GETS, wanted, used, deadline, &refusal, &sent, error);
 }
 
-static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+static int perform_changes(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
                            size_t *done, int64_t deadline, corral_error *error) {
   size_t of[CRL_MEMCACHED_KEYS];
-  size_t used = make_slots(h, ops, count, slots, of);
-  int status = read_ahead(h, ops, count, slots, of, deadline, error);
-  for (*done = 0; *done < count && status == CORRAL_OK; ++*done) {
-    corral_op *op = &ops[*done];
+  size_t used = make_slots(h, batch, slots, of);
+  int status = read_ahead(h, batch, slots, of, deadline, error);
+  for (*done = 0; *done < batch->count && status == CORRAL_OK; ++*done) {
+    corral_op *op = corral_batch_op(batch, *done);
     status = (is_lock(op) ? lock_one : change_one)(h, op, &slots[of[*done]], deadline, error);
   }
   for (size_t i = 0; i < used; i++) forget(&slots[i]);
@@ -425,54 +425,59 @@ static int perform_changes(crl_memcached_handle *h, corral_op *ops, size_t count
 
 /* ---- a batch ------------------------------------------------------------------------------- */
 
-static void none_sent(crl_memcached_handle *h, corral_op *ops, size_t count, const char *why) {
-  for (size_t i = 0; i < count; i++) fail(h, &ops[i], CORRAL_EUNAVAILABLE, why);
+static void none_sent(crl_memcached_handle *h, const corral_batch *batch, const char *why) {
+  for (size_t i = 0; i < batch->count; i++)
+    fail(h, corral_batch_op(batch, i), CORRAL_EUNAVAILABLE, why);
 }
 
-/* Number of the first operations that can be performed together. */
-static size_t run_of(const corral_op *ops, size_t count) {
+/* Number of the operations from `first` on that can be performed together. */
+static size_t run_of(const corral_batch *batch, size_t first) {
+  int gets = corral_batch_op(batch, first)->verb == CORRAL_VERB_GET;
   size_t n = 1;
-  while (n < count && n < CRL_MEMCACHED_KEYS && ops[n].key_len > 0 &&
-         (ops[n].verb == CORRAL_VERB_GET) == (ops->verb == CORRAL_VERB_GET))
-    n++;
+  for (; first + n < batch->count && n < CRL_MEMCACHED_KEYS; n++) {
+    const corral_op *op = corral_batch_op(batch, first + n);
+    if (op->key_len == 0 || (op->verb == CORRAL_VERB_GET) != gets) break;
+  }
   return n;
 }
 
-static int perform_all(crl_memcached_handle *h, corral_op *ops, size_t count, slot *slots,
+static int perform_all(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
                        int64_t deadline, corral_error *error) {
   int status = CORRAL_OK;
-  for (size_t i = 0, done; i < count; i += done) {
+  for (size_t i = 0, done; i < batch->count; i += done) {
+    corral_op *op = corral_batch_op(batch, i);
+    corral_batch rest = corral_batch_part(batch, i, batch->count - i);
     if (status != CORRAL_OK) {
-      none_sent(h, ops + i, count - i, "the connection broke before this was sent");
+      none_sent(h, &rest, "the connection broke before this was sent");
       return status;
     }
-    done = run_of(ops + i, count - i);
-    if (ops[i].key_len == 0) {
+    done = rest.count = run_of(batch, i);
+    if (op->key_len == 0) {
       done = 1;
-      fail(h, &ops[i], CORRAL_EINVAL, "an empty key");
-    } else if (ops[i].verb == CORRAL_VERB_GET) {
-      status = perform_gets(h, ops + i, done, slots, deadline, error);
+      fail(h, op, CORRAL_EINVAL, "an empty key");
+    } else if (op->verb == CORRAL_VERB_GET) {
+      status = perform_gets(h, &rest, slots, deadline, error);
     } else {
-      status = perform_changes(h, ops + i, done, slots, &done, deadline, error);
+      status = perform_changes(h, &rest, slots, &done, deadline, error);
     }
   }
   return status;
 }
 
-int crl_memcached_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+int crl_memcached_perform(void *handle, const corral_batch *batch, int64_t deadline,
                           corral_error *error) {
   crl_memcached_handle *h = handle;
   slot slots[CRL_MEMCACHED_KEYS];
   if (h->host->now_ms() >= deadline) {
-    none_sent(h, ops, count, "the time allowed was over before anything was sent");
+    none_sent(h, batch, "the time allowed was over before anything was sent");
     return CORRAL_OK;
   }
   int status = crl_memcached_wire_silent(&h->wire, error);
   if (status != CORRAL_OK) {
-    none_sent(h, ops, count, "the connection was of no more use; nothing was sent");
+    none_sent(h, batch, "the connection was of no more use; nothing was sent");
     return status;
   }
-  status = perform_all(h, ops, count, slots, deadline, error);
+  status = perform_all(h, batch, slots, deadline, error);
   if (status == CORRAL_OK && h->wire.start < h->wire.end)
     status = h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked",
                            h->server->name);

@@ -43,8 +43,8 @@ static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral
 }
 
 static void give_up(const crl_memory *m, corral_op *op, int status) {
-  op->seen = 0;
-  op->until_ms = 0;
+  op->lock_state.fence = 0;
+  op->lock_state.left_ms = 0;
   if (status == CORRAL_ENOMEM)
     op->status = m->host->fail(op->error, status, "no memory for a lock");
   else
@@ -66,7 +66,7 @@ static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
   }
   m->host->lock_decide(op, e != NULL ? e->record->bytes : NULL, len, now,
                        (uint64_t)(now + wall_ahead(m->host)) * 1000, room, &change);
-  if (op->status == CORRAL_EFOREIGN && e != NULL) op->until_ms = e->expires - now;
+  if (op->status == CORRAL_EFOREIGN && e != NULL) op->lock_state.left_ms = e->expires - now;
   if (change.action == CORRAL_ACTION_REPLACE) {
     if (full && op->verb == CORRAL_VERB_LOCK && change.size > len)
       status = CORRAL_EREFUSED;
@@ -82,10 +82,10 @@ static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
 static void show(corral_op *op, crl_memory_entry *e) {
   if (op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return;
   atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
-  op->found = e->record->bytes;
-  op->found_len = e->record->len;
-  op->found_free = crl_memory_block_drop;
-  op->found_owner = e->record;
+  op->found.record = e->record->bytes;
+  op->found.len = e->record->len;
+  op->found.drop = crl_memory_block_drop;
+  op->found.owner = e->record;
 }
 
 static int is_over_budget(crl_memory *m) { return atomic_load(&m->used) > atomic_load(&m->budget); }

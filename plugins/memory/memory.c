@@ -84,14 +84,14 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
       op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
   if (!found || e == NULL || (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM)) return;
   /* A look at a lease without a body, as waiters do, doesn't mark the entry as popular. */
-  if (op->verb == CORRAL_VERB_GET && op->life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST)
+  if (op->verb == CORRAL_VERB_GET && op->state.life_ms != 0 && e->marks < CRL_MEMORY_MARK_MOST)
     e->marks++;
-  op->same = 0; /* the whole record costs no more than its front */
+  op->state.same = 0; /* the whole record costs no more than its front */
   atomic_fetch_add_explicit(&e->record->refs, 1, memory_order_relaxed);
-  op->found = e->record->bytes;
-  op->found_len = e->record->len;
-  op->found_free = crl_memory_block_drop;
-  op->found_owner = e->record;
+  op->found.record = e->record->bytes;
+  op->found.len = e->record->len;
+  op->found.drop = crl_memory_block_drop;
+  op->found.owner = e->record;
 }
 
 static void perform_one(crl_memory *m, corral_op *op) {
@@ -127,12 +127,12 @@ static void perform_one(crl_memory *m, corral_op *op) {
     crl_memory_make_room(m, hash, now);
 }
 
-static int memory_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+static int memory_perform(void *handle, const corral_batch *batch, int64_t deadline,
                           corral_error *error) {
   store *st = handle;
   (void)deadline;
   (void)error;
-  for (size_t i = 0; i < count; i++) perform_one(st->memory, &ops[i]);
+  for (size_t i = 0; i < batch->count; i++) perform_one(st->memory, corral_batch_op(batch, i));
   return CORRAL_OK;
 }
 
@@ -326,6 +326,7 @@ const corral_store crl_plugin_memory = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_PARALLEL,
+    .op_size = sizeof(corral_op),
     .name = "memory",
     .schemes = "memory",
     .summary = "inside this process; memory:NAME is shared by all corrals of the process that use "

@@ -145,7 +145,7 @@ static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
 }
 
 static int lost(crl_pg_handle *h, corral_op *op, int64_t deadline) {
-  op->until_ms = is_taken(h, lock_of(h->store, op), deadline) ? -1 : 0;
+  op->lock_state.left_ms = is_taken(h, lock_of(h->store, op), deadline) ? -1 : 0;
   return CORRAL_ELOST;
 }
 
@@ -167,7 +167,7 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
   crl_pg_store *s = h->store;
   char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
   int64_t now = s->host->now_ms(), left = c->until - now,
-          life = op->lease_ms > left ? op->lease_ms : left;
+          life = corral_op_hold_ms(op) > left ? corral_op_hold_ms(op) : left;
   int becomes_shared =
       op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
   name_it(c, life, name);
@@ -179,8 +179,8 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
   }
   if (answer == 1) {
     c->until = s->host->now_ms() + life;
-    op->seen = c->fence;
-    op->until_ms = life;
+    op->lock_state.fence = c->fence;
+    op->lock_state.left_ms = life;
     give_back(s, c);
     return CORRAL_OK;
   }
@@ -200,10 +200,10 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   memcpy(c->token, op->token, CORRAL_TOKEN);
   c->shared = (op->flags & CORRAL_OP_SHARED) != 0;
   c->lock = lock_of(h->store, op);
-  c->fence = op->seen = fence;
+  c->fence = op->lock_state.fence = fence;
   c->since = h->store->host->now_ms();
-  c->until = c->since + op->lease_ms;
-  op->until_ms = op->lease_ms;
+  c->until = c->since + op->lock.hold_ms;
+  op->lock_state.left_ms = op->lock.hold_ms;
   keep(h->store, c);
 }
 
@@ -215,8 +215,8 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status = furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
   crl_pg_note_of(h->session, op, h->session->note);
-  name_it(h->session, op->lease_ms, name);
-  crl_pg_question q = {.first = lock_of(s, op), .second = op->lease_ms, .text = name};
+  name_it(h->session, op->lock.hold_ms, name);
+  crl_pg_question q = {.first = lock_of(s, op), .second = op->lock.hold_ms, .text = name};
   status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
                       &q, deadline, &r, op->error);
   if (status != CORRAL_OK) {
@@ -229,7 +229,7 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   else
     begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
   PQclear(r);
-  if (status == CORRAL_EBUSY) op->until_ms = -1;
+  if (status == CORRAL_EBUSY) op->lock_state.left_ms = -1;
   return status;
 }
 
@@ -253,7 +253,7 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status;
   crl_pg_session *c = borrow(h->store, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
-  if (op->seen > c->fence) {
+  if (op->lock_extend.fence > c->fence) {
     give_back(h->store, c);
     return h->store->host->fail(
         op->error, CORRAL_EUNSUPPORTED,
@@ -290,7 +290,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int is_gone = answer < 0 && !c->sent && !c->pending; /* the session had ended before this */
   if (answer == 1) c->lock = 0;
   drop(h, c);
-  if (answer == 1) op->until_ms = 0;
+  if (answer == 1) op->lock_state.left_ms = 0;
   if (answer < 0 && !is_gone) return answer;
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }

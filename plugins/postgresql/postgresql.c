@@ -235,13 +235,12 @@ static int connect_handle(void *store, int64_t deadline, void **ret_handle, corr
 }
 
 /* The handle stays usable when only a hold's connection is lost. */
-static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
-                   corral_error *error) {
+static int perform(void *handle, const corral_batch *batch, int64_t deadline, corral_error *error) {
   crl_pg_handle *h = handle;
   const crl_pg_store *s = h->store;
   int broken = CORRAL_OK;
-  for (size_t i = 0; i < count; i++) {
-    corral_op *op = &ops[i];
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
     corral_error why = {0}, *wanted = op->error;
     if (op->verb < CORRAL_VERB_LOCK || op->verb > CORRAL_VERB_LOCK_SHOW) {
       op->status =
@@ -269,6 +268,7 @@ const corral_store crl_plugin_postgresql = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
     .name = "postgresql",
     .schemes = "postgresql",
     .summary = "PostgreSQL: locks alone, as rows of a table or as advisory locks of sessions",

@@ -19,13 +19,14 @@ const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
                            char room[CORRAL_LOCK_NOTE + 1]) {
   const char *encoding = PQparameterStatus(c->conn, "server_encoding");
   int all = encoding != NULL && strcmp(encoding, "UTF8") == 0;
-  size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE, at = 0;
-  while (at < len && op->record[at] != 0) {
-    size_t n = utf8(op->record + at, len - at);
+  const unsigned char *note = (const unsigned char *)op->lock.note;
+  size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE, at = 0;
+  while (at < len && note[at] != 0) {
+    size_t n = utf8(note + at, len - at);
     if (n == 0 || (n > 1 && !all))
       room[at++] = '?';
     else
-      memcpy(room + at, op->record + at, n), at += n;
+      memcpy(room + at, note + at, n), at += n;
   }
   room[at] = '\0';
   return room;
@@ -43,13 +44,13 @@ const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op,
 
 int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds,
                 size_t count, int64_t now) {
-  op->found_len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
-  op->found = op->found_owner = malloc(op->found_len);
-  if (op->found == NULL)
+  op->found.len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
+  op->found.record = op->found.owner = malloc(op->found.len);
+  if (op->found.record == NULL)
     return s->host->fail(op->error, CORRAL_ENOMEM, "%s: no memory for a record", s->name);
-  op->found_free = free;
-  op->life_ms = now;
-  s->host->lock_write(fence, holds, count, op->found);
+  op->found.drop = free;
+  op->lock_state.now = now;
+  s->host->lock_write(fence, holds, count, op->found.record);
   return CORRAL_OK;
 }
 
@@ -72,12 +73,13 @@ static int show_row(crl_pg_store *s, corral_op *op, const PGresult *r) {
 static int judge(corral_op *op, const PGresult *r) {
   int is_done = PQntuples(r) > 0 && crl_pg_number_at(r, 0, 0) != 0,
       is_lock = op->verb == CORRAL_VERB_LOCK;
-  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 2, 0) : 0;
-  if (is_done && op->verb != CORRAL_VERB_UNLOCK && op->until_ms <= 0) is_done = 0;
-  if (is_done && op->verb != CORRAL_VERB_UNLOCK) op->seen = (uint64_t)crl_pg_number_at(r, 1, 0);
+  op->lock_state.left_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 2, 0) : 0;
+  if (is_done && op->verb != CORRAL_VERB_UNLOCK && op->lock_state.left_ms <= 0) is_done = 0;
+  if (is_done && op->verb != CORRAL_VERB_UNLOCK)
+    op->lock_state.fence = (uint64_t)crl_pg_number_at(r, 1, 0);
   if (is_done) return CORRAL_OK;
   /* the statement saw the row as it was before another one took the lock */
-  if (is_lock && op->until_ms <= 0) op->until_ms = -1;
+  if (is_lock && op->lock_state.left_ms <= 0) op->lock_state.left_ms = -1;
   return is_lock ? CORRAL_EBUSY : CORRAL_ELOST;
 }
 
@@ -87,7 +89,7 @@ static int redate(crl_pg_handle *h, corral_op *op, const crl_pg_question *q, int
   int status = crl_pg_ask(h->store, h->session, CRL_PG_REDATE, q, deadline, &r, op->error);
   if (status != CORRAL_OK) return status;
   /* another session has changed the row already */
-  op->until_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 0, 0) : -1;
+  op->lock_state.left_ms = PQntuples(r) > 0 ? crl_pg_ms_at(r, 0, 0) : -1;
   PQclear(r);
   return CORRAL_EBUSY;
 }
@@ -100,19 +102,18 @@ int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (op->flags & CORRAL_OP_SHARED)
     return s->host->fail(op->error, CORRAL_EUNSUPPORTED,
                          "%s: no shared holds in a table; locks=advisory has them", s->name);
-  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > INT64_MAX)
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->lock_extend.fence > INT64_MAX)
     return s->host->fail(op->error, CORRAL_EREFUSED, "%s: a fencing token has 63 bits at most",
                          s->name);
-  crl_pg_question q = {.name = op->key,
-                       .name_len = op->key_len,
-                       .token = op->token,
-                       .first = op->lease_ms,
-                       .second = (int64_t)op->seen};
+  crl_pg_question q = {.name = op->key, .name_len = op->key_len, .token = op->token};
+  if (op->verb == CORRAL_VERB_LOCK) q.first = op->lock.hold_ms;
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND) q.first = op->lock_extend.hold_ms;
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND) q.second = (int64_t)op->lock_extend.fence;
   if (op->verb == CORRAL_VERB_LOCK) q.text = crl_pg_note_of(h->session, op, text);
   if (op->verb == CORRAL_VERB_UNLOCK) q.text = crl_pg_key_text(s, op, text);
   int status =
       crl_pg_ask(s, h->session, verbs[op->verb - CORRAL_VERB_LOCK], &q, deadline, &r, op->error);
-  if (status == CORRAL_EFOREIGN) op->until_ms = -1;
+  if (status == CORRAL_EFOREIGN) op->lock_state.left_ms = -1;
   if (status != CORRAL_OK) return status;
   status = op->verb == CORRAL_VERB_LOCK_SHOW ? show_row(s, op, r) : judge(op, r);
   int is_far = status == CORRAL_EBUSY && PQntuples(r) > 0 && crl_pg_number_at(r, 3, 0) != 0;

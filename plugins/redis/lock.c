@@ -36,22 +36,22 @@ static void put_mode(crl_redis_handle *h, const corral_op *op) {
 
 static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
   char note[CORRAL_LOCK_NOTE] = {0};
-  size_t len = op->record_len < sizeof note ? op->record_len : sizeof note;
-  if (op->record != NULL && len > 0) memcpy(note, op->record, len);
+  size_t len = op->lock.note_len < sizeof note ? op->lock.note_len : sizeof note;
+  if (op->lock.note != NULL && len > 0) memcpy(note, op->lock.note, len);
   put_keyed(h, op, round, CRL_REDIS_LOCK, 5);
   crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
-  crl_redis_out_number(&h->out, op->lease_ms);
+  crl_redis_out_number(&h->out, op->lock.hold_ms);
   put_mode(h, op);
   crl_redis_out_word(&h->out, note, sizeof note);
-  crl_redis_out_number(&h->out, op->ttl_ms);
+  crl_redis_out_number(&h->out, op->lock.wish_ms);
 }
 
 static void put_extend(crl_redis_handle *h, const corral_op *op, int round) {
   put_keyed(h, op, round, CRL_REDIS_LOCK_EXTEND, 4);
   crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
-  crl_redis_out_number(&h->out, op->lease_ms);
+  crl_redis_out_number(&h->out, op->lock_extend.hold_ms);
   put_mode(h, op);
-  crl_redis_out_number(&h->out, (int64_t)op->seen);
+  crl_redis_out_number(&h->out, (int64_t)op->lock_extend.fence);
 }
 
 static int repairs(const crl_redis_handle *h, const corral_op *op) {
@@ -65,7 +65,7 @@ static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   if (slot->staged) {
     put_keyed(h, op, round, CRL_REDIS_LOCK_REPAIR, 2);
     crl_redis_out_text(&h->out, "");
-    crl_redis_out_number(&h->out, op->lease_ms > 0 ? op->lease_ms : 1);
+    crl_redis_out_number(&h->out, op->lock_show.foreign_ms > 0 ? op->lock_show.foreign_ms : 1);
   }
   for (size_t i = 0; i < 2; i++) {
     crl_redis_out_command(&h->out, 2);
@@ -103,7 +103,7 @@ void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pt
       pttl == -1
           ? "a lock without TTL that corral did not write"
           : "the key holds data that corral did not write: give corral a name space of its own");
-  op->until_ms = pttl > -2 ? left_of(pttl) : 0;
+  op->lock_state.left_ms = pttl > -2 ? left_of(pttl) : 0;
 }
 
 int64_t crl_redis_lock_time(const redisReply *reply) {
@@ -171,11 +171,11 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   if (!read_answer(op, reply, answer)) return crl_redis_result_nonsense(h, op);
   crl_redis_clock(h, answer[NOW], before);
   op->status = (int)answer[STATUS];
-  op->until_ms = left_of(answer[UNTIL]);
-  if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->until_ms);
+  op->lock_state.left_ms = left_of(answer[UNTIL]);
+  if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->lock_state.left_ms);
   if (op->status == CORRAL_EREFUSED)
     crl_redis_result_fail(h, op, op->status, "no room for one more hold of this lock");
-  if (op->status == CORRAL_OK && is_grant(op)) op->seen = (uint64_t)answer[FENCE];
+  if (op->status == CORRAL_OK && is_grant(op)) op->lock_state.fence = (uint64_t)answer[FENCE];
   return CORRAL_OK;
 }
 

@@ -188,13 +188,10 @@ static void put_record(exec *e, const uint8_t *record, const corral_lock_change 
 
 static void take_over(corral_op *op, const corral_op *decided) {
   op->status = decided->status;
-  op->seen = decided->seen;
-  op->until_ms = decided->until_ms;
-  op->life_ms = decided->life_ms;
+  op->lock_state = decided->lock_state;
 }
 
-/* Decides by the look, and makes the change. The op's own `seen` keeps the requested value until
- * that is done. */
+/* Decides by the look, and makes the change. The op has no results until that is done. */
 static int change(exec *e) {
   const redisReply *got = e->replies[GET];
   int is_there = got->type != REDIS_REPLY_NIL, is_wrong = is_error(got);
@@ -247,7 +244,8 @@ static int repair(exec *e) {
   crl_redis_out_command(&e->h->out, 3);
   crl_redis_out_text(&e->h->out, "PEXPIRE");
   crl_redis_out_word(&e->h->out, e->op->key, e->op->key_len);
-  crl_redis_out_number(&e->h->out, e->op->lease_ms > 0 ? e->op->lease_ms : 1);
+  crl_redis_out_number(&e->h->out,
+                       e->op->lock_show.foreign_ms > 0 ? e->op->lock_show.foreign_ms : 1);
   return execute(e);
 }
 
@@ -301,49 +299,57 @@ static int is_exec(const corral_op *op) {
          (op->verb == CORRAL_VERB_LOCK_SHOW && (op->flags & CORRAL_OP_REPAIR) != 0);
 }
 
-static int perform_exec(crl_redis_handle *h, corral_op *op, int64_t deadline, corral_error *error) {
+static int perform_exec(crl_redis_handle *h, const corral_batch *one, int64_t deadline,
+                        corral_error *error) {
+  corral_op *op = one->ops;
   exec e = {.h = h, .op = op, .deadline = deadline, .error = error};
   if (crl_redis_request_sendable(h, op) != CORRAL_OK) return CORRAL_OK;
   int status = perform_one(&e);
   if (status != CORRAL_OK || op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK)
     return status;
   op->status = CORRAL_EINDOUBT;
-  return crl_redis_ops_run(h, op, 1, deadline, error);
+  return crl_redis_ops_run(h, one, deadline, error);
 }
 
-int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+/* Number of the operations from `first` on that need no transaction. */
+static size_t run_length(const corral_batch *batch, size_t first) {
+  size_t n = 0;
+  while (first + n < batch->count && !is_exec(corral_batch_op(batch, first + n))) n++;
+  return n;
+}
+
+int crl_redis_exec_perform(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                            corral_error *error) {
   int status = CORRAL_OK;
   size_t at = 0;
-  while (at < count && status == CORRAL_OK) {
-    size_t end = at;
-    while (end < count && !is_exec(&ops[end])) end++;
-    if (end > at)
-      status = crl_redis_ops_run(h, ops + at, end - at, deadline, error);
-    else
-      status = perform_exec(h, &ops[end++], deadline, error);
-    at = end;
+  while (at < batch->count && status == CORRAL_OK) {
+    size_t plain = run_length(batch, at);
+    corral_batch part = corral_batch_part(batch, at, plain > 0 ? plain : 1);
+    status = (plain > 0 ? crl_redis_ops_run : perform_exec)(h, &part, deadline, error);
+    at += part.count;
   }
-  for (; at < count; at++)
-    crl_redis_result_fail(h, &ops[at], CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
+  for (; at < batch->count; at++)
+    crl_redis_result_fail(h, corral_batch_op(batch, at), CORRAL_EUNAVAILABLE,
+                          "not sent: the connection had failed");
   return status;
 }
 
 /* Refused operations did nothing. Looks at locks that follow are repeated with them, so that the
  * batch's order holds. */
-int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+int crl_redis_exec_refused(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                            corral_error *error) {
   int status = CORRAL_OK, any = 0;
-  for (size_t i = 0; i < count; i++) {
-    corral_op *op = &ops[i];
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
     int refused = op->verb >= CORRAL_VERB_LOCK &&
                   (op->status == CORRAL_EAUTH || op->status == CORRAL_EUNSUPPORTED);
     any |= refused;
     if (!refused && !(any && op->verb == CORRAL_VERB_LOCK_SHOW)) continue;
     crl_redis_result_take_back(op);
     op->status = CORRAL_EINDOUBT;
+    corral_batch one = corral_batch_part(batch, i, 1);
     if (status == CORRAL_OK)
-      status = crl_redis_exec_perform(h, op, 1, deadline, error);
+      status = crl_redis_exec_perform(h, &one, deadline, error);
     else
       crl_redis_result_fail(h, op, CORRAL_EUNAVAILABLE, "not sent: the connection had failed");
   }

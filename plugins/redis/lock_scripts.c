@@ -7,7 +7,7 @@
  *
  * A lock without contention takes a shortcut: taking it when there is no record or one without
  * holds, and ending the only hold of a record. That costs the server half as much as the general
- * way. The answer is one string of four numbers {status, now, until_ms, fence}, 8 bytes each,
+ * way. The answer is one string of four numbers {status, now, left_ms, fence}, 8 bytes each,
  * little-endian, because an array of them costs more.
  *
  * Only redis.pcall is used, and its errors are returned as they are, as in scripts.c. */

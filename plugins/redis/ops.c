@@ -1,4 +1,4 @@
-/* ops.c: a batch of operations: formatted (request.c, lock.c) as one pipeline, sent at once, judged
+/* ops.c: a pipeline of operations: formatted (request.c, lock.c) as one, sent at once, judged
  * reply by reply.
  *
  * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends
@@ -36,7 +36,7 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
     op->flags |= CORRAL_OP_LARGE;
     op->status = CORRAL_EINDOUBT;
-    op->life_ms = op->until_ms = 0;
+    op->state = (corral_record_state){.life_ms = 0};
     return CORRAL_OK;
   }
   crl_redis_result_give(op, &replies[0]);
@@ -51,9 +51,9 @@ static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
     return crl_redis_result_nonsense(h, op);
   const redisReply *record = reply->element[2];
   int status = op->status;
-  op->same = reply->element[3]->integer != 0;
+  op->state.same = reply->element[3]->integer != 0;
   size_t len = record->len < sizeof front ? record->len : sizeof front;
-  if (op->same)
+  if (op->state.same)
     memcpy(front, record->str, len);
   else
     len = h->store->host->front(record->str, record->len, front);
@@ -235,7 +235,7 @@ static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline
 /* Judges a record that arrived in pieces, the last one `took` ms after the first. */
 static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t took) {
   int64_t left = slot->left > took ? slot->left - took : 0;
-  crl_redis_record_found(h, slot->op, slot->op->found, slot->op->found_len,
+  crl_redis_record_found(h, slot->op, slot->op->found.record, slot->op->found.len,
                          slot->left < 0 ? slot->left : left);
 }
 
@@ -244,12 +244,12 @@ static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t
 static int hear_rest(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
                      corral_error *error) {
   int status = CORRAL_OK, changed = 1;
-  while (status == CORRAL_OK && changed && slot->partial && slot->op->found != NULL) {
+  while (status == CORRAL_OK && changed && slot->partial && slot->op->found.record != NULL) {
     int64_t begun = h->store->host->now_ms();
     status = crl_redis_pieces_hear(h, slot->op, deadline, &changed, error);
     if (status == CORRAL_OK && changed)
       status = look_anew(h, slot, deadline, error);
-    else if (slot->op->found != NULL)
+    else if (slot->op->found.record != NULL)
       judge_whole(h, slot, h->store->host->now_ms() - begun);
   }
   return status;
@@ -291,30 +291,27 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
   return marked;
 }
 
-static int make_slots(crl_redis_handle *h, corral_op *ops, size_t count) {
-  if (count > h->slot_room) {
-    crl_redis_slot *slots = realloc(h->slots, count * sizeof *slots);
+static int make_slots(crl_redis_handle *h, const corral_batch *batch) {
+  if (batch->count > h->slot_room) {
+    crl_redis_slot *slots = realloc(h->slots, batch->count * sizeof *slots);
     if (slots == NULL) return CORRAL_ENOMEM;
     h->slots = slots;
-    h->slot_room = count;
+    h->slot_room = batch->count;
   }
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
     memset(&h->slots[i], 0, sizeof h->slots[i]);
-    h->slots[i].op = &ops[i];
-    h->slots[i].replies = crl_redis_request_sendable(h, &ops[i]) == CORRAL_OK;
+    h->slots[i].op = op;
+    h->slots[i].replies = crl_redis_request_sendable(h, op) == CORRAL_OK;
   }
   return CORRAL_OK;
 }
 
-static void none_sent(crl_redis_handle *h, corral_op *ops, size_t count, int status,
-                      const char *why) {
-  for (size_t i = 0; i < count; i++) crl_redis_result_fail(h, &ops[i], status, why);
-}
-
-int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                       corral_error *error) {
-  if (make_slots(h, ops, count) != CORRAL_OK) {
-    none_sent(h, ops, count, CORRAL_ENOMEM, "no memory for a batch");
+  size_t count = batch->count;
+  if (make_slots(h, batch) != CORRAL_OK) {
+    crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
     return CORRAL_OK;
   }
   int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
@@ -323,26 +320,4 @@ int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     status = hear_rest(h, &h->slots[i], deadline, error);
   return status;
-}
-
-int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
-                      corral_error *error) {
-  crl_redis_handle *h = handle;
-  if (h->store->host->now_ms() >= deadline) {
-    none_sent(h, ops, count, CORRAL_EUNAVAILABLE,
-              "the time allowed was over before anything was sent");
-    return CORRAL_OK;
-  }
-  int status = crl_redis_wire_silent(&h->wire, error);
-  if (status != CORRAL_OK) {
-    none_sent(h, ops, count, CORRAL_EUNAVAILABLE,
-              "the connection was of no more use; nothing was sent");
-    return status;
-  }
-  if (h->store->scriptless) return crl_redis_exec_perform(h, ops, count, deadline, error);
-  h->refused_scripts = 0;
-  status = crl_redis_ops_run(h, ops, count, deadline, error);
-  return status == CORRAL_OK && h->refused_scripts
-             ? crl_redis_exec_refused(h, ops, count, deadline, error)
-             : status;
 }

@@ -121,21 +121,19 @@ static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t dead
 }
 
 static void give(corral_op *op, const whole *w) {
-  op->found_owner = op->found = w->bytes;
-  op->found_len = w->size;
-  op->found_free = free;
+  op->found.owner = op->found.record = w->bytes;
+  op->found.len = w->size;
+  op->found.drop = free;
   op->status = CORRAL_OK;
 }
 
 int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, int *changed,
                           corral_error *error) {
   whole w = {0};
-  int status = CORRAL_OK, last = append(&w, op->found, op->found_len) != CORRAL_OK;
-  (void)read_head(h, op->found, &w.header);
-  op->found_free(op->found_owner);
-  op->found_owner = op->found = NULL;
-  op->found_free = NULL;
-  op->found_len = 0;
+  int status = CORRAL_OK, last = append(&w, op->found.record, op->found.len) != CORRAL_OK;
+  (void)read_head(h, op->found.record, &w.header);
+  op->found.drop(op->found.owner);
+  op->found = (corral_found){.record = NULL};
   op->status = CORRAL_EINDOUBT;
   if (last) give_up(h, op, CORRAL_ENOMEM, "no memory for a record");
   while (!last && status == CORRAL_OK) status = hear_piece(h, op, &w, deadline, &last, error);

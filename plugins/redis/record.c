@@ -17,12 +17,13 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
 /* A CLAIM is judged as if it were repeated. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now) {
-  corral_op look = {.verb = op->verb, .token = op->token, .lease_ms = op->lease_ms};
+  corral_op look = {.verb = op->verb, .token = op->token};
   corral_change change;
+  if (op->verb == CORRAL_VERB_CLAIM) look.claim.lease_ms = op->claim.lease_ms;
   h->store->host->decide(&look, front, len, now, &change);
   op->status = look.status;
-  op->life_ms = look.life_ms;
-  op->until_ms = look.until_ms;
+  op->state.life_ms = look.state.life_ms;
+  op->state.left_ms = look.state.left_ms;
 }
 
 /* The key's TTL is that of the body, or of a lease that outlasts it: so it gives the life to the
@@ -37,7 +38,7 @@ void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
     return;
-  if (header.state != CORRAL_FREE && !h->clock_known) op->until_ms = -1;
+  if (header.state != CORRAL_FREE && !h->clock_known) op->state.left_ms = -1;
   if (header.body == 0) return;
   int64_t outlasts = 0;
   if (header.state != CORRAL_FREE &&
@@ -46,7 +47,7 @@ void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void
   if (outlasts < 0) outlasts = 0;
   int64_t life = pttl > outlasts ? pttl - outlasts : 0;
   if (!h->clock_known)
-    op->life_ms = pttl >= 0 ? life : -1;
-  else if (pttl >= 0 && llabs(life - op->life_ms) < STEP_MS)
-    op->life_ms = life;
+    op->state.life_ms = pttl >= 0 ? life : -1;
+  else if (pttl >= 0 && llabs(life - op->state.life_ms) < STEP_MS)
+    op->state.life_ms = life;
 }

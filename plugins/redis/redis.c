@@ -1,4 +1,4 @@
-/* redis.c: Redis as a store: the table, the URI, connecting.
+/* redis.c: Redis as a store: the URI, connecting.
  *
  *   redis://[user:password@]host[:port][/db]
  *   rediss://...   the same with TLS
@@ -317,72 +317,3 @@ int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_e
     crl_redis_disconnect(h);
   return status;
 }
-
-/* ---- the table: one server, or Redlock over several ---------------------------------------- */
-
-static int table_open(const corral_host *host, const corral_uri *uri, void **ret_store,
-                      corral_store_info *info, corral_error *error) {
-  if (strcmp(uri->scheme, "redlock") == 0)
-    return crl_redlock_open(host, uri, ret_store, info, error);
-  return crl_redis_open(host, uri, ret_store, info, error);
-}
-
-static void table_close(void *store) {
-  crl_redis_store *s = store;
-  if (s->redlock != NULL)
-    crl_redlock_close(s->redlock);
-  else
-    crl_redis_close(s);
-}
-
-static int table_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
-  crl_redis_store *s = store;
-  return s->redlock != NULL ? crl_redlock_connect(s->redlock, ret_handle, error)
-                            : crl_redis_connect(s, deadline, ret_handle, error);
-}
-
-/* Both kinds of handles begin with a pointer to their store. */
-static struct crl_redlock *redlock_of(void *handle) {
-  return (*(crl_redis_store **)handle)->redlock;
-}
-
-static void table_disconnect(void *handle) {
-  if (redlock_of(handle) != NULL)
-    free(handle);
-  else
-    crl_redis_disconnect(handle);
-}
-
-static int table_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
-                         corral_error *error) {
-  struct crl_redlock *redlock = redlock_of(handle);
-  return redlock != NULL ? crl_redlock_perform(redlock, ops, count, deadline)
-                         : crl_redis_perform(handle, ops, count, deadline, error);
-}
-
-static int table_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
-                       corral_error *error) {
-  crl_redis_store *s = store;
-  if (s->redlock != NULL) return s->host->fail(error, CORRAL_EUNSUPPORTED, "redlock has no watch");
-  return crl_redis_watch(s, server, deadline, ret_watch, error);
-}
-
-const corral_store crl_plugin_redis = {
-    .size = sizeof(corral_store),
-    .abi = CORRAL_PLUGIN_ABI,
-    .threads = CORRAL_THREADS_HANDLE,
-    .name = "redis",
-    .schemes = "redis rediss redis+unix redlock",
-    .summary = "Redis: value and lease in one key, hits in one round trip",
-    .open = table_open,
-    .close = table_close,
-    .connect = table_connect,
-    .disconnect = table_disconnect,
-    .perform = table_perform,
-    .watch = table_watch,
-    .changes = crl_redis_changes,
-    .unwatch = crl_redis_unwatch,
-    .register_keys = crl_redis_register_keys,
-};
-
-CORRAL_PLUGIN(crl_plugin_redis)

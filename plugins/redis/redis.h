@@ -1,6 +1,8 @@
 /* redis.h: declarations shared by the files of the Redis plugin. Internal to plugins/redis.
  *
- *   redis.c    the table; the URI; connecting and the handshake
+ *   plugin.c   the table of redis:
+ *   redis.c    the URI; connecting and the handshake
+ *   perform.c  a batch on a handle
  *   wire.c     the plugin's own socket: connect, write, read, each by an absolute deadline
  *   tls.c      TLS over that socket; the only file that knows OpenSSL
  *   out.c      commands in RESP, large values by reference
@@ -10,12 +12,12 @@
  *   record.c   what a record says of an operation's status, life and lease
  *   pieces.c   large records, read piece by piece
  *   request.c  the verbs of values as commands; what is refused before it is sent
- *   ops.c      a batch: format, exchange, judge
+ *   ops.c      a pipeline: format, exchange, judge
  *   watch.c    a connection that tells of changes
  *   resp.c     messages of RESP3, which that connection speaks
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
- *   redlock.c, redlock_member.c   locks over several such stores
+ *   redlock.c, redlock_member.c   the table of redlock: locks over several such stores
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
  * host->now_ms time. */
@@ -50,11 +52,8 @@ enum {
 struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
-struct crl_redlock;
 
 typedef struct crl_redis_store {
-  /* not NULL: this is the base of a Redlock, not a server; only name and host are set */
-  struct crl_redlock *redlock;
   const corral_host *host;
   char name[160];      /* "redis 127.0.0.1:6379" */
   char *server, *path; /* one of them; `path`: of a unix socket */
@@ -163,7 +162,7 @@ typedef struct crl_redis_slot {
 } crl_redis_slot;
 
 typedef struct crl_redis_handle {
-  crl_redis_store *store; /* first, as in Redlock's handles */
+  crl_redis_store *store;
   crl_redis_wire wire;
   crl_redis_out out;
   redisReader *reader;
@@ -242,12 +241,9 @@ void crl_redis_disconnect(void *handle);
 
 /* ---- ops.c --------------------------------------------------------------------------------- */
 
-int crl_redis_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
-                      corral_error *error);
-
 /* Performs the batch as one pipeline: crl_redis_perform without its checks, and without the
  * fallback of locks where there are no scripts. */
-int crl_redis_ops_run(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                       corral_error *error);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
@@ -272,7 +268,10 @@ int crl_redis_result_fail(const crl_redis_handle *h, corral_op *op, int status, 
 int crl_redis_result_nonsense(const crl_redis_handle *h, corral_op *op);
 /* The same by an error reply. Returns CORRAL_OK, or why the handle is broken. */
 int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
-/* Makes *reply, a string, op->found; *reply is NULL then. */
+/* The same for all operations of a batch. */
+void crl_redis_result_none_sent(const crl_redis_handle *h, const corral_batch *batch, int status,
+                                const char *what);
+/* Makes *reply, a string, op->found.record; *reply is NULL then. */
 void crl_redis_result_give(corral_op *op, redisReply **reply);
 /* Forgets what the operation found or was told. */
 void crl_redis_result_take_back(corral_op *op);
@@ -315,10 +314,16 @@ int64_t crl_redis_lock_time(const redisReply *reply);
 
 /* perform: a batch where locks don't use scripts. refused: repeats locks without scripts, after a
  * batch in which a lock's script was refused. */
-int crl_redis_exec_perform(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+int crl_redis_exec_perform(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                            corral_error *error);
-int crl_redis_exec_refused(crl_redis_handle *h, corral_op *ops, size_t count, int64_t deadline,
+int crl_redis_exec_refused(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                            corral_error *error);
+
+/* ---- perform.c ----------------------------------------------------------------------------- */
+
+/* See corral_store. */
+int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
+                      corral_error *error);
 
 /* ---- watch.c ------------------------------------------------------------------------------- */
 
@@ -360,15 +365,6 @@ void crl_redis_resp_feed(crl_redis_resp *in, size_t got);
 int crl_redis_resp_next(crl_redis_resp *in, crl_redis_message *ret);
 /* Takes the message's next token, aggregates' parts included. 0: there is none. */
 int crl_redis_message_next(crl_redis_message *message, crl_redis_token *ret);
-
-/* ---- redlock.c ----------------------------------------------------------------------------- */
-
-/* See corral_store. A handle begins with a pointer to the store, and is freed by free(). */
-int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store,
-                     corral_store_info *info, corral_error *error);
-void crl_redlock_close(struct crl_redlock *lock);
-int crl_redlock_connect(struct crl_redlock *lock, void **ret_handle, corral_error *error);
-int crl_redlock_perform(struct crl_redlock *lock, corral_op *ops, size_t total, int64_t deadline);
 
 /* ---- record.c ------------------------------------------------------------------------------ */
 

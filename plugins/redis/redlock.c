@@ -13,7 +13,7 @@
  * (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/): all servers are asked at
  * once, each for a hold with the same token; a token that enough servers granted has the lock, for
  *
- *   validity = lease_ms - time that asking took - drift,  drift = lease_ms / 100 + 2 ms
+ *   validity = hold_ms - time that asking took - drift,  drift = hold_ms / 100 + 2 ms
  *
  * The drift is the most by which the servers' clocks may run faster or slower than this host's.
  * Without enough grants, or without any validity left, the token is unlocked on all servers where
@@ -38,9 +38,9 @@
  *
  * The fencing token. Each server's own tokens grow, but their clocks differ. So the holder gets the
  * largest of those that were granted, F, and only when enough servers know F: that takes a second
- * round (LOCK_EXTEND with F in `seen`), unless enough servers had given F itself. A later hold is
- * granted by at least one of these servers, whose token is larger than F. This fails if that server
- * restarted empty, or has forgotten the record (CORRAL_LOCK_MEMORY_MS after its last hold) and its
+ * round (LOCK_EXTEND with F), unless enough servers had given F itself. A later hold is granted by
+ * at least one of these servers, whose token is larger than F. This fails if that server restarted
+ * empty, or has forgotten the record (CORRAL_LOCK_MEMORY_MS after its last hold) and its
  * clock is behind F. So the servers' clocks must agree to within CORRAL_LOCK_MEMORY_MS, which is a
  * minute.
  *
@@ -53,10 +53,6 @@
 #define PARAMS "server_ms grant db client_name scripts wait_replicas wait_ms"
 
 enum { ALL_PARAMS = 7, WAVE = 32, PORT = 6379, DRIFT_SHARE = 100, DRIFT_MS = 2 };
-
-typedef struct crl_redlock_handle {
-  crl_redis_store *store; /* first, as in crl_redis_handle */
-} crl_redlock_handle;
 
 /* ---- the URI ------------------------------------------------------------------------------- */
 
@@ -152,11 +148,12 @@ static int read_uri(crl_redlock *lock, const corral_uri *uri, corral_error *erro
     lock->needed = lock->count;
   else if (grant != NULL && strcmp(grant, "majority") != 0)
     return bad_uri(host, uri, error, "grant accepts majority (the default) and all");
-  snprintf(lock->base.name, sizeof lock->base.name, "redlock %.140s", uri->hosts);
+  snprintf(lock->name, sizeof lock->name, "redlock %.140s", uri->hosts);
   return CORRAL_OK;
 }
 
-void crl_redlock_close(crl_redlock *lock) {
+static void redlock_close(void *store) {
+  crl_redlock *lock = store;
   crl_redlock_stop(lock);
   for (size_t i = 0; i < lock->count; i++) {
     pthread_cond_destroy(&lock->members[i].wake);
@@ -167,8 +164,8 @@ void crl_redlock_close(crl_redlock *lock) {
   free(lock);
 }
 
-int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store,
-                     corral_store_info *info, corral_error *error) {
+static int redlock_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                        corral_store_info *info, corral_error *error) {
   crl_redlock *lock = calloc(1, sizeof *lock);
   crl_redlock_member *members = calloc(CRL_REDLOCK_MEMBERS, sizeof *members);
   if (lock == NULL || members == NULL) {
@@ -176,34 +173,32 @@ int crl_redlock_open(const corral_host *host, const corral_uri *uri, void **ret_
     free(members);
     return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   }
-  lock->base.redlock = lock;
-  lock->base.host = lock->host = host;
+  lock->host = host;
   lock->server_ms = 50;
   lock->members = members;
   pthread_mutex_init(&lock->mutex, NULL);
   int status = read_uri(lock, uri, error);
   if (status != CORRAL_OK) {
-    crl_redlock_close(lock);
+    redlock_close(lock);
     return status;
   }
   info->max_key = 65536;
   info->handles = 4;
-  info->name = lock->base.name;
+  info->name = lock->name;
   info->locks_only = 1;
-  *ret_store = &lock->base;
+  *ret_store = lock;
   return CORRAL_OK;
 }
 
-/* Starts the threads if necessary. No I/O: a handle is no connection. */
-int crl_redlock_connect(crl_redlock *lock, void **ret_handle, corral_error *error) {
-  int status = crl_redlock_start(lock, error);
-  if (status != CORRAL_OK) return status;
-  crl_redlock_handle *handle = malloc(sizeof *handle);
-  if (handle == NULL) return lock->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
-  handle->store = &lock->base;
-  *ret_handle = handle;
-  return CORRAL_OK;
+/* Starts the threads if necessary. No I/O: a handle is the store itself. */
+static int redlock_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
+  (void)deadline;
+  int status = crl_redlock_start(store, error);
+  if (status == CORRAL_OK) *ret_handle = store;
+  return status;
 }
+
+static void redlock_disconnect(void *handle) { (void)handle; }
 
 /* ---- the servers' answers ------------------------------------------------------------------ */
 
@@ -214,8 +209,8 @@ typedef struct tally {
   int unsent; /* 1: nothing was sent to any server that failed */
   /* another status that enough servers have given to prevent a grant; else 0 */
   int reason;
-  /* largest until_ms of the servers that refused or have lost the hold; -1: unknown */
-  int64_t until_ms;
+  /* largest left_ms of the servers that refused or have lost the hold; -1: unknown */
+  int64_t left_ms;
   uint64_t fence; /* LOCK: the largest fencing token that was granted, */
   size_t known;   /* and the number of servers that granted it */
   /* the largest token that enough servers have reached: the holder's, unless some haven't learned
@@ -252,8 +247,8 @@ static void count_status(const crl_redlock *lock, const crl_redlock_task *task, 
     default: t->failed++; break;
   }
   if ((a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EFOREIGN) &&
-      a->until_ms > t->until_ms)
-    t->until_ms = a->until_ms;
+      a->left_ms > t->left_ms)
+    t->left_ms = a->left_ms;
   t->unsent &= a->status == CORRAL_EUNAVAILABLE;
   if (a->status == CORRAL_ELOST || a->status == CORRAL_EBUSY || a->status == CORRAL_EUNAVAILABLE ||
       a->status == CORRAL_EINDOUBT)
@@ -276,14 +271,14 @@ static void count_grant(const crl_redlock *lock, const crl_redlock_task *task,
     const crl_redlock_answer *a = &task->answers[i];
     reached += (size_t)(is_same(a, own) && a->fence >= fence);
     same += (size_t)(is_same(a, own) && a->fence == fence);
-    last += (size_t)(is_same(a, own) && a->until_ms >= own->until_ms);
+    last += (size_t)(is_same(a, own) && a->left_ms >= own->left_ms);
   }
   if (fence > t->fence || t->known == 0) {
     t->fence = fence;
     t->known = same;
   }
   if (reached >= lock->needed && fence > t->common) t->common = fence;
-  if (last >= lock->needed && own->until_ms > t->lasting_ms) t->lasting_ms = own->until_ms;
+  if (last >= lock->needed && own->left_ms > t->lasting_ms) t->lasting_ms = own->left_ms;
 }
 
 static int64_t left(const crl_redlock_answer *a) { return a->hold.until - a->now; }
@@ -301,7 +296,7 @@ static void count_holder(const crl_redlock *lock, const crl_redlock_task *task, 
 
 /* Counts the answers; the mutex is held. */
 static tally count(const crl_redlock *lock, const crl_redlock_task *task) {
-  tally t = {.until_ms = -1, .unsent = 1, .why = task->why};
+  tally t = {.left_ms = -1, .unsent = 1, .why = task->why};
   for (size_t i = 0; i < lock->count; i++) {
     count_status(lock, task, i, &t);
     if (task->answers[i].status == CORRAL_OK) count_grant(lock, task, &task->answers[i], &t);
@@ -358,10 +353,10 @@ static void begin(crl_redlock *lock, run *r, corral_verb verb, int64_t deadline)
     r->op->status = lock->host->fail(r->op->error, CORRAL_ENOMEM, "no memory to ask the servers");
     return;
   }
-  r->task->seen = r->fence != 0 ? r->fence : verb == CORRAL_VERB_LOCK_EXTEND ? r->op->seen : 0;
+  if (verb == CORRAL_VERB_LOCK_EXTEND)
+    r->task->fence = r->fence != 0 ? r->fence : r->op->lock_extend.fence;
   pthread_mutex_lock(&lock->mutex);
-  if (verb != CORRAL_VERB_UNLOCK && r->op->lease_ms > lock->longest_ms)
-    lock->longest_ms = r->op->lease_ms;
+  if (r->task->hold_ms > lock->longest_ms) lock->longest_ms = r->task->hold_ms;
   r->task->until = now + lock->longest_ms;
   pthread_mutex_unlock(&lock->mutex);
   crl_redlock_post(lock, r->task, everyone(lock));
@@ -402,27 +397,27 @@ static void fail(crl_redlock *lock, run *r, const tally *t, int status) {
                      t->granted, lock->count, t->lost, silent + t->refused, lock->needed, dash,
                      t->why.text);
   r->op->status = status;
-  r->op->until_ms = t->until_ms;
+  r->op->lock_state.left_ms = t->left_ms;
 }
 
-/* Time that is surely left of a hold of `lease_ms` that was asked for at r->began. */
-static int64_t validity(const crl_redlock *lock, const run *r, int64_t lease_ms) {
-  return lease_ms - (lock->host->now_ms() - r->began) - (lease_ms / DRIFT_SHARE + DRIFT_MS);
+/* Time that is surely left of a hold of `hold_ms` that was asked for at r->began. */
+static int64_t validity(const crl_redlock *lock, const run *r, int64_t hold_ms) {
+  return hold_ms - (lock->host->now_ms() - r->began) - (hold_ms / DRIFT_SHARE + DRIFT_MS);
 }
 
 static void grant(crl_redlock *lock, run *r, const tally *t, uint64_t fence) {
-  r->op->until_ms = validity(lock, r, t->lasting_ms);
-  if (r->op->until_ms > 0) {
+  r->op->lock_state.left_ms = validity(lock, r, t->lasting_ms);
+  if (r->op->lock_state.left_ms > 0) {
     r->op->status = CORRAL_OK;
-    r->op->seen = fence;
+    r->op->lock_state.fence = fence;
     return;
   }
   release(lock, r, everyone(lock));
-  r->op->until_ms = 0;
+  r->op->lock_state.left_ms = 0;
   r->op->status = lock->host->fail(
       r->op->error, CORRAL_EUNAVAILABLE,
       "redlock: %zu of %zu servers granted too late: nothing is left of a hold of %lld ms",
-      t->granted, lock->count, (long long)r->op->lease_ms);
+      t->granted, lock->count, (long long)r->op->lock.hold_ms);
 }
 
 static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
@@ -444,7 +439,7 @@ static void judge_lock(crl_redlock *lock, run *r, int64_t deadline) {
 /* Judges the second round: enough servers know the token, or the lock isn't taken. */
 static void judge_fence(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
-  if (t.granted >= lock->needed || validity(lock, r, r->op->lease_ms) <= 0) {
+  if (t.granted >= lock->needed || validity(lock, r, r->op->lock.hold_ms) <= 0) {
     grant(lock, r, &t, r->fence);
     return;
   }
@@ -452,15 +447,16 @@ static void judge_fence(crl_redlock *lock, run *r) {
   fail(lock, r, &t, t.reason != 0 ? t.reason : CORRAL_EUNAVAILABLE);
 }
 
-/* Judges a LOCK_EXTEND. Without `seen`, the token that enough servers have reached is the
- * result. */
+/* Judges a LOCK_EXTEND. Without a wanted fencing token, the one that enough servers have reached is
+ * the result. */
 static void judge_extend(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
   int64_t left_ms = validity(lock, r, t.lasting_ms);
   if (t.granted >= lock->needed && left_ms > 0) {
     r->op->status = CORRAL_OK;
-    r->op->until_ms = left_ms;
-    if (r->op->seen == 0) r->op->seen = t.common;
+    r->op->lock_state.left_ms = left_ms;
+    uint64_t wanted = r->op->lock_extend.fence;
+    r->op->lock_state.fence = wanted != 0 ? wanted : t.common;
   } else if (prevents(lock, t.lost)) {
     release(lock, r, t.may_hold); /* holds that are left would only be in other clients' way */
     fail(lock, r, &t, CORRAL_ELOST);
@@ -482,14 +478,14 @@ static void judge_unlock(crl_redlock *lock, run *r) {
     return;
   }
   r->op->status = CORRAL_OK;
-  r->op->until_ms = 0;
+  r->op->lock_state.left_ms = 0;
 }
 
 /* Makes a record of the hold that enough servers agree on, with the times of the server that has
  * least of it left. */
 static void judge_show(crl_redlock *lock, run *r) {
   tally t = await(lock, r->task);
-  r->op->until_ms = 0;
+  r->op->lock_state.left_ms = 0;
   if (t.most < lock->needed) {
     if (t.reason != 0 || t.granted < lock->needed)
       fail(lock, r, &t, t.reason != 0 ? t.reason : CORRAL_EUNAVAILABLE);
@@ -505,10 +501,10 @@ static void judge_show(crl_redlock *lock, run *r) {
   t.holder.hold.fence = t.common;
   lock->host->lock_write(t.common, &t.holder.hold, 1, record);
   r->op->status = CORRAL_OK;
-  r->op->life_ms = t.holder.now;
-  r->op->found = r->op->found_owner = record;
-  r->op->found_len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
-  r->op->found_free = free;
+  r->op->lock_state.now = t.holder.now;
+  r->op->found.record = r->op->found.owner = record;
+  r->op->found.len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
+  r->op->found.drop = free;
 }
 
 /* ---- a batch ------------------------------------------------------------------------------- */
@@ -542,20 +538,26 @@ static int same_key(const corral_op *a, const corral_op *b) {
   return a->key_len == b->key_len && memcmp(a->key, b->key, a->key_len) == 0;
 }
 
-/* Number of the first operations that can be under way at once: each has a lock of its own. */
-static size_t wave(const corral_op *ops, size_t most) {
+/* Number of the operations from `first` on that can be under way at once: each has a lock of its
+ * own. */
+static size_t wave(const corral_batch *batch, size_t first) {
   size_t size = 1;
-  for (; size < most && size < WAVE; size++)
+  for (; first + size < batch->count && size < WAVE; size++)
     for (size_t i = 0; i < size; i++)
-      if (same_key(&ops[i], &ops[size])) return size;
+      if (same_key(corral_batch_op(batch, first + i), corral_batch_op(batch, first + size)))
+        return size;
   return size;
 }
 
-int crl_redlock_perform(crl_redlock *lock, corral_op *ops, size_t total, int64_t deadline) {
+static int redlock_perform(void *handle, const corral_batch *batch, int64_t deadline,
+                           corral_error *error) {
+  crl_redlock *lock = handle;
   run runs[WAVE];
-  for (size_t done = 0, size; done < total; done += size) {
-    size = wave(ops + done, total - done);
-    for (size_t i = 0; i < size; i++) first(lock, &runs[i], &ops[done + i], deadline);
+  (void)error;
+  for (size_t done = 0, size; done < batch->count; done += size) {
+    size = wave(batch, done);
+    for (size_t i = 0; i < size; i++)
+      first(lock, &runs[i], corral_batch_op(batch, done + i), deadline);
     for (size_t i = 0; i < size; i++)
       if (runs[i].task != NULL) judge(lock, &runs[i], deadline);
     for (size_t i = 0; i < size; i++) {
@@ -565,3 +567,18 @@ int crl_redlock_perform(crl_redlock *lock, corral_op *ops, size_t total, int64_t
   }
   return CORRAL_OK;
 }
+
+const corral_store crl_plugin_redlock = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
+    .name = "redlock",
+    .schemes = "redlock",
+    .summary = "locks over several Redis servers, by a majority of them",
+    .open = redlock_open,
+    .close = redlock_close,
+    .connect = redlock_connect,
+    .disconnect = redlock_disconnect,
+    .perform = redlock_perform,
+};

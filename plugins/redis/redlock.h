@@ -22,8 +22,8 @@ struct crl_redlock_task;
 
 /* Answer of a server. */
 typedef struct crl_redlock_answer {
-  int status;       /* of the operation; CRL_REDLOCK_PENDING */
-  int64_t until_ms; /* as in corral_op */
+  int status;      /* of the operation; CRL_REDLOCK_PENDING */
+  int64_t left_ms; /* as in corral_lock_state */
   uint64_t fence;
   int held; /* LOCK_SHOW: `hold` is held, as of this server's time `now` */
   corral_hold hold;
@@ -42,16 +42,18 @@ typedef struct crl_redlock_entry {
 typedef struct crl_redlock_task {
   int refs;
   uint32_t verb, flags;
-  int64_t lease_ms;
-  uint64_t seen;
-  int64_t deadline; /* of the first try */
-  int64_t until;    /* UNLOCK: when it is no longer tried again */
+  int64_t hold_ms;    /* LOCK, LOCK_EXTEND */
+  int64_t foreign_ms; /* LOCK_SHOW */
+  uint64_t fence;     /* LOCK_EXTEND: the least fencing token from now on */
+  int64_t deadline;   /* of the first try */
+  int64_t until;      /* UNLOCK: when it is no longer tried again */
   pthread_cond_t told;
   corral_error why; /* the first failure */
   crl_redlock_answer answers[CRL_REDLOCK_MEMBERS];
   crl_redlock_entry entries[CRL_REDLOCK_MEMBERS];
   uint8_t token[CORRAL_TOKEN];
-  const uint8_t *key, *note;
+  const uint8_t *key;
+  const char *note;
   size_t key_len, note_len;
   uint8_t bytes[];
 } crl_redlock_task;
@@ -73,8 +75,8 @@ typedef struct crl_redlock_member {
 } crl_redlock_member;
 
 typedef struct crl_redlock {
-  crl_redis_store base; /* the store that the table's functions see; base.redlock is this struct */
   const corral_host *host;
+  char name[160]; /* "redlock 10.0.0.1,10.0.0.2,10.0.0.3" */
   size_t count, needed;
   int64_t server_ms;
   pthread_mutex_t mutex;
@@ -83,6 +85,10 @@ typedef struct crl_redlock {
   int stops;
   crl_redlock_member *members;
 } crl_redlock;
+
+/* ---- redlock.c ----------------------------------------------------------------------------- */
+
+extern const corral_store crl_plugin_redlock;
 
 /* ---- redlock_member.c ---------------------------------------------------------------------- */
 

@@ -35,20 +35,22 @@ void crl_redlock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t
 /* ---- tasks --------------------------------------------------------------------------------- */
 
 crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, int64_t deadline) {
-  size_t note_len = verb == CORRAL_VERB_LOCK && op->record != NULL ? op->record_len : 0;
+  size_t note_len = verb == CORRAL_VERB_LOCK && op->lock.note != NULL ? op->lock.note_len : 0;
   crl_redlock_task *task = calloc(1, sizeof *task + op->key_len + note_len);
   if (task == NULL) return NULL;
   task->refs = 1;
   task->verb = verb;
   task->flags = verb == CORRAL_VERB_LOCK_SHOW ? op->flags & CORRAL_OP_REPAIR : 0;
-  task->lease_ms = op->lease_ms;
+  if (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND)
+    task->hold_ms = corral_op_hold_ms(op);
+  if (verb == CORRAL_VERB_LOCK_SHOW) task->foreign_ms = op->lock_show.foreign_ms;
   task->deadline = deadline;
   if (op->token != NULL) memcpy(task->token, op->token, CORRAL_TOKEN);
   memcpy(task->bytes, op->key, op->key_len);
   task->key = task->bytes;
   task->key_len = op->key_len;
-  if (note_len > 0) memcpy(task->bytes + op->key_len, op->record, note_len);
-  task->note = task->bytes + op->key_len;
+  if (note_len > 0) memcpy(task->bytes + op->key_len, op->lock.note, note_len);
+  task->note = (const char *)task->bytes + op->key_len;
   task->note_len = note_len;
   for (size_t i = 0; i < CRL_REDLOCK_MEMBERS; i++) {
     task->answers[i].status = CRL_REDLOCK_PENDING;
@@ -72,14 +74,14 @@ static uint64_t number_at(const uint8_t *at) {
 
 /* Reads the hold in a lock's record, which is exclusive, since this store makes no shared ones. */
 static void read_hold(crl_redlock_answer *answer, const corral_op *op) {
-  size_t count = op->found_len >= CORRAL_LOCK_HEAD
-                     ? op->found[AT_COUNT] | (size_t)op->found[AT_COUNT + 1] << 8
+  size_t count = op->found.len >= CORRAL_LOCK_HEAD
+                     ? op->found.record[AT_COUNT] | (size_t)op->found.record[AT_COUNT + 1] << 8
                      : 0;
-  answer->now = op->life_ms;
+  answer->now = op->lock_state.now;
   for (size_t i = 0;
-       i < count && !answer->held && op->found_len >= CORRAL_LOCK_HEAD + (i + 1) * CORRAL_LOCK_HOLD;
+       i < count && !answer->held && op->found.len >= CORRAL_LOCK_HEAD + (i + 1) * CORRAL_LOCK_HOLD;
        i++) {
-    const uint8_t *at = op->found + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
+    const uint8_t *at = op->found.record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
     corral_hold *hold = &answer->hold;
     memcpy(hold->token, at, CORRAL_TOKEN);
     hold->mode = CORRAL_LOCK_EXCLUSIVE;
@@ -96,8 +98,9 @@ static void answer(const crl_redlock_member *m, crl_redlock_entry *entry, const 
                    const corral_error *why) {
   crl_redlock_task *task = entry->task;
   crl_redlock_answer *to = &task->answers[m->index];
-  *to = (crl_redlock_answer){.status = op->status, .until_ms = op->until_ms, .fence = op->seen};
-  if (op->status == CORRAL_OK && op->found != NULL) read_hold(to, op);
+  *to = (crl_redlock_answer){
+      .status = op->status, .left_ms = op->lock_state.left_ms, .fence = op->lock_state.fence};
+  if (op->status == CORRAL_OK && op->found.record != NULL) read_hold(to, op);
   if (op->status != CORRAL_OK && task->why.text[0] == '\0' && why->text[0] != '\0')
     task->why = *why;
   entry->tried = 1;
@@ -223,6 +226,21 @@ static int reach(crl_redlock_member *m) {
   return 0;
 }
 
+static void set_args(corral_op *op, const crl_redlock_task *task) {
+  switch (task->verb) {
+    case CORRAL_VERB_LOCK:
+      op->lock = (corral_lock_args){.hold_ms = task->hold_ms,
+                                    .note = task->note_len > 0 ? task->note : NULL,
+                                    .note_len = task->note_len};
+      break;
+    case CORRAL_VERB_LOCK_EXTEND:
+      op->lock_extend = (corral_lock_extend_args){.hold_ms = task->hold_ms, .fence = task->fence};
+      break;
+    case CORRAL_VERB_LOCK_SHOW: op->lock_show.foreign_ms = task->foreign_ms; break;
+    default: break;
+  }
+}
+
 static size_t fill(crl_redlock_member *m) {
   size_t count = 0;
   for (; count < CRL_REDLOCK_BATCH && m->first != NULL; count++) {
@@ -234,12 +252,9 @@ static size_t fill(crl_redlock_member *m) {
                                 .key = task->key,
                                 .key_len = task->key_len,
                                 .token = task->token,
-                                .lease_ms = task->lease_ms,
-                                .record = task->note_len > 0 ? task->note : NULL,
-                                .record_len = task->note_len,
-                                .seen = task->seen,
                                 .status = CORRAL_EINDOUBT,
                                 .error = &m->errors[count]};
+    set_args(&m->ops[count], task);
   }
   return count;
 }
@@ -259,7 +274,7 @@ static void hear(crl_redlock_member *m, size_t count, int broken, const corral_e
       continue;
     }
     answer(m, entry, op, m->errors[count].text[0] != '\0' ? &m->errors[count] : why);
-    if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
+    if (op->found.record != NULL && op->found.drop != NULL) op->found.drop(op->found.owner);
     if (is_owed(entry->task, op->status)) {
       push(m, entry);
       owes = 1;
@@ -291,7 +306,8 @@ static void ask(crl_redlock_member *m) {
   if (count == 0) return;
   corral_error why = {0};
   pthread_mutex_unlock(&lock->mutex);
-  int status = crl_redis_perform(m->handle, m->ops, count, deadline, &why);
+  corral_batch batch = {.ops = m->ops, .count = count, .op_size = sizeof *m->ops};
+  int status = crl_redis_perform(m->handle, &batch, deadline, &why);
   if (status != CORRAL_OK) hang_up(m);
   pthread_mutex_lock(&lock->mutex);
   hear(m, count, status != CORRAL_OK, &why);
@@ -331,7 +347,7 @@ int crl_redlock_start(crl_redlock *lock, corral_error *error) {
   pthread_mutex_unlock(&lock->mutex);
   return failed == 0 ? CORRAL_OK
                      : lock->host->fail(error, CORRAL_EIO, "%s: no thread for each server: %s",
-                                        lock->base.name, strerror(failed));
+                                        lock->name, strerror(failed));
 }
 
 void crl_redlock_stop(crl_redlock *lock) {

@@ -34,32 +34,31 @@ void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_scri
 }
 
 /* One word: the front that comes with an operation, or an empty word. */
-static void put_wish(crl_redis_handle *h, const corral_op *op) {
+static void put_front(crl_redis_handle *h, const uint8_t *front, size_t len) {
   corral_header header;
-  int given = op->record != NULL &&
-              h->store->host->header_read(op->record, op->record_len, &header) == CORRAL_OK;
-  crl_redis_out_word(&h->out, op->record, given ? op->record_len : 0);
+  int given = front != NULL && h->store->host->header_read(front, len, &header) == CORRAL_OK;
+  crl_redis_out_word(&h->out, front, given ? len : 0);
 }
 
 static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t seen[8];
-  for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->seen >> (8 * i));
+  for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->claim.seen >> (8 * i));
   crl_redis_request_put_script(h, round, CRL_REDIS_CLAIM, 1, 5);
   put_key(h, op);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->lease_ms);
-  put_wish(h, op);
-  crl_redis_out_word(&h->out, seen, op->seen != 0 ? sizeof seen : 0);
-  crl_redis_out_word(&h->out, op->over, op->over != NULL ? CORRAL_TOKEN : 0);
+  crl_redis_out_number(&h->out, op->claim.lease_ms);
+  put_front(h, op->claim.front, op->claim.front_len);
+  crl_redis_out_word(&h->out, seen, op->claim.seen != 0 ? sizeof seen : 0);
+  crl_redis_out_word(&h->out, op->claim.over, op->claim.over != NULL ? CORRAL_TOKEN : 0);
 }
 
 static void put_release(crl_redis_handle *h, const corral_op *op, int round) {
   crl_redis_request_put_script(h, round, CRL_REDIS_RELEASE, 1, 4);
   put_key(h, op);
   put_token(h, op);
-  put_wish(h, op);
-  crl_redis_out_number(&h->out, op->lease_ms);
-  crl_redis_out_number(&h->out, op->ttl_ms);
+  put_front(h, op->release.verdict, op->release.verdict_len);
+  crl_redis_out_number(&h->out, op->release.verdict_ms);
+  crl_redis_out_number(&h->out, op->release.keep_ms);
 }
 
 /* True when the key has a hash tag: a '{' with, later, a '}' and something between. */
@@ -100,14 +99,14 @@ static void put_staged(crl_redis_handle *h, const corral_op *op, int round, cons
   crl_redis_out_command(&h->out, 5);
   crl_redis_out_text(&h->out, "SET");
   crl_redis_out_word(&h->out, name, name_len);
-  crl_redis_out_word(&h->out, op->record, op->record_len);
+  crl_redis_out_word(&h->out, op->settle.record, op->settle.record_len);
   crl_redis_out_text(&h->out, "PX");
   crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
   crl_redis_request_put_script(h, round, CRL_REDIS_STAGE, 2, 2);
   put_key(h, op);
   crl_redis_out_word(&h->out, name, name_len);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+  crl_redis_out_number(&h->out, op->settle.ttl_ms > 0 ? op->settle.ttl_ms : 1);
 }
 
 static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -115,7 +114,7 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   char *name;
   size_t name_len;
   slot->staged =
-      op->record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
+      op->settle.record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
   if (slot->staged) {
     put_staged(h, op, round, name, name_len);
     free(name);
@@ -125,22 +124,22 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   crl_redis_request_put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
   put_key(h, op);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
-  crl_redis_out_word(&h->out, op->record, op->record_len);
+  crl_redis_out_number(&h->out, op->settle.ttl_ms > 0 ? op->settle.ttl_ms : 1);
+  crl_redis_out_word(&h->out, op->settle.record, op->settle.record_len);
 }
 
 static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
   crl_redis_request_put_script(h, round, CRL_REDIS_RENEW, 1, 2);
   put_key(h, op);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->ttl_ms > 0 ? op->ttl_ms : 1);
+  crl_redis_out_number(&h->out, op->renew.ttl_ms > 0 ? op->renew.ttl_ms : 1);
 }
 
 static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_redis_script_id id) {
   crl_redis_request_put_script(h, round, id, 1, id == CRL_REDIS_EXTEND ? 2 : 0);
   put_key(h, op);
   if (id == CRL_REDIS_EXTEND) put_token(h, op);
-  if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->lease_ms);
+  if (id == CRL_REDIS_EXTEND) crl_redis_out_number(&h->out, op->extend.lease_ms);
 }
 
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -166,15 +165,15 @@ int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op) {
   if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
     return crl_redis_result_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return crl_redis_result_fail(h, op, CORRAL_EINVAL, "an empty key");
-  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->seen > CRL_REDIS_EXACT)
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->lock_extend.fence > CRL_REDIS_EXACT)
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
-  int has_lease = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
-  if (has_lease && (op->lease_ms < 1 || op->lease_ms > CRL_REDIS_LONGEST_HOLD))
+  int holds = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
+  if (holds && (corral_op_hold_ms(op) < 1 || corral_op_hold_ms(op) > CRL_REDIS_LONGEST_HOLD))
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
   if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
-  if (op->record_len > CRL_REDIS_LARGEST)
+  if (op->settle.record_len > CRL_REDIS_LARGEST)
     return crl_redis_result_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
-  size_t len = h->store->host->front(op->record, op->record_len, front);
+  size_t len = h->store->host->front(op->settle.record, op->settle.record_len, front);
   if (h->store->host->header_read(front, len, &header) != CORRAL_OK || header.state != CORRAL_FREE)
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "not a record");
   return CORRAL_OK;

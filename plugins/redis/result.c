@@ -17,22 +17,24 @@ int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redis
 
 /* ---- what an operation found --------------------------------------------------------------- */
 
+void crl_redis_result_none_sent(const crl_redis_handle *h, const corral_batch *batch, int status,
+                                const char *what) {
+  for (size_t i = 0; i < batch->count; i++)
+    crl_redis_result_fail(h, corral_batch_op(batch, i), status, what);
+}
+
 void crl_redis_result_give(corral_op *op, redisReply **reply) {
-  op->found = (uint8_t *)(*reply)->str;
-  op->found_len = (*reply)->len;
-  op->found_owner = *reply;
-  op->found_free = freeReplyObject;
+  op->found.record = (uint8_t *)(*reply)->str;
+  op->found.len = (*reply)->len;
+  op->found.owner = *reply;
+  op->found.drop = freeReplyObject;
   *reply = NULL;
 }
 
 void crl_redis_result_take_back(corral_op *op) {
-  if (op->found != NULL && op->found_free != NULL) op->found_free(op->found_owner);
-  op->found = NULL;
-  op->found_len = 0;
-  op->found_free = NULL;
-  op->found_owner = NULL;
-  op->same = 0;
+  if (op->found.record != NULL && op->found.drop != NULL) op->found.drop(op->found.owner);
+  op->found = (corral_found){.record = NULL};
+  op->state = (corral_record_state){.life_ms = 0}; /* and so op->lock_state */
   op->flags &= ~(uint32_t)CORRAL_OP_LARGE;
-  op->life_ms = op->until_ms = 0;
   if (op->error != NULL) memset(op->error, 0, sizeof *op->error);
 }

@@ -208,6 +208,7 @@ const corral_store crl_plugin_sqlite = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
     .name = "sqlite",
     .schemes = "sqlite",
     .summary = "locks only: a table in an SQLite file shared by all processes of this host",

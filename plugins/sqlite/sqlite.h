@@ -86,7 +86,7 @@ int crl_sqlite_sweep_up(crl_sqlite_handle *h, int64_t now, uint64_t forgotten);
 /* ---- verbs.c ------------------------------------------------------------------------------- */
 
 /* See corral_store.perform. */
-int crl_sqlite_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+int crl_sqlite_perform(void *handle, const corral_batch *batch, int64_t deadline,
                        corral_error *error);
 
 #endif

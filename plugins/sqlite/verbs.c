@@ -31,12 +31,12 @@ static int decide(crl_sqlite_handle *h, corral_op *op, const crl_sqlite_row *at,
 /* Gives a copy of the record to the operation that asked for it. */
 static int show(corral_op *op, const crl_sqlite_row *at) {
   if (op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return SQLITE_OK;
-  op->found = malloc(at->size);
-  if (op->found == NULL) return SQLITE_NOMEM;
-  memcpy(op->found, at->record, at->size);
-  op->found_len = at->size;
-  op->found_free = free;
-  op->found_owner = op->found;
+  op->found.record = malloc(at->size);
+  if (op->found.record == NULL) return SQLITE_NOMEM;
+  memcpy(op->found.record, at->record, at->size);
+  op->found.len = at->size;
+  op->found.drop = free;
+  op->found.owner = op->found.record;
   return SQLITE_OK;
 }
 
@@ -102,7 +102,7 @@ static int is_lock_verb(uint32_t verb) {
          verb == CORRAL_VERB_UNLOCK || verb == CORRAL_VERB_LOCK_SHOW;
 }
 
-int crl_sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadline,
+int crl_sqlite_perform(void *arg, const corral_batch *batch, int64_t deadline,
                        corral_error *error) {
   crl_sqlite_handle *h = arg;
   const corral_host *host = h->st->host;
@@ -110,8 +110,8 @@ int crl_sqlite_perform(void *arg, corral_op *ops, size_t count, int64_t deadline
   h->deadline = deadline;
   sqlite3_file_control(h->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   if (moved) code = CRL_SQLITE_GONE;
-  for (size_t i = 0; i < count; i++) {
-    corral_op *op = &ops[i];
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
     if (!is_harmless(code))
       op->status = host->fail(op->error, CORRAL_EUNAVAILABLE,
                               "%.120s: not tried, for the file failed before", h->st->path);

@@ -51,9 +51,9 @@ static zk_place *new_place(const task *t, uint64_t hash) {
   memcpy(p->dir, t->dir, sizeof p->dir);
   p->hash = hash;
   p->shared = (op->flags & CORRAL_OP_SHARED) != 0;
-  p->note_len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
-  if (p->note_len > 0) memcpy(p->note, op->record, p->note_len);
-  p->ends = after(crl_zk_now(t->s), op->lease_ms);
+  p->note_len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
+  if (p->note_len > 0) memcpy(p->note, op->lock.note, p->note_len);
+  p->ends = after(crl_zk_now(t->s), op->lock.hold_ms);
   p->next = t->s->places;
   t->s->places = p;
   return p;
@@ -172,7 +172,7 @@ static void fail(task *t, int rc, int sent) {
   corral_op *op = t->op;
   int over = rc == ZSESSIONEXPIRED || rc == ZINVALIDSTATE;
   if (over && (op->verb == CORRAL_VERB_LOCK_EXTEND || op->verb == CORRAL_VERB_UNLOCK)) {
-    op->until_ms = -1;
+    op->lock_state.left_ms = -1;
     op->status = st->host->fail(op->error, CORRAL_ELOST,
                                 "%s: the session is over, and its holds with it", st->name);
     return;
@@ -191,7 +191,7 @@ static void fail(task *t, int rc, int sent) {
 
 static void grant(task *t) {
   zk_place *p = t->p;
-  int64_t ends = after(crl_zk_now(t->s), t->op->lease_ms);
+  int64_t ends = after(crl_zk_now(t->s), corral_op_hold_ms(t->op));
   pthread_mutex_lock(&t->s->mutex);
   int64_t session_ms = t->s->granted_ms;
   pthread_mutex_unlock(&t->s->mutex);
@@ -199,8 +199,8 @@ static void grant(task *t) {
   p->held = 1;
   int64_t left = p->ends - crl_zk_now(t->s);
   t->op->status = CORRAL_OK;
-  t->op->seen = p->fence;
-  t->op->until_ms = left < session_ms ? left : session_ms;
+  t->op->lock_state.fence = p->fence;
+  t->op->lock_state.left_ms = left < session_ms ? left : session_ms;
 }
 
 static void lost(task *t) {
@@ -210,7 +210,7 @@ static void lost(task *t) {
   for (size_t i = 0; i < list.count; i++) others += !crl_zk_is_of(&list.children[i], t->op->token);
   free(list.children);
   t->op->status = CORRAL_ELOST;
-  t->op->until_ms = rc == ZOK && others == 0 ? 0 : -1;
+  t->op->lock_state.left_ms = rc == ZOK && others == 0 ? 0 : -1;
 }
 
 /* ---- LOCK ---------------------------------------------------------------------------------- */
@@ -242,7 +242,7 @@ static int enqueue(task *t) {
   crl_zk_stem(p->token, p->shared, stem);
   crl_zk_path(t->dir, stem, path);
   p->since = 0;
-  int len = crl_zk_write_data(p, t->op->lease_ms, data);
+  int len = crl_zk_write_data(p, corral_op_hold_ms(t->op), data);
   for (int i = 0; i < TRIES && rc == ZNONODE; i++) {
     if (i > 0 && (rc = make_dir(t)) != ZOK) break;
     p->doubt = 1;
@@ -265,7 +265,7 @@ static int confirm(task *t) {
   char path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
   zk_reply got;
   if (!p->held) p->since = 0;
-  int len = crl_zk_write_data(p, t->op->lease_ms, data);
+  int len = crl_zk_write_data(p, corral_op_hold_ms(t->op), data);
   crl_zk_path(t->dir, p->node, path);
   int rc = crl_zk_set(t->s, path, data, len, t->deadline, &got);
   if (rc != ZOK) return rc;
@@ -288,7 +288,7 @@ static int judge(task *t, const zk_reply *list, size_t at) {
   }
   if (way == at) return GRANTED;
   const char *node = list->children[way].name;
-  int watched = t->op->ttl_ms > 0, may_be_shared = t->p->shared && way == lowest;
+  int watched = t->op->lock.wish_ms > 0, may_be_shared = t->p->shared && way == lowest;
   if (watched && is_watched(t, node)) return WAITS;
   if (!watched && !may_be_shared) return WAITS;
   if (watched) watch_before(t, node);
@@ -353,10 +353,10 @@ static void lock(task *t) {
     give_up(t);
   } else {
     op->status = CORRAL_EBUSY;
-    op->until_ms = -1;
-    if (op->ttl_ms > 0) {
+    op->lock_state.left_ms = -1;
+    if (op->lock.wish_ms > 0) {
       op->flags |= CORRAL_OP_QUEUED;
-      t->p->ends = after(crl_zk_now(t->s), after(GRACE_MS, op->ttl_ms));
+      t->p->ends = after(crl_zk_now(t->s), after(GRACE_MS, op->lock.wish_ms));
     } else {
       give_up(t);
     }
@@ -373,7 +373,7 @@ static void extend(task *t) {
     fail(t, rc, 0);
   } else if (t->p == NULL || t->p->doomed || !t->p->held) {
     lost(t);
-  } else if (op->seen > t->p->fence) {
+  } else if (op->lock_extend.fence > t->p->fence) {
     op->status = t->s->store->host->fail(
         op->error, CORRAL_EUNSUPPORTED,
         "a fencing token of zookeeper: is the server's, and can't be raised");
@@ -405,7 +405,7 @@ static void unlock(task *t) {
   if (rc == ZOK) rc = t->p != NULL ? give_up(t) : remove_stray(t);
   if (rc == ZOK && !lapsed) {
     t->op->status = CORRAL_OK;
-    t->op->until_ms = 0;
+    t->op->lock_state.left_ms = 0;
   } else if (rc == ZOK || rc == ZNONODE) {
     lost(t);
   } else {
@@ -440,10 +440,10 @@ static void show(task *t) {
   size_t count = 0;
   uint64_t fence = 0;
   int rc = crl_zk_list(t->s, t->dir, 0, t->deadline, &list);
-  op->life_ms = host->wall_ms();
+  op->lock_state.now = host->wall_ms();
   if (rc == ZOK && list.count > 0 && (holds = calloc(list.count, sizeof *holds)) == NULL)
     rc = ZSYSTEMERROR;
-  if (rc == ZOK) rc = read_holds(t, &list, op->life_ms, holds, &count);
+  if (rc == ZOK) rc = read_holds(t, &list, op->lock_state.now, holds, &count);
   for (size_t i = 0; i < count; i++) fence = holds[i].fence > fence ? holds[i].fence : fence;
   uint8_t *record =
       rc == ZOK && count > 0 ? malloc(CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD) : NULL;
@@ -455,9 +455,9 @@ static void show(task *t) {
     op->status = host->fail(op->error, CORRAL_ENOMEM, "no memory for %zu holds", count);
   } else {
     host->lock_write(fence, holds, count, record);
-    op->found = op->found_owner = record;
-    op->found_len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
-    op->found_free = free;
+    op->found.record = op->found.owner = record;
+    op->found.len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
+    op->found.drop = free;
     op->status = CORRAL_OK;
   }
   free(holds);

@@ -109,7 +109,7 @@ static void wake_waiters(zk_session *s, const char *path, int only_shared) {
     crl_zk_path(p->dir, p->before, before);
     if (strcmp(before, path) != 0) continue;
     p->before[0] = '\0';
-    crl_zk_tell(s->store, p->hash);
+    s->store->tell(s->store, p->hash);
   }
 }
 
@@ -157,7 +157,7 @@ static void on_session(zk_session *s, zhandle_t *zh, int state) {
                : state == ZOO_EXPIRED_SESSION_STATE ? CRL_ZK_EXPIRED
                : state == ZOO_AUTH_FAILED_STATE     ? CRL_ZK_REFUSED
                                                     : CRL_ZK_CONNECTING;
-  if (s->state >= CRL_ZK_EXPIRED) crl_zk_tell(s->store, 0);
+  if (s->state >= CRL_ZK_EXPIRED) s->store->tell(s->store, 0);
   pthread_cond_broadcast(&s->changed);
   pthread_mutex_unlock(&s->mutex);
 }
@@ -271,7 +271,7 @@ static void *run(void *arg) {
   if (zh == NULL) s->state = CRL_ZK_UNRESOLVED;
   pthread_cond_broadcast(&s->changed);
   while (!s->stop) {
-    s->due = crl_zk_sweep(s);
+    s->due = s->store->sweep(s);
     if (!s->stop) crl_zk_wait(&s->wake, &s->mutex, s->due);
   }
   pthread_mutex_unlock(&s->mutex);

@@ -26,6 +26,11 @@ struct zk_store {
   char root[CRL_ZK_CHROOT + 32], name[192];
   int64_t session_ms;
   pid_t pid;
+  /* What a session's thread calls. tell: reports to all watches that the lock with this key hash
+   * was released; 0: any lock. sweep: removes the places whose end has come, and returns when the
+   * next end comes; called with the session's mutex held, which it releases meanwhile. */
+  void (*tell)(zk_store *st, uint64_t hash);
+  int64_t (*sweep)(zk_session *s);
   pthread_mutex_t mutex; /* guards what follows; taken after a session's mutex, never before */
   zk_session *sessions;
   zk_watch *watches;
@@ -78,9 +83,6 @@ struct zk_session {
   zk_place *places;
 };
 
-/* Reports to all watches that the lock with this key hash was released; 0: any lock. */
-void crl_zk_tell(zk_store *st, uint64_t hash);
-
 /* ---- session.c ----------------------------------------------------------------------------- */
 
 zk_session *crl_zk_session_new(zk_store *st);
@@ -111,9 +113,7 @@ int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk
 /* ---- lock.c -------------------------------------------------------------------------------- */
 
 void crl_zk_perform(zk_session *s, corral_op *op, int64_t deadline);
-/* Removes the places whose end has come; returns when the next end comes. Called by the session's
- * thread with the session's mutex held, which it releases meanwhile. */
-int64_t crl_zk_sweep(zk_session *s);
+int64_t crl_zk_sweep(zk_session *s); /* zk_store.sweep */
 
 /* ---- node.c -------------------------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@
  *   - when lease_ms have passed without LOCK_EXTEND: by a thread of this process, on the monotonic
  *     clock, which removes the node as soon as the server can be reached.
  * The second end can't happen while the first one's condition holds, so other processes wait for
- * the longer of the two at most. The holder can rely on the shorter one: until_ms is no more than
+ * the longer of the two at most. The holder can rely on the shorter one: left_ms is no more than
  * the session timeout that the server granted (2 to 20 of its ticks, unless configured otherwise).
  * LOCK_EXTEND writes to the node, so the ensemble's leader itself confirms that session and node
  * still exist. The same thread removes the place of a waiter whose wish (ttl_ms) has been over for
@@ -34,7 +34,7 @@
  *
  * The client library repairs a lost connection, and the session with its holds goes on; operations
  * under way are EINDOUBT. When the server says that the session is over, so are all its holds:
- * their tokens are ELOST (until_ms -1, since the next in the queue may have the lock), and the
+ * their tokens are ELOST (left_ms -1, since the next in the queue may have the lock), and the
  * handle is broken.
  *
  * LOCK_SHOW has no server's clock to ask: its store time is this host's wall clock, its times are
@@ -191,6 +191,17 @@ static void close_store(void *arg) {
   free(st);
 }
 
+static void tell(zk_store *st, uint64_t hash) {
+  static const uint64_t one = 1;
+  pthread_mutex_lock(&st->mutex);
+  for (zk_watch *w = st->watches; w != NULL; w = w->next) {
+    if (w->count < NEWS) w->news[w->count] = hash;
+    if (w->count <= NEWS) w->count++;
+    if (w->count == 1) (void)!write(w->fd, &one, sizeof one);
+  }
+  pthread_mutex_unlock(&st->mutex);
+}
+
 static int open_store(const corral_host *host, const corral_uri *uri, void **ret_store,
                       corral_store_info *info, corral_error *error) {
   if (host->size < sizeof *host)
@@ -199,6 +210,8 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   if (st == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   st->host = host;
   st->pid = getpid();
+  st->tell = tell;
+  st->sweep = crl_zk_sweep;
   pthread_mutex_init(&st->mutex, NULL);
   int status = read_uri(st, uri, error);
   if (status != CORRAL_OK) {
@@ -254,26 +267,14 @@ static int connect_store(void *store, int64_t deadline, void **ret_handle, corra
   return fail_session(st, rc, error);
 }
 
-static int perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
-                   corral_error *error) {
+static int perform(void *handle, const corral_batch *batch, int64_t deadline, corral_error *error) {
   zk_session *s = handle;
-  for (size_t i = 0; i < count; i++) crl_zk_perform(s, &ops[i], deadline);
+  for (size_t i = 0; i < batch->count; i++) crl_zk_perform(s, corral_batch_op(batch, i), deadline);
   int rc = crl_zk_session_wait(s, 0);
   return rc == ZSESSIONEXPIRED || rc == ZAUTHFAILED ? fail_session(s->store, rc, error) : CORRAL_OK;
 }
 
 /* ---- the watch ----------------------------------------------------------------------------- */
-
-void crl_zk_tell(zk_store *st, uint64_t hash) {
-  static const uint64_t one = 1;
-  pthread_mutex_lock(&st->mutex);
-  for (zk_watch *w = st->watches; w != NULL; w = w->next) {
-    if (w->count < NEWS) w->news[w->count] = hash;
-    if (w->count <= NEWS) w->count++;
-    if (w->count == 1) (void)!write(w->fd, &one, sizeof one);
-  }
-  pthread_mutex_unlock(&st->mutex);
-}
 
 static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_watch,
                       corral_error *error) {
@@ -341,6 +342,7 @@ const corral_store crl_plugin_zookeeper = {
     .size = sizeof(corral_store),
     .abi = CORRAL_PLUGIN_ABI,
     .threads = CORRAL_THREADS_PARALLEL,
+    .op_size = sizeof(corral_op),
     .name = "zookeeper",
     .schemes = "zookeeper",
     .summary = "Apache ZooKeeper: locks only, with fair queues, freed with their process's session",

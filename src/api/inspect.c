@@ -18,11 +18,11 @@ static void copy_note(char to[64], const char from[CORRAL_NOTE]) {
 static void inspect_header(const corral_header *header, const corral_op *op,
                            corral_inspection *ret) {
   ret->failures = header->failures;
-  if (header->state == CORRAL_LEASED && op->until_ms != 0) {
-    ret->lease_left_ms = op->until_ms;
+  if (header->state == CORRAL_LEASED && op->state.left_ms != 0) {
+    ret->lease_left_ms = op->state.left_ms;
     copy_note(ret->holder, header->note);
-  } else if (header->state == CORRAL_VERDICT && op->until_ms != 0) {
-    ret->retry_left_ms = op->until_ms;
+  } else if (header->state == CORRAL_VERDICT && op->state.left_ms != 0) {
+    ret->retry_left_ms = op->state.left_ms;
     ret->failure_code = header->code;
     copy_note(ret->failure, header->note);
   }
@@ -30,13 +30,13 @@ static void inspect_header(const corral_header *header, const corral_op *op,
 
 static void inspect_envelope(const crl_envelope *envelope, int expired, const corral_op *op,
                              corral_inspection *ret) {
-  crl_lives lives = crl_envelope_judge(envelope, expired, op->life_ms, crl_env_wall_ms());
+  crl_lives lives = crl_envelope_judge(envelope, expired, op->state.life_ms, crl_env_wall_ms());
   ret->size = envelope->plain_len;
   ret->age_ms = lives.age;
   ret->ttl_ms = envelope->ttl_ms;
   ret->swr_ms = envelope->swr_ms;
   ret->sie_ms = envelope->sie_ms;
-  ret->left_ms = op->life_ms;
+  ret->left_ms = op->state.life_ms;
   ret->cost_ms = (int64_t)(envelope->cost_us / 1000);
   ret->created_ms = envelope->created_ms;
   ret->version = envelope->version;
@@ -52,15 +52,15 @@ static int inspect_record(crl_context *context, crl_key *key, const corral_op *o
                           corral_inspection *ret, corral_error *error) {
   corral_header header;
   crl_envelope envelope;
-  int read = crl_record_read_whole(op->found, op->found_len, &header);
+  int read = crl_record_read_whole(op->found.record, op->found.len, &header);
   if (read != CORRAL_OK) return crl_status_plain(error, read);
-  ret->stored_size = op->found_len;
+  ret->stored_size = op->found.len;
   inspect_header(&header, op, ret);
-  int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
-  if (status == CORRAL_OK && op->life_ms != 0) {
+  int status = crl_envelope_read(op->found.record, op->found.len, crl_key_digest(key), &envelope);
+  if (status == CORRAL_OK && op->state.life_ms != 0) {
     crl_tag_versions_source source = {.deadline = crl_env_now_ms() + context->op_ms};
     crl_standing standing =
-        crl_tag_versions_standing(context, op->found + envelope.metadata_at,
+        crl_tag_versions_standing(context, op->found.record + envelope.metadata_at,
                                   envelope.tag_count > 0 ? envelope.metadata_len : 0, &source);
     inspect_envelope(
         &envelope, (header.flags & CORRAL_FLAG_EXPIRED) || standing == CRL_STANDS_EXPIRED, op, ret);
@@ -88,7 +88,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspe
     status = inspect_record(context, &key, &op, &found, error);
   else if (op.status != CORRAL_EMISS)
     status = crl_put_say(&op, error);
-  if (op.found_free != NULL) op.found_free(op.found_owner);
+  if (op.found.drop != NULL) op.found.drop(op.found.owner);
   crl_key_clean(&key);
   if (status == CORRAL_OK) memcpy(ret, &found, ret_size < sizeof found ? ret_size : sizeof found);
   return status;

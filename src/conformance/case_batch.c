@@ -11,6 +11,17 @@ static void perform_all(client *c, corral_op *ops, size_t count) {
            client_error(c));
 }
 
+/* A store that steps by sizeof(corral_op) performs what stands between the operations. */
+void case_a_batch_of_longer_operations(void) {
+  client *c = client_new();
+  const key *a = key_new("a"), *b = key_new("b");
+  corral_op ops[] = {op_of(CORRAL_VERB_CLAIM, a, OWNER), op_of(CORRAL_VERB_CLAIM, b, OWNER)};
+  perform_all(c, ops, 2);
+  check(!world_trespassed(), "the plugin wrote behind an operation: corral_batch_op finds each");
+  wants_lease("the first of two longer operations", sight_of(&ops[0], client_error(c)), OWNER);
+  wants_lease("the second of two longer operations", sight_of(&ops[1], client_error(c)), OWNER);
+}
+
 void case_a_batch_has_an_answer_for_each(void) {
   client *c = client_new();
   const key *a = key_new("a"), *b = key_new("b"), *d = key_new("d"), *e = key_new("e");
@@ -153,8 +164,8 @@ void case_a_deadline_in_the_past_is_answered_at_once(void) {
   int64_t from = now_ms();
   int status = client_perform(c, ops, 2, from - 1000);
   int64_t took = now_ms() - from;
-  bool had = ops[1].found != NULL && ops[1].found_len == r->len &&
-             host()->hash64(ops[1].found + CORRAL_HEAD, r->len - CORRAL_HEAD) == r->hash;
+  bool had = ops[1].found.record != NULL && ops[1].found.len == r->len &&
+             host()->hash64(ops[1].found.record + CORRAL_HEAD, r->len - CORRAL_HEAD) == r->hash;
   op_drop(&ops[0]);
   op_drop(&ops[1]);
   check(took < 1000, "a batch whose deadline is over was answered after %lld ms", (long long)took);

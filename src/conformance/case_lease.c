@@ -41,10 +41,10 @@ void case_a_claim_takes_over_from_a_holder_who_is_dead(void) {
   fill(c, k, OWNER, r, LONG_MS);
   wants("the first claim", claim(c, k, OWNER, LONG_MS).status, CORRAL_OK);
   corral_op op = op_of(CORRAL_VERB_CLAIM, k, THIEF);
-  op.over = token(THIEF + 1);
+  op.claim.over = token(THIEF + 1);
   wants("a claim over somebody else's lease", perform_one(c, &op).status, CORRAL_EBUSY);
   op = op_of(CORRAL_VERB_CLAIM, k, THIEF);
-  op.over = token(OWNER);
+  op.claim.over = token(OWNER);
   sight s = perform_one(c, &op);
   wants("a claim over the dead holder's lease", s.status, CORRAL_OK);
   wants_lease("a claim over the dead holder's lease", s, THIEF);

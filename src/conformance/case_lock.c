@@ -351,7 +351,7 @@ void case_an_extend_raises_a_fencing_token(void) {
   wants("a lock", t.status, CORRAL_OK);
   uint64_t wish = t.fence + 1000000000;
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, k, OWNER);
-  op.seen = wish;
+  op.lock_extend.fence = wish;
   int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
   if (status != CORRAL_OK)
     failed("LOCK_EXTEND: the handle broke: %s: %s", corral_status_name(status), client_error(c));

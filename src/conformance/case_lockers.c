@@ -32,7 +32,7 @@ typedef struct member {
 static int plainly(member *m, corral_verb verb, unsigned holder, uint64_t *fence) {
   corral_op op = op_of(verb, m->crowd->k, holder);
   int status = client_perform(m->client, &op, 1, now_ms() + LIMIT_MS);
-  *fence = op.seen;
+  *fence = op.lock_state.fence;
   return status != CORRAL_OK ? status : op.status;
 }
 
@@ -120,8 +120,8 @@ typedef struct race {
  * time of the request may find the hold already over, and then grants none. */
 static told take_in_time(client *c, const key *k, unsigned holder) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
-  op.lease_ms = LEASE_MS;
-  op.ttl_ms = 0;
+  op.lock.hold_ms = LEASE_MS;
+  op.lock.wish_ms = 0;
   int64_t sent = now_ms();
   int status = client_perform(c, &op, 1, sent + LIMIT_MS);
   check(status == CORRAL_OK, "LOCK: the handle broke: %s", client_error(c));

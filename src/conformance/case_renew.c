@@ -126,7 +126,7 @@ void case_a_batch_with_renew_is_done_in_order(void) {
   fill(c, k, OWNER, r, LESS_MS);
   corral_op ops[4] = {op_of(CORRAL_VERB_CLAIM, k, OWNER), op_of(CORRAL_VERB_RENEW, k, OWNER),
                       op_of(CORRAL_VERB_GET, k, OWNER), op_of(CORRAL_VERB_CLAIM, k, THIEF)};
-  ops[1].ttl_ms = LONG_MS;
+  ops[1].renew.ttl_ms = LONG_MS;
   sight s[4];
   int status = client_perform(c, ops, 4, now_ms() + LIMIT_MS);
   check(status == CORRAL_OK, "a batch with a renew: the handle broke: %s", client_error(c));

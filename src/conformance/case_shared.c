@@ -98,7 +98,7 @@ void case_a_wish_passes(void) {
   wants("a reader's lock", lock_take(c, k, READER, SHARED, LONG_MS).status, CORRAL_OK);
   int64_t from = now_ms();
   corral_op op = op_of(CORRAL_VERB_LOCK, k, WRITER);
-  op.ttl_ms = WISH_MS;
+  op.lock.wish_ms = WISH_MS;
   int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
   if (status != CORRAL_OK)
     failed("LOCK: the handle broke: %s: %s", corral_status_name(status), client_error(c));

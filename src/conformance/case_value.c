@@ -42,18 +42,18 @@ void case_a_claim_knows_a_payload_that_was_seen(void) {
   const record *r = record_new(k, 5000, 1);
   fill(c, k, OWNER, r, LONG_MS);
   corral_op op = op_of(CORRAL_VERB_CLAIM, k, OWNER);
-  op.seen = r->stamp;
+  op.claim.seen = r->stamp;
   sight s = perform_one(c, &op);
   wants("a claim", s.status, CORRAL_OK);
   wants_lease("a claim that tells the stamp", s, OWNER);
   wants_known("a claim that tells the stamp", s, r);
   op = op_of(CORRAL_VERB_CLAIM, k, OTHER);
-  op.seen = r->stamp;
+  op.claim.seen = r->stamp;
   s = perform_one(c, &op);
   wants("a claim by another", s.status, CORRAL_EBUSY);
   wants_known("a claim by another that tells the stamp", s, r);
   op = op_of(CORRAL_VERB_CLAIM, k, OTHER);
-  op.seen = r->stamp + 1;
+  op.claim.seen = r->stamp + 1;
   s = perform_one(c, &op);
   check(!s.same, "a claim that tells another stamp is told `same`");
   wants_value("a claim that tells another stamp", s, r);
@@ -232,14 +232,14 @@ void case_what_was_found_stays_as_it_was(void) {
     const record *r = record_new(k, sizes[i], 1);
     fill(c, k, OWNER, r, LONG_MS);
     corral_op op = op_of(CORRAL_VERB_GET, k, OWNER);
-    check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.found_len == r->len,
+    check(client_perform(c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK && op.found.len == r->len,
           "GET: %s", client_error(c));
-    uint8_t *copy = room(op.found_len);
-    memcpy(copy, op.found, op.found_len);
+    uint8_t *copy = room(op.found.len);
+    memcpy(copy, op.found.record, op.found.len);
     wants("a claim", claim(c, k, OTHER, LONG_MS).status, CORRAL_OK);
     wants("a settle", settle(c, k, OTHER, record_new(k, sizes[i], 2), LONG_MS), CORRAL_OK);
     wants("an invalidate", invalidate(c, k), CORRAL_OK);
-    int same = memcmp(copy, op.found, op.found_len) == 0;
+    int same = memcmp(copy, op.found.record, op.found.len) == 0;
     op_drop(&op);
     check(same, "what GET found changed before it was freed");
   }

@@ -146,7 +146,7 @@ static bool begins_with(const scene *s, const corral_registration *r) {
   corral_op op = op_of(CORRAL_VERB_GET, s->k, 0);
   check(client_perform(s->c, &op, 1, now_ms() + LIMIT_MS) == CORRAL_OK, "GET: the handle broke");
   bool same = op.status == CORRAL_OK && r->status == CORRAL_OK && r->head_len == CORRAL_HEAD &&
-              op.found_len >= CORRAL_HEAD && memcmp(op.found, r->head, CORRAL_HEAD) == 0;
+              op.found.len >= CORRAL_HEAD && memcmp(op.found.record, r->head, CORRAL_HEAD) == 0;
   op_drop(&op);
   return same;
 }

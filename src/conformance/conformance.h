@@ -104,6 +104,9 @@ int client_connect(client *c, int64_t deadline);
 /* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke;
  * that server is connected again when next needed. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
+/* True when the plugin has written behind an operation. client_perform's operations are longer than
+ * corral_op, as those of a later corral may be. */
+bool world_trespassed(void);
 void op_drop(corral_op *op);
 
 /* Opens a watch on the server of a key, until the end of the case. Leaves by cant() where the store
@@ -337,6 +340,7 @@ extern const size_t test_case_count;
   X(what_was_found_stays_as_it_was, 0)
 
 #define CASES_BATCH(X)                                                                             \
+  X(a_batch_of_longer_operations, 0)                                                               \
   X(a_batch_has_an_answer_for_each, 0)                                                             \
   X(a_batch_is_done_in_order, 0)                                                                   \
   X(a_batch_of_mixed_fates, 0)                                                                     \

@@ -49,12 +49,13 @@ static bool is_expected(const corral_op *op) {
 static void check_times(const corral_op *op, const char *name) {
   bool grants_time = op->status == CORRAL_OK && op->verb != CORRAL_VERB_UNLOCK &&
                      op->verb != CORRAL_VERB_LOCK_SHOW;
-  check(op->until_ms >= -1, "%s: %lld ms are left", name, (long long)op->until_ms);
-  check(!grants_time || op->until_ms > 0, "%s was granted with %lld ms left", name,
-        (long long)op->until_ms);
-  check(!grants_time || op->seen > 0, "%s was granted without a fencing token", name);
-  check(op->status != CORRAL_EBUSY || op->until_ms != 0,
-        "%s answered EBUSY, and that nobody is in the way (until_ms 0)", name);
+  check(op->lock_state.left_ms >= -1, "%s: %lld ms are left", name,
+        (long long)op->lock_state.left_ms);
+  check(!grants_time || op->lock_state.left_ms > 0, "%s was granted with %lld ms left", name,
+        (long long)op->lock_state.left_ms);
+  check(!grants_time || op->lock_state.fence > 0, "%s was granted without a fencing token", name);
+  check(op->status != CORRAL_EBUSY || op->lock_state.left_ms != 0,
+        "%s answered EBUSY, and that nobody is in the way (left_ms 0)", name);
 }
 
 told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
@@ -63,14 +64,16 @@ told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
   if (op->status == CORRAL_EUNSUPPORTED)
     cant("the store answers EUNSUPPORTED to %s%s: %s", name, how, error);
   check(is_expected(op), "%s: %s: %s", name, corral_status_name(op->status), error);
-  check((op->verb == CORRAL_VERB_LOCK_SHOW && op->status == CORRAL_OK) == (op->found != NULL),
+  check((op->verb == CORRAL_VERB_LOCK_SHOW && op->status == CORRAL_OK) ==
+            (op->found.record != NULL),
         "%s answered %s and %s a record in `found`", name, corral_status_name(op->status),
-        op->found != NULL ? "gave" : "gave not");
+        op->found.record != NULL ? "gave" : "gave not");
   check_times(op, name);
   if (op->verb == CORRAL_VERB_LOCK && (op->status == CORRAL_OK || op->flags & CORRAL_OP_QUEUED))
     grant_note(k, holder);
   if (op->verb == CORRAL_VERB_UNLOCK) grant_forget(k, holder);
-  return (told){.status = op->status, .fence = op->seen, .until_ms = op->until_ms};
+  return (told){
+      .status = op->status, .fence = op->lock_state.fence, .until_ms = op->lock_state.left_ms};
 }
 
 /* Performs a verb of a lock; the handle must stay usable. */
@@ -88,10 +91,8 @@ told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t l
              int64_t wish_ms, const char *note) {
   corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
   op.flags = flags;
-  op.lease_ms = lease_ms;
-  op.ttl_ms = wish_ms;
-  op.record = (const uint8_t *)note;
-  op.record_len = strlen(note);
+  op.lock = (corral_lock_args){
+      .hold_ms = lease_ms, .wish_ms = wish_ms, .note = note, .note_len = strlen(note)};
   return perform_lock(c, &op, k, holder);
 }
 
@@ -102,7 +103,7 @@ told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t
 told lock_extend(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms) {
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, k, holder);
   op.flags = flags;
-  op.lease_ms = lease_ms;
+  op.lock_extend.hold_ms = lease_ms;
   return perform_lock(c, &op, k, holder);
 }
 
@@ -115,16 +116,16 @@ shown_lock lock_show(client *c, const key *k) {
   corral_op op = op_of(CORRAL_VERB_LOCK_SHOW, k, 0);
   crl_lock_head head;
   corral_hold hold;
-  shown_lock s = {.status = perform_lock(c, &op, k, 0).status, .now = op.life_ms};
+  shown_lock s = {.status = perform_lock(c, &op, k, 0).status, .now = op.lock_state.now};
   if (s.status != CORRAL_OK) return s;
-  bool is_record = crl_lock_record_read(op.found, op.found_len, &head) == CORRAL_OK;
+  bool is_record = crl_lock_record_read(op.found.record, op.found.len, &head) == CORRAL_OK;
   for (size_t i = 0; is_record && i < head.count; i++) {
-    crl_lock_record_hold(op.found, i, &hold);
+    crl_lock_record_hold(op.found.record, i, &hold);
     if (hold.until <= s.now) continue;
     if (s.live < HOLDS_SHOWN) s.holds[s.live] = hold;
     s.live++;
   }
-  size_t len = op.found_len;
+  size_t len = op.found.len;
   op_drop(&op);
   check(is_record, "LOCK_SHOW gave %zu bytes that are no lock's record", len);
   return s;

@@ -145,7 +145,10 @@ static _Noreturn void run_here(const test_case *test, const char *uri,
   alarm(LONGEST_S);
   world_set(uri, info);
   left = setjmp(leave);
-  if (left == 0) test->run();
+  if (left == 0) {
+    test->run();
+    check(!world_trespassed(), "the plugin wrote beyond its operations");
+  }
   good = left == 0;
   if (setjmp(leave) == 0) undo_all();
   if (!good) _exit(0);

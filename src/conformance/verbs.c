@@ -5,20 +5,30 @@
 
 /* ---- operations ---------------------------------------------------------------------------- */
 
+static void set_long_times(corral_op *op) {
+  switch (op->verb) {
+    case CORRAL_VERB_CLAIM: op->claim.lease_ms = LONG_MS; break;
+    case CORRAL_VERB_EXTEND: op->extend.lease_ms = LONG_MS; break;
+    case CORRAL_VERB_RENEW: op->renew.ttl_ms = LONG_MS; break;
+    case CORRAL_VERB_LOCK: op->lock.hold_ms = LONG_MS; break;
+    case CORRAL_VERB_LOCK_EXTEND: op->lock_extend.hold_ms = LONG_MS; break;
+    default: break;
+  }
+}
+
 corral_op op_of(corral_verb verb, const key *k, unsigned holder) {
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = k->bytes,
-                     .key_len = k->len,
-                     .token = token(holder),
-                     .lease_ms = LONG_MS,
-                     .status = CORRAL_EINDOUBT};
+  corral_op op = {.verb = (uint32_t)verb,
+                  .key = k->bytes,
+                  .key_len = k->len,
+                  .token = token(holder),
+                  .status = CORRAL_EINDOUBT};
+  set_long_times(&op);
+  return op;
 }
 
 corral_op op_settle(const key *k, unsigned holder, const record *r, int64_t ttl_ms) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, k, holder);
-  op.record = r->bytes;
-  op.record_len = r->len;
-  op.ttl_ms = ttl_ms;
+  op.settle = (corral_settle_args){.record = r->bytes, .record_len = r->len, .ttl_ms = ttl_ms};
   return op;
 }
 
@@ -34,15 +44,15 @@ static void check_found(const corral_op *op, sight *s) {
   int wants_found =
       op->status == CORRAL_OK || (op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_EBUSY);
   if (op->verb != CORRAL_VERB_GET && op->verb != CORRAL_VERB_CLAIM) wants_found = 0;
-  check(wants_found == (op->found != NULL), "%s answered %s and %s a record in `found`", name,
-        corral_status_name(op->status), op->found != NULL ? "gave" : "gave not");
-  if (op->found == NULL) return;
-  check(op->found_free != NULL, "%s gave `found` without found_free", name);
+  check(wants_found == (op->found.record != NULL), "%s answered %s and %s a record in `found`",
+        name, corral_status_name(op->status), op->found.record != NULL ? "gave" : "gave not");
+  if (op->found.record == NULL) return;
+  check(op->found.drop != NULL, "%s gave `found` without `drop`", name);
   check(crl_record_read_found(op, &s->header) == CORRAL_OK, "%s gave %zu bytes that are no record",
-        name, op->found_len);
-  s->len = op->found_len;
-  if (s->header.body > 0 && !op->same)
-    s->hash = host()->hash64(op->found + CORRAL_HEAD, s->header.body);
+        name, op->found.len);
+  s->len = op->found.len;
+  if (s->header.body > 0 && !op->state.same)
+    s->hash = host()->hash64(op->found.record + CORRAL_HEAD, s->header.body);
 }
 
 static void check_lives(const char *name, const sight *s) {
@@ -53,8 +63,10 @@ static void check_lives(const char *name, const sight *s) {
 }
 
 sight sight_of(corral_op *op, const char *error) {
-  sight s = {
-      .status = op->status, .same = op->same, .life_ms = op->life_ms, .until_ms = op->until_ms};
+  sight s = {.status = op->status,
+             .same = op->state.same,
+             .life_ms = op->state.life_ms,
+             .until_ms = op->state.left_ms};
   const char *name = verb_name(op->verb);
   if (op->status != CORRAL_OK && op->status != CORRAL_EMISS && op->status != CORRAL_EBUSY &&
       op->status != CORRAL_ELOST)
@@ -70,7 +82,8 @@ sight sight_of(corral_op *op, const char *error) {
 
 sight perform_one(client *c, corral_op *op) {
   int status = client_perform(c, op, 1, now_ms() + LIMIT_MS);
-  if (op->status == CORRAL_ETOOBIG && op->record_len > RECORD_LEAST)
+  if (op->status == CORRAL_ETOOBIG && op->verb == CORRAL_VERB_SETTLE &&
+      op->settle.record_len > RECORD_LEAST)
     cant("the store answers ETOOBIG: %s", client_error(c));
   if (op->status == CORRAL_EUNSUPPORTED && op->verb == CORRAL_VERB_RENEW)
     cant("the store answers EUNSUPPORTED to RENEW");
@@ -96,9 +109,8 @@ sight claim_as(client *c, const key *k, unsigned holder, int64_t lease_ms, const
   snprintf(wish.note, sizeof wish.note, "%s", note);
   host()->digest(k->bytes, k->len, wish.digest);
   corral_op op = op_of(CORRAL_VERB_CLAIM, k, holder);
-  op.record = bytes;
-  op.record_len = crl_record_write(&wish, bytes);
-  op.lease_ms = lease_ms;
+  op.claim = (corral_claim_args){
+      .lease_ms = lease_ms, .front = bytes, .front_len = crl_record_write(&wish, bytes)};
   return perform_one(c, &op);
 }
 
@@ -121,16 +133,16 @@ int leave_verdict(client *c, const key *k, unsigned holder, int32_t code, const 
   uint8_t bytes[CORRAL_FRONT];
   snprintf(header.note, sizeof header.note, "%s", text);
   corral_op op = op_of(CORRAL_VERB_RELEASE, k, holder);
-  op.record = bytes;
-  op.record_len = crl_record_write(&header, bytes);
-  op.lease_ms = rule_ms;
-  op.ttl_ms = keep_ms;
+  op.release = (corral_release_args){.verdict = bytes,
+                                     .verdict_len = crl_record_write(&header, bytes),
+                                     .verdict_ms = rule_ms,
+                                     .keep_ms = keep_ms};
   return perform_one(c, &op).status;
 }
 
 int extend(client *c, const key *k, unsigned holder, int64_t lease_ms) {
   corral_op op = op_of(CORRAL_VERB_EXTEND, k, holder);
-  op.lease_ms = lease_ms;
+  op.extend.lease_ms = lease_ms;
   return perform_one(c, &op).status;
 }
 
@@ -140,7 +152,7 @@ int expire(client *c, const key *k) { return plain(c, CORRAL_VERB_EXPIRE, k, 0).
 
 int renew(client *c, const key *k, unsigned holder, int64_t ttl_ms) {
   corral_op op = op_of(CORRAL_VERB_RENEW, k, holder);
-  op.ttl_ms = ttl_ms;
+  op.renew.ttl_ms = ttl_ms;
   return perform_one(c, &op).status;
 }
 

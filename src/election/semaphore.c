@@ -80,16 +80,15 @@ static int claim_key(crl_semaphore *semaphore, crl_fleet_slot *slot) {
   uint8_t wish[CORRAL_FRONT];
   size_t wish_len = crl_put_wish(crl_key_digest(&slot->key), 0, wish);
   if (crl_env_random(slot->token, sizeof slot->token) != CORRAL_OK) return CORRAL_EIO;
-  corral_op op = {.verb = CORRAL_VERB_CLAIM,
-                  .key = slot->key.stored,
-                  .key_len = slot->key.stored_len,
-                  .token = slot->token,
-                  .lease_ms = semaphore->options.lease_ms,
-                  .record = wish,
-                  .record_len = wish_len};
+  corral_op op = {
+      .verb = CORRAL_VERB_CLAIM,
+      .key = slot->key.stored,
+      .key_len = slot->key.stored_len,
+      .token = slot->token,
+      .claim = {.lease_ms = semaphore->options.lease_ms, .front = wish, .front_len = wish_len}};
   int64_t sent = crl_env_now_ms();
   crl_pool_perform(semaphore->options.pool, &op, 1, sent + semaphore->options.op_ms);
-  if (op.found_free != NULL) op.found_free(op.found_owner);
+  if (op.found.drop != NULL) op.found.drop(op.found.owner);
   if (op.status != CORRAL_OK) return op.status;
   slot->lease = (crl_renewed_lease){.key = op.key,
                                     .key_len = op.key_len,
@@ -138,9 +137,9 @@ static int list_free(crl_semaphore *semaphore, unsigned *numbers) {
   for (unsigned i = 0; asked && i < most; i++) {
     status = ops[i].status;
     if (status == CORRAL_OK || status == CORRAL_EMISS) answers++;
-    if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].until_ms == 0))
+    if (status == CORRAL_EMISS || (status == CORRAL_OK && ops[i].state.left_ms == 0))
       numbers[count++] = i;
-    if (ops[i].found_free != NULL) ops[i].found_free(ops[i].found_owner);
+    if (ops[i].found.drop != NULL) ops[i].found.drop(ops[i].found.owner);
   }
   for (unsigned i = 0; keys != NULL && i < most; i++) crl_key_clean(&keys[i]);
   free(ops);

@@ -73,9 +73,9 @@ corral_op crl_lock_op(const corral_lock *lock, corral_verb verb, corral_error *d
 }
 
 void crl_lock_op_drop(corral_op *op) {
-  if (op->found_free != NULL) op->found_free(op->found_owner);
-  op->found_free = NULL;
-  op->found = NULL;
+  if (op->found.drop != NULL) op->found.drop(op->found.owner);
+  op->found.drop = NULL;
+  op->found.record = NULL;
 }
 
 static void emit(const corral_lock *lock, corral_event event, const char *detail) {
@@ -87,7 +87,7 @@ static void emit(const corral_lock *lock, corral_event event, const char *detail
 /* Counts from before the request was sent, less 1/1000 and 1 ms for the drift between both
  * clocks. */
 void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent) {
-  int64_t until = sent + op->until_ms - op->until_ms / 1000 - 1,
+  int64_t until = sent + op->lock_state.left_ms - op->lock_state.left_ms / 1000 - 1,
           seen = atomic_load(&lock->valid_until);
   while (until > seen && !atomic_compare_exchange_weak(&lock->valid_until, &seen, until)) {
   }
@@ -150,7 +150,7 @@ int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
   return CORRAL_ELOST;
 }
 
-/* other_ms: until_ms of a reply ELOST; not 0 when another token has the lock. */
+/* other_ms: left_ms of a reply ELOST; not 0 when another token has the lock. */
 static int why_of(int64_t other_ms) {
   return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
 }
@@ -184,7 +184,8 @@ static void on_extended(crl_renewed_lease *kept, const corral_op *op, int64_t se
   corral_lock *lock = lock_of(kept);
   crl_lock_granted(lock, op, sent);
   kept->limit = limit_of(lock);
-  if (op->until_ms < lock->ttl_ms) kept->next_at -= (lock->ttl_ms - op->until_ms) / 3;
+  if (op->lock_state.left_ms < lock->ttl_ms)
+    kept->next_at -= (lock->ttl_ms - op->lock_state.left_ms) / 3;
   if (sent + lock->ttl_ms >= lock->keep_until) kept->token = NULL;
 }
 
@@ -236,12 +237,12 @@ static int check_held(corral_lock *lock, const char *what, corral_error *error) 
 static int extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error) {
   corral_error detail;
   corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_EXTEND, &detail);
-  op.lease_ms = ttl_ms;
   op.flags = flags;
-  op.seen = lock->fence;
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = ttl_ms, .fence = lock->fence};
   int64_t sent = crl_env_boot_ms();
   crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
-  if (op.status == CORRAL_ELOST) return crl_lock_say_lost(lock, why_of(op.until_ms), error);
+  if (op.status == CORRAL_ELOST)
+    return crl_lock_say_lost(lock, why_of(op.lock_state.left_ms), error);
   if (op.status != CORRAL_OK) return crl_put_say(&op, error);
   crl_lock_granted(lock, &op, sent);
   if (lock->is_kept) crl_renewer_move(lock->context->renewer, &lock->kept, limit_of(lock));
@@ -280,7 +281,7 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
     if (again.status == CORRAL_OK) op = again;
   }
   int status = crl_put_say(&op, error);
-  if (status == CORRAL_ELOST && error != NULL) error->code = why_of(op.until_ms);
+  if (status == CORRAL_ELOST && error != NULL) error->code = why_of(op.lock_state.left_ms);
   return status;
 }
 
@@ -335,13 +336,14 @@ size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash
   crl_lock_head head;
   corral_hold hold;
   size_t count = 0;
-  if (op->status != CORRAL_OK || crl_lock_record_read(op->found, op->found_len, &head) != CORRAL_OK)
+  if (op->status != CORRAL_OK ||
+      crl_lock_record_read(op->found.record, op->found.len, &head) != CORRAL_OK)
     return 0;
   for (size_t i = 0; i < head.count; i++) {
-    crl_lock_record_hold(op->found, i, &hold);
-    if (hold.until != 0 && hold.until <= op->life_ms) continue;
+    crl_lock_record_hold(op->found.record, i, &hold);
+    if (hold.until != 0 && hold.until <= op->lock_state.now) continue;
     if (count < room) {
-      tell_holder(&hold, op->life_ms, &holders[count]);
+      tell_holder(&hold, op->lock_state.now, &holders[count]);
       holders[count].mine = crl_lock_table_has(context->locks, hash, hold.token);
     }
     count++;

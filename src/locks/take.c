@@ -39,7 +39,7 @@ typedef struct taking {
   int foreign;      /* foreign content at the key was reported */
   unsigned pauses, fruitless, backs;
   int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
-  int64_t other_ms; /* until_ms of the last refusal: until the lock may be free; -1 unknown */
+  int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
   int64_t sent;     /* crl_env_boot_ms; the last request */
   corral_error detail;
 } taking;
@@ -56,7 +56,7 @@ static int is_registered(taking *t, const corral_op *look) {
   crl_watch_key key = {.data = look->key, .len = look->key_len, .hash = t->lock->entry.hash};
   int known = look->status == CORRAL_OK || look->status == CORRAL_EMISS;
   return known && crl_watch_register(t->context->watch, &t->watcher, &key,
-                                     crl_watch_print(look->found, look->found_len));
+                                     crl_watch_print(look->found.record, look->found.len));
 }
 
 static void look_at(taking *t, corral_op *look) {
@@ -64,9 +64,9 @@ static void look_at(taking *t, corral_op *look) {
   t->told = is_registered(t, look);
   t->free = look->status == CORRAL_EMISS;
   if (look->status == CORRAL_OK &&
-      crl_lock_record_read(look->found, look->found_len, &head) == CORRAL_OK)
-    t->free =
-        crl_lock_holders(look, t->context, 0, NULL, 0) == 0 && head.wish_until <= look->life_ms;
+      crl_lock_record_read(look->found.record, look->found.len, &head) == CORRAL_OK)
+    t->free = crl_lock_holders(look, t->context, 0, NULL, 0) == 0 &&
+              head.wish_until <= look->lock_state.now;
   crl_lock_op_drop(look);
 }
 
@@ -79,22 +79,23 @@ static int meet_foreign(taking *t) {
   if (t->options->repair_ms <= 0) return CORRAL_EFOREIGN;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   op.flags = CORRAL_OP_REPAIR;
-  op.lease_ms = t->options->repair_ms;
+  op.lock_show.foreign_ms = t->options->repair_ms;
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
-  int repaired = op.status == CORRAL_EFOREIGN && op.until_ms >= 0,
+  int repaired = op.status == CORRAL_EFOREIGN && op.lock_state.left_ms >= 0,
       gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
   if (repaired) emit(t, CORRAL_EVENT_LOCK_REPAIRED, NULL);
-  if (repaired) t->other_ms = op.until_ms;
+  if (repaired) t->other_ms = op.lock_state.left_ms;
   crl_lock_op_drop(&op);
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
 static int judge(taking *t, const corral_op *op) {
-  t->other_ms = op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->until_ms : -1;
+  t->other_ms =
+      op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
   switch (op->status) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
-      t->lock->fence = op->seen;
+      t->lock->fence = op->lock_state.fence;
       if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
       t->doubtful = 1;
       return crl_status_fail(
@@ -114,12 +115,12 @@ static int ask(taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
                       crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
-  ops[0].lease_ms = t->lock->ttl_ms;
-  ops[0].ttl_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0;
+  ops[0].lock = (corral_lock_args){.hold_ms = t->lock->ttl_ms,
+                                   .wish_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0,
+                                   .note = t->lock->note,
+                                   .note_len = strlen(t->lock->note)};
   ops[0].flags =
       (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
-  ops[0].record = (const uint8_t *)t->lock->note;
-  ops[0].record_len = strlen(t->lock->note);
   t->told = t->free = 0;
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
@@ -236,7 +237,7 @@ static void say_who(const taking *t, int status) {
   if (op.status == CORRAL_EFOREIGN)
     crl_status_fail(t->options->error, status,
                     "held by something that corral did not write, for %lld ms more",
-                    (long long)op.until_ms);
+                    (long long)op.lock_state.left_ms);
   else if (count == 0)
     crl_status_fail(t->options->error, status, "somebody else had the lock");
   else

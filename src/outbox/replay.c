@@ -90,35 +90,37 @@ void crl_replay_void(crl_replay *offer, const void *tag, size_t len) {
 int crl_replay_is_newer(const crl_outbox_fill *fill, const corral_op *claimed) {
   corral_header header;
   crl_envelope stored;
-  if (claimed->found == NULL || claimed->life_ms == 0 || is_unstamped(fill->record)) return 0;
-  if (crl_record_read_whole(claimed->found, claimed->found_len, &header) != CORRAL_OK ||
+  if (claimed->found.record == NULL || claimed->state.life_ms == 0 || is_unstamped(fill->record))
+    return 0;
+  if (crl_record_read_whole(claimed->found.record, claimed->found.len, &header) != CORRAL_OK ||
       header.flags != 0)
     return 0;
-  if (crl_envelope_read(claimed->found, claimed->found_len, crl_record_digest(fill->record->data),
-                        &stored) != CORRAL_OK)
+  if (crl_envelope_read(claimed->found.record, claimed->found.len,
+                        crl_record_digest(fill->record->data), &stored) != CORRAL_OK)
     return 0;
   return stored.version != 0 && stored.version < fill->version;
 }
 
 static void make_claim(batch *b, size_t i, const crl_bytes *record, corral_op *op) {
   *op = op_of(b, i, CORRAL_VERB_CLAIM);
-  op->lease_ms = b->offer->lease_ms;
-  op->record = b->wishes[i];
-  op->record_len = crl_put_wish(crl_record_digest(record->data), 0, b->wishes[i]);
+  op->claim.lease_ms = b->offer->lease_ms;
+  op->claim.front = b->wishes[i];
+  op->claim.front_len = crl_put_wish(crl_record_digest(record->data), 0, b->wishes[i]);
 }
 
 static void make_settle(const batch *b, size_t i, const crl_bytes *record, int64_t ttl_ms,
                         corral_op *op) {
   *op = op_of(b, i, CORRAL_VERB_SETTLE);
-  op->record = record->data;
-  op->record_len = record->size;
-  op->ttl_ms = ttl_ms;
+  op->settle.record = record->data;
+  op->settle.record_len = record->size;
+  op->settle.ttl_ms = ttl_ms;
 }
 
 /* Notes the token of the lease that keeps a successor out: the next claim takes that lease over. */
 static void note_other(batch *b, size_t i, const corral_op *op) {
   corral_header header;
-  if (b->entries[i].successor == NULL || op->status != CORRAL_EBUSY || op->found == NULL) return;
+  if (b->entries[i].successor == NULL || op->status != CORRAL_EBUSY || op->found.record == NULL)
+    return;
   if (crl_record_read_found(op, &header) == CORRAL_OK)
     memcpy(b->others[i], header.token, CORRAL_TOKEN);
 }
@@ -145,8 +147,8 @@ static int claim_all(batch *b, crl_pool *pool, size_t server) {
     b->settles[i] = op->verb == CORRAL_VERB_CLAIM && op->status == CORRAL_OK &&
                     (b->entries[i].invalidates || crl_replay_is_newer(&b->entries[i].fill, op));
     note_other(b, i, op);
-    if (op->found_free != NULL) op->found_free(op->found_owner);
-    op->found_free = NULL;
+    if (op->found.drop != NULL) op->found.drop(op->found.owner);
+    op->found.drop = NULL;
   }
   return works;
 }
@@ -163,7 +165,7 @@ static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
   int64_t left = entry->fill.hard_ttl - (now - entry->fill.made);
   if (entry->successor != NULL) {
     make_claim(b, i, entry->successor, op);
-    op++->over = b->others[i];
+    op++->claim.over = b->others[i];
     make_settle(b, i, entry->successor, CRL_LIFE_MOST, op++);
   } else if (!entry->invalidates && b->settles[i] && left > 0) {
     make_settle(b, i, entry->fill.record, left, op++);
@@ -202,7 +204,7 @@ static int finish_all(batch *b, crl_pool *pool, size_t server) {
   }
   int works = end == ops || crl_pool_perform_probe(pool, server, ops, (size_t)(end - ops));
   for (corral_op *op = ops; op < end; op++)
-    if (op->found_free != NULL) op->found_free(op->found_owner);
+    if (op->found.drop != NULL) op->found.drop(op->found.owner);
   for (size_t i = 0; i < b->count; i++)
     if (goes_on(b, i)) take_second(b, i, last[i]);
   return works;

@@ -170,26 +170,26 @@ static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t
                                  .expires = last + CORRAL_LOCK_MEMORY_MS};
 }
 
-static void grant(corral_op *op, now_here *here) {
-  int64_t until = here->now + op->lease_ms;
+static void grant(corral_op *op, now_here *here, int64_t hold_ms) {
+  int64_t until = here->now + hold_ms;
   here->own.since = sooner(here->own.since, here->now);
   if (until >= here->own.until) {
     here->own.until = until;
-    here->own.length_ms = (uint32_t)sooner(op->lease_ms, CORRAL_LOCK_LONGEST_MS);
+    here->own.length_ms = (uint32_t)sooner(hold_ms, CORRAL_LOCK_LONGEST_MS);
   }
   op->status = CORRAL_OK;
-  op->seen = here->own.fence;
-  op->until_ms = here->own.until - here->now;
+  op->lock_state.fence = here->own.fence;
+  op->lock_state.left_ms = here->own.until - here->now;
 }
 
 static void begin(corral_op *op, now_here *here) {
   uint64_t next = here->head.fence + 1;
-  size_t len = op->record_len < CORRAL_LOCK_NOTE ? op->record_len : CORRAL_LOCK_NOTE;
+  size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
   here->own = (corral_hold){.mode = op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED
                                                                  : CORRAL_LOCK_EXCLUSIVE,
                             .since = here->now};
   memcpy(here->own.token, op->token, CORRAL_TOKEN);
-  if (len > 0) memcpy(here->own.note, op->record, len);
+  if (len > 0) memcpy(here->own.note, op->lock.note, len);
   here->own.fence = here->head.fence = next > here->floor ? next : here->floor;
   if (here->own.mode == CORRAL_LOCK_EXCLUSIVE) here->head.wish_until = 0;
 }
@@ -197,10 +197,11 @@ static void begin(corral_op *op, now_here *here) {
 /* Sets the wish of a refused writer; returns 1 when the record has to change. The wish bars new
  * readers only while readers have the lock; it is renewed when less than half of it is left. */
 static int wishes(const corral_op *op, now_here *here) {
-  if (op->flags & CORRAL_OP_SHARED || op->ttl_ms <= 0 || here->exclusive_until != 0) return 0;
-  if (here->head.wish_until > here->now && here->head.wish_until - here->now >= op->ttl_ms / 2)
+  if (op->flags & CORRAL_OP_SHARED || op->lock.wish_ms <= 0 || here->exclusive_until != 0) return 0;
+  if (here->head.wish_until > here->now &&
+      here->head.wish_until - here->now >= op->lock.wish_ms / 2)
     return 0;
-  here->head.wish_until = here->now + op->ttl_ms;
+  here->head.wish_until = here->now + op->lock.wish_ms;
   return 1;
 }
 
@@ -209,7 +210,7 @@ static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_chang
   int64_t in_the_way = shared ? later(here->exclusive_until, here->head.wish_until) : here->until;
   if (!here->mine && in_the_way > here->now) {
     op->status = CORRAL_EBUSY;
-    op->until_ms = in_the_way - here->now;
+    op->lock_state.left_ms = in_the_way - here->now;
     if (wishes(op, here) || here->is_redated) replace(here, 0, op->token, room, change);
     return;
   }
@@ -219,13 +220,13 @@ static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_chang
     return;
   }
   if (!here->mine) begin(op, here);
-  grant(op, here);
+  grant(op, here, op->lock.hold_ms);
   replace(here, 1, op->token, room, change);
 }
 
 static void lost(corral_op *op, const now_here *here) {
   op->status = CORRAL_ELOST;
-  op->until_ms = here->until > here->now ? here->until - here->now : 0;
+  op->lock_state.left_ms = here->until > here->now ? here->until - here->now : 0;
 }
 
 static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
@@ -234,9 +235,9 @@ static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
     return;
   }
   if (op->flags & CORRAL_OP_SHARED) here->own.mode = CORRAL_LOCK_SHARED;
-  if (op->seen > here->own.fence) here->own.fence = op->seen;
+  if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;
   if (here->own.fence > here->head.fence) here->head.fence = here->own.fence;
-  grant(op, here);
+  grant(op, here, op->lock_extend.hold_ms);
   replace(here, 1, op->token, room, change);
 }
 
@@ -246,7 +247,7 @@ static void unlock(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
     return;
   }
   op->status = CORRAL_OK;
-  op->until_ms = 0;
+  op->lock_state.left_ms = 0;
   replace(here, 0, op->token, room, change);
 }
 
@@ -254,10 +255,10 @@ void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, i
                             uint64_t floor, uint8_t *room, corral_lock_change *change) {
   now_here here = {.record = record, .now = now, .floor = floor};
   *change = (corral_lock_change){.action = CORRAL_ACTION_KEEP};
-  op->life_ms = op->until_ms = 0;
+  op->lock_state = (corral_lock_state){.fence = 0};
   if (record != NULL && crl_lock_record_read(record, size, &here.head) != CORRAL_OK) {
     op->status = CORRAL_EFOREIGN;
-    op->until_ms = -1;
+    op->lock_state.left_ms = -1;
     return;
   }
   look(&here, op->token);
@@ -267,7 +268,7 @@ void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, i
     case CORRAL_VERB_UNLOCK: unlock(op, &here, room, change); break;
     case CORRAL_VERB_LOCK_SHOW:
       op->status = record != NULL ? CORRAL_OK : CORRAL_EMISS;
-      op->life_ms = now;
+      op->lock_state.now = now;
       break;
     default: op->status = CORRAL_EUNSUPPORTED; break;
   }

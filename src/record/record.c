@@ -30,6 +30,11 @@ _Static_assert(CORRAL_HEAD + CORRAL_LEASE + PART_HEAD + CORRAL_NOTE + 2 * (PART_
                    CORRAL_FRONT,
                "room for all parts");
 
+_Static_assert(sizeof(corral_record_state) == sizeof(corral_lock_state),
+               "resetting one resets the other");
+_Static_assert(offsetof(corral_op, status) == offsetof(corral_op, args) + CORRAL_OP_ARGS,
+               "the arguments of each verb fit");
+
 void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes) {
   for (unsigned i = 0; i < bytes; i++) at[i] = (uint8_t)(number >> (8 * i));
 }
@@ -139,8 +144,8 @@ int crl_record_read_whole(const void *record, size_t size, corral_header *header
 }
 
 int crl_record_read_found(const corral_op *op, corral_header *header) {
-  return op->same ? crl_record_read(op->found, op->found_len, header)
-                  : crl_record_read_whole(op->found, op->found_len, header);
+  return op->state.same ? crl_record_read(op->found.record, op->found.len, header)
+                        : crl_record_read_whole(op->found.record, op->found.len, header);
 }
 
 const uint8_t *crl_record_digest(const uint8_t *record) { return record + AT_DIGEST; }
@@ -304,14 +309,15 @@ static void adopt(now_here *here, const corral_header *wish) {
 static int claim(corral_op *op, now_here *here, corral_change *change) {
   corral_header *header = &here->header;
   corral_header wish;
-  int is_dead = op->over != NULL && is_leased_by(here, op->over);
+  int is_dead = op->claim.over != NULL && is_leased_by(here, op->claim.over);
   if (left_of(here) > 0 && !is_dead) return holds(here, op) ? CORRAL_OK : refuse(here, change);
   let_go(header);
   header->state = CORRAL_LEASED;
   memcpy(header->token, op->token, CORRAL_TOKEN);
   header->since = here->now;
-  date(here, op->lease_ms);
-  if (op->record != NULL && crl_record_read(op->record, op->record_len, &wish) == CORRAL_OK) {
+  date(here, op->claim.lease_ms);
+  if (op->claim.front != NULL &&
+      crl_record_read(op->claim.front, op->claim.front_len, &wish) == CORRAL_OK) {
     adopt(here, &wish);
     header->cost_ms = wish.cost_ms;
     memcpy(header->note, wish.note, CORRAL_NOTE);
@@ -323,12 +329,12 @@ static int claim(corral_op *op, now_here *here, corral_change *change) {
 static int settle(corral_op *op, now_here *here, corral_change *change) {
   corral_header header;
   if (!holds(here, op)) return CORRAL_ELOST;
-  if (crl_record_read_whole(op->record, op->record_len, &header) != CORRAL_OK ||
+  if (crl_record_read_whole(op->settle.record, op->settle.record_len, &header) != CORRAL_OK ||
       header.state != CORRAL_FREE)
     return CORRAL_EINVAL;
-  header.life_end = here->now + op->ttl_ms;
+  header.life_end = here->now + op->settle.ttl_ms;
   change->action = CORRAL_ACTION_REPLACE;
-  change->body = op->record + CORRAL_HEAD;
+  change->body = op->settle.record + CORRAL_HEAD;
   change->body_len = header.body;
   change->expires = header.life_end;
   change->front_len = crl_record_write(&header, change->front);
@@ -342,7 +348,7 @@ static int renew(corral_op *op, now_here *here, corral_change *change) {
   let_go(&here->header);
   here->header.flags = 0;
   here->header.failures = 0;
-  here->header.life_end = here->now + op->ttl_ms;
+  here->header.life_end = here->now + op->renew.ttl_ms;
   edit(here, change);
   return CORRAL_OK;
 }
@@ -352,15 +358,16 @@ static int release(corral_op *op, now_here *here, corral_change *change) {
   corral_header verdict;
   if (!holds(here, op)) return CORRAL_ELOST;
   let_go(header);
-  if (op->record != NULL && crl_record_read(op->record, op->record_len, &verdict) == CORRAL_OK) {
+  if (op->release.verdict != NULL &&
+      crl_record_read(op->release.verdict, op->release.verdict_len, &verdict) == CORRAL_OK) {
     header->state = CORRAL_VERDICT;
     header->since = here->now;
-    date(here, op->lease_ms);
+    date(here, op->release.verdict_ms);
     header->code = verdict.code;
     header->failures = verdict.failures;
     memcpy(header->note, verdict.note, CORRAL_NOTE);
     edit(here, change);
-    if (!here->body) change->expires = later(change->expires, here->now + op->ttl_ms);
+    if (!here->body) change->expires = later(change->expires, here->now + op->release.keep_ms);
   } else if (here->body) {
     edit(here, change);
   } else {
@@ -371,7 +378,7 @@ static int release(corral_op *op, now_here *here, corral_change *change) {
 
 static int extend(corral_op *op, now_here *here, corral_change *change) {
   if (!holds(here, op)) return CORRAL_ELOST;
-  date(here, op->lease_ms);
+  date(here, op->extend.lease_ms);
   if (here->header.since > here->now) here->header.since = here->now;
   edit(here, change);
   return CORRAL_OK;
@@ -431,7 +438,7 @@ static int decide_newer(const corral_op *op, corral_change *change) {
   }
 }
 
-/* until_ms of the reply. An implausible end counts as over for GET, so that a caller claims. */
+/* left_ms of the reply. An implausible end counts as over for GET, so that a caller claims. */
 static int64_t told_left(const corral_op *op, const now_here *here) {
   if (!contradicts(here)) return left_of(here);
   return op->verb == CORRAL_VERB_GET ? 0 : longest(&here->header);
@@ -445,8 +452,7 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
   change->front_len = change->body_len = 0;
   change->body = NULL;
   change->expires = 0;
-  op->same = 0;
-  op->life_ms = op->until_ms = 0;
+  op->state = (corral_record_state){.life_ms = 0};
   here.now = now;
   int read = front == NULL ? CORRAL_EMISS : crl_record_read(front, size, &here.header);
   here.body = read == CORRAL_OK && here.header.body > 0 && here.header.life_end > now &&
@@ -457,8 +463,8 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
     case CORRAL_ENEWER: op->status = decide_newer(op, change); break;
     default: op->status = CORRAL_EFOREIGN; return;
   }
-  if (here.body) op->life_ms = difference(here.header.life_end, now);
-  op->same =
-      op->verb == CORRAL_VERB_CLAIM && here.body && op->seen != 0 && here.header.stamp == op->seen;
-  op->until_ms = told_left(op, &here);
+  if (here.body) op->state.life_ms = difference(here.header.life_end, now);
+  op->state.same = op->verb == CORRAL_VERB_CLAIM && here.body && op->claim.seen != 0 &&
+                   here.header.stamp == op->claim.seen;
+  op->state.left_ms = told_left(op, &here);
 }

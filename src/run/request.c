@@ -50,18 +50,19 @@ static void change_found(crl_run *r, crl_bytes *bytes) {
 /* Keeps the record that a look found, unless the store sent only its header, for a payload that is
  * at hand. */
 static int keep_found(crl_run *r, corral_op *op) {
-  if (op->found == NULL) {
+  if (op->found.record == NULL) {
     change_found(r, NULL);
     return CORRAL_EMISS;
   }
   int status = crl_record_read_found(op, &r->header);
-  if (status != CORRAL_OK || op->same) {
-    if (op->found_free != NULL) op->found_free(op->found_owner);
+  if (status != CORRAL_OK || op->state.same) {
+    if (op->found.drop != NULL) op->found.drop(op->found.owner);
     return status;
   }
-  crl_bytes *bytes = crl_bytes_wrap(op->found, op->found_len, op->found_free, op->found_owner);
+  crl_bytes *bytes =
+      crl_bytes_wrap(op->found.record, op->found.len, op->found.drop, op->found.owner);
   if (bytes == NULL) {
-    if (op->found_free != NULL) op->found_free(op->found_owner);
+    if (op->found.drop != NULL) op->found.drop(op->found.owner);
     return CORRAL_ENOMEM;
   }
   change_found(r, bytes);
@@ -129,7 +130,7 @@ static int read_tags(crl_run *r, crl_request *e) {
 
 static void look_at_value(crl_run *r, const corral_op *op, int expired, crl_look *look) {
   const crl_envelope *envelope = &r->envelope;
-  crl_lives lives = crl_envelope_judge(envelope, expired, op->life_ms, crl_env_wall_ms());
+  crl_lives lives = crl_envelope_judge(envelope, expired, op->state.life_ms, crl_env_wall_ms());
   r->age_ms = lives.age;
   crl_run_note_cost(r, (int64_t)envelope->cost_us);
   if (envelope->kind == CRL_KIND_PASS) {
@@ -156,8 +157,8 @@ static int is_too_large(const crl_run *r, const crl_envelope *envelope) {
 static int read_envelope(crl_run *r, const corral_op *op) {
   const crl_bytes *found = r->found;
   const uint8_t *digest = crl_key_digest(&r->key);
-  return op->same ? crl_envelope_read(found->data, found->size, digest, &r->envelope)
-                  : crl_envelope_open(&r->header, found->data, digest, &r->envelope);
+  return op->state.same ? crl_envelope_read(found->data, found->size, digest, &r->envelope)
+                        : crl_envelope_open(&r->header, found->data, digest, &r->envelope);
 }
 
 /* A damaged payload counts as none. */
@@ -179,9 +180,10 @@ static int read_payload(crl_run *r, crl_request *e) {
 static uint64_t print_of_busy(const crl_run *r, const corral_op *op) {
   enum { AT_STATE = 4 };
   const crl_watch *watch = r->context->watch;
-  int is_busy = op->found != NULL && op->found_len > AT_STATE && op->found[AT_STATE] != CORRAL_FREE;
+  int is_busy = op->found.record != NULL && op->found.len > AT_STATE &&
+                op->found.record[AT_STATE] != CORRAL_FREE;
   return is_busy && watch != NULL && crl_watch_is_up(watch)
-             ? crl_watch_print(op->found, op->found_len)
+             ? crl_watch_print(op->found.record, op->found.len)
              : 0;
 }
 
@@ -194,17 +196,17 @@ static int read_found(crl_run *r, crl_request *e) {
   int status = keep_found(r, &e->op[0]);
   if (status != CORRAL_OK) return status == CORRAL_EMISS ? CORRAL_OK : status;
   e->has_header = 1;
-  return r->found == NULL || e->op[0].life_ms == 0 ? CORRAL_OK : read_payload(r, e);
+  return r->found == NULL || e->op[0].state.life_ms == 0 ? CORRAL_OK : read_payload(r, e);
 }
 
 static void look_at_header(crl_run *r, const corral_op *op, crl_look *look) {
-  int64_t until = op->until_ms < 0 ? r->policy.lease_ms : op->until_ms;
+  int64_t until = op->state.left_ms < 0 ? r->policy.lease_ms : op->state.left_ms;
   if (r->header.state == CORRAL_LEASED && !is_ours(r) && !crl_run_finds_dead(r)) {
     look->lease_left = until;
     /* A leader of unknown cost counts as due at once: pauses are then a share of the time taken so
      * far. */
-    look->expects = op->until_ms > 0;
-    look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->until_ms);
+    look->expects = op->state.left_ms > 0;
+    look->expect_left = r->header.since + r->header.cost_ms - (r->header.until - op->state.left_ms);
   }
   if (r->header.state == CORRAL_VERDICT) look->retry_left = until;
   look->failures = r->header.failures;
@@ -295,8 +297,8 @@ static void got_get(crl_run *r, crl_request *e) {
   if (e->count == 2) got_tag_version(r, e);
   if (answers(e))
     e->read = read_found(r, e);
-  else if (op->found_free != NULL)
-    op->found_free(op->found_owner);
+  else if (op->found.drop != NULL)
+    op->found.drop(op->found.owner);
 }
 
 static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
@@ -323,11 +325,11 @@ static int make_claim(crl_run *r, crl_request *e) {
       r->found != NULL && r->flight.has_value ? in_ms(r->envelope.cost_us) : recall_cost(r);
   r->lease_ms = crl_policy_lease(&r->policy, cost_ms);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
-  op.lease_ms = r->lease_ms;
-  op.record = e->front;
-  op.record_len = crl_put_wish(crl_key_digest(&r->key), cost_ms, e->front);
-  op.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
-  op.over = r->has_over ? r->over : NULL;
+  op.claim.lease_ms = r->lease_ms;
+  op.claim.front = e->front;
+  op.claim.front_len = crl_put_wish(crl_key_digest(&r->key), cost_ms, e->front);
+  op.claim.seen = r->found == NULL ? 0 : crl_record_stamp(r->found->data, r->found->size);
+  op.claim.over = r->has_over ? r->over : NULL;
   crl_run_note_token(r);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
@@ -358,11 +360,12 @@ static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
 static void make_settle(crl_run *r, crl_request *e) {
   int renews = r->product.renew_ttl > 0;
   corral_op op = new_op(r, renews ? CORRAL_VERB_RENEW : CORRAL_VERB_SETTLE);
-  op.ttl_ms = renews ? r->product.renew_ttl : r->product.hard_ttl;
-  if (!renews) {
-    op.record = r->product.record->data;
-    op.record_len = r->product.record->size;
-  }
+  if (renews)
+    op.renew.ttl_ms = r->product.renew_ttl;
+  else
+    op.settle = (corral_settle_args){.record = r->product.record->data,
+                                     .record_len = r->product.record->size,
+                                     .ttl_ms = r->product.hard_ttl};
   e->op[0] = op;
 }
 
@@ -407,10 +410,10 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
   verdict.code = code;
   verdict.failures = r->flight.failures;
   snprintf(verdict.note, sizeof verdict.note, "%.63s", text);
-  op.record = front;
-  op.record_len = crl_record_write(&verdict, front);
-  op.lease_ms = retry_ms;
-  op.ttl_ms = 3 * retry_ms + r->policy.lease_ms;
+  op.release = (corral_release_args){.verdict = front,
+                                     .verdict_len = crl_record_write(&verdict, front),
+                                     .verdict_ms = retry_ms,
+                                     .keep_ms = 3 * retry_ms + r->policy.lease_ms};
   return op;
 }
 

@@ -98,11 +98,11 @@ int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t
 
 static int too_big(const crl_pool *pool, corral_op *ops, size_t count) {
   size_t big = 0;
-  while (big < count && ops[big].record_len <= pool->options.info.max_record) big++;
+  while (big < count && crl_server_record_len(&ops[big]) <= pool->options.info.max_record) big++;
   for (size_t i = 0; big < count && i < count; i++)
     ops[i].status = crl_status_fail(
         ops[i].error, CORRAL_ETOOBIG, "the record has %zu bytes; this store accepts up to %llu",
-        ops[big].record_len, (unsigned long long)pool->options.info.max_record);
+        crl_server_record_len(&ops[big]), (unsigned long long)pool->options.info.max_record);
   return big < count;
 }
 

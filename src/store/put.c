@@ -39,7 +39,7 @@ static void give_up(crl_pool *pool, const crl_put *put, const uint8_t *token) {
 /* The token of the lease that a claim found in its way; NULL: none. */
 static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[CORRAL_TOKEN]) {
   corral_header header;
-  if (claim->status != CORRAL_EBUSY || claim->found == NULL ||
+  if (claim->status != CORRAL_EBUSY || claim->found.record == NULL ||
       crl_record_read_found(claim, &header) != CORRAL_OK)
     return NULL;
   if (header.state != CORRAL_LEASED) return NULL;
@@ -59,18 +59,18 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
         (corral_op){.key = put->key, .key_len = put->key_len, .token = token, .error = &details[i]};
   ops[0].verb = CORRAL_VERB_INVALIDATE;
   ops[1].verb = CORRAL_VERB_CLAIM;
-  ops[1].over = *over;
-  ops[1].lease_ms = put->lease_ms + (int64_t)(put->record_len / LEASED_A_MS);
-  ops[1].record = wish;
-  ops[1].record_len = crl_put_wish(crl_record_digest(put->record), 0, wish);
+  ops[1].claim =
+      (corral_claim_args){.lease_ms = put->lease_ms + (int64_t)(put->record_len / LEASED_A_MS),
+                          .front = wish,
+                          .front_len = crl_put_wish(crl_record_digest(put->record), 0, wish),
+                          .over = *over};
   ops[2].verb = CORRAL_VERB_SETTLE;
-  ops[2].record = put->record;
-  ops[2].record_len = put->record_len;
-  ops[2].ttl_ms = put->hard_ttl;
+  ops[2].settle = (corral_settle_args){
+      .record = put->record, .record_len = put->record_len, .ttl_ms = put->hard_ttl};
   if (put->replaces) ops[0].status = CORRAL_OK;
   crl_pool_perform(pool, put->replaces ? ops + 1 : ops, put->replaces ? 2 : 3, deadline);
   *over = put->replaces ? token_in_the_way(&ops[1], other) : NULL;
-  if (ops[1].found_free != NULL) ops[1].found_free(ops[1].found_owner);
+  if (ops[1].found.drop != NULL) ops[1].found.drop(ops[1].found.owner);
   int status = ops[0].status != CORRAL_OK   ? crl_put_say(&ops[0], error)
                : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error)
                                             : CORRAL_OK;

@@ -128,6 +128,8 @@ static const struct {
 };
 
 enum { TABLE_LEAST = offsetof(corral_store, route), TABLE_MOST = 65536 };
+/* Sizes of an operation: that of the first header of this ABI, and what a later one may have. */
+enum { OP_LEAST = offsetof(corral_op, state) + sizeof(corral_record_state), OP_MOST = 4096 };
 
 static const char *missing(const corral_store *table) {
   for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
@@ -162,6 +164,10 @@ static int copy_table(const corral_store *plugin, const char *from, corral_store
   const char *none = missing(copy);
   if (none != NULL)
     return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: its table has no %s", from, none);
+  if (copy->op_size < OP_LEAST || copy->op_size > OP_MOST)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "%s: its op_size is %zu; accepted are %d to %d bytes", from,
+                           copy->op_size, (int)OP_LEAST, (int)OP_MOST);
   if ((copy->route == NULL) != (copy->connect_server == NULL))
     return crl_status_fail(
         error, CORRAL_ENOPLUGIN, "%s: its table has %s; accepted are both or neither", from,
@@ -169,20 +175,25 @@ static int copy_table(const corral_store *plugin, const char *from, corral_store
   return CORRAL_OK;
 }
 
-/* `scheme`: the one it is loaded for; NULL: built in. */
+/* Adds the tables of a plugin: all, or none. `scheme`: the one it is loaded for; NULL: built in. */
 static int add(const corral_store *plugin, const char *file, const char *scheme,
                corral_error *error) {
   char room[110], words[60];
   const char *from = brief(file, room, sizeof room);
-  corral_store copy;
-  int status = copy_table(plugin, from, &copy, error);
-  if (status != CORRAL_OK) return status;
-  if (scheme != NULL && !has_word(copy.schemes, scheme))
+  size_t count = store_count;
+  int serves = scheme == NULL, status = CORRAL_OK;
+  do {
+    status = count == STORES
+                 ? crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES)
+                 : copy_table(plugin, from, &stores[count], error);
+    if (status != CORRAL_OK) return status;
+    serves |= scheme != NULL && has_word(stores[count].schemes, scheme);
+    plugin = stores[count++].next;
+  } while (plugin != NULL);
+  if (!serves)
     return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s: it serves '%s', not '%.20s:'", from,
-                           brief(copy.schemes, words, sizeof words), scheme);
-  if (store_count == STORES)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "more than %d store plugins", STORES);
-  stores[store_count++] = copy;
+                           brief(stores[store_count].schemes, words, sizeof words), scheme);
+  store_count = count;
   return CORRAL_OK;
 }
 

@@ -60,12 +60,15 @@ static size_t collect(crl_renewer *renewer, crl_renewed_lease **due, int64_t now
 static corral_op extension(crl_renewed_lease *lease, int64_t now) {
   if (lease->doubles && lease->lease_ms < DOUBLED_MOST) lease->lease_ms *= 2;
   lease->next_at = now + lease->lease_ms / 3;
-  return (corral_op){.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND,
-                     .key = lease->key,
-                     .key_len = lease->key_len,
-                     .token = lease->token,
-                     .lease_ms = lease->lease_ms,
-                     .seen = lease->fence};
+  corral_op op = {.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND,
+                  .key = lease->key,
+                  .key_len = lease->key_len,
+                  .token = lease->token};
+  if (lease->is_lock)
+    op.lock_extend = (corral_lock_extend_args){.hold_ms = lease->lease_ms, .fence = lease->fence};
+  else
+    op.extend.lease_ms = lease->lease_ms;
+  return op;
 }
 
 static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_op *op,
@@ -77,7 +80,7 @@ static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_o
     if (lease->on_extended != NULL) lease->on_extended(lease, op, sent);
   } else if (op->status == CORRAL_ELOST) {
     lease->token = NULL;
-    lease->other_ms = op->until_ms;
+    lease->other_ms = lease->is_lock ? op->lock_state.left_ms : 0;
     lease->on_lost(lease);
   } else if (lease->is_lock) {
     lease->next_at = crl_env_now_ms() + lease->lease_ms / 12 + 1;

@@ -33,7 +33,7 @@ typedef struct crl_renewed_lease {
   int is_lock;
   uint64_t fence;
   void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
-  int64_t other_ms; /* for on_lost: until_ms of the reply that told the loss */
+  int64_t other_ms; /* a lock, for on_lost: left_ms of the reply that told the loss */
   int64_t next_at;  /* the renewer's own */
   int busy, over, doubles;
 } crl_renewed_lease;

@@ -188,7 +188,8 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
     return;
   }
   crl_server_batch_preset(ops, count);
-  if (server->options->plugin->perform(handle, ops, count, deadline, &why) != CORRAL_OK) {
+  if (crl_server_batch_send(server->options->plugin, handle, ops, count, deadline, &why) !=
+      CORRAL_OK) {
     for (size_t i = 0; i < count; i++)
       if (ops[i].status == CORRAL_EINDOUBT)
         crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why.text);
@@ -402,7 +403,7 @@ static void perform_pooled(crl_server *server, request *own) {
 
 static size_t weigh(const corral_op *ops, size_t count) {
   size_t bytes = 0;
-  for (size_t i = 0; i < count; i++) bytes += ops[i].record_len + ops[i].key_len;
+  for (size_t i = 0; i < count; i++) bytes += crl_server_record_len(&ops[i]) + ops[i].key_len;
   return bytes;
 }
 
@@ -503,7 +504,7 @@ static int ask_probe(crl_server *server, corral_error *why) {
   uint32_t verb = server->options->info.locks_only ? CORRAL_VERB_LOCK_SHOW : CORRAL_VERB_GET;
   corral_op op = {.verb = verb, .key = key, .key_len = strlen(key)};
   int works = perform_probe(server, &op, 1, why);
-  if (op.found_free != NULL) op.found_free(op.found_owner);
+  if (op.found.drop != NULL) op.found.drop(op.found.owner);
   return works;
 }
 

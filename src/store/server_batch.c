@@ -1,8 +1,11 @@
 /* server_batch.c: one batch on one handle of a server: connecting, sending, and repeating once. */
 #include "store/server_batch.h"
 
+#include <stdlib.h>
+
 #include "os/env.h"
 #include "base/status.h"
+#include "base/value.h"
 
 void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const char *text) {
   for (size_t i = 0; i < count; i++) {
@@ -13,12 +16,8 @@ void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const cha
 
 static void preset(corral_op *op) {
   op->status = CORRAL_EINDOUBT;
-  op->same = 0;
-  op->found = NULL;
-  op->found_len = 0;
-  op->found_free = NULL;
-  op->found_owner = NULL;
-  op->life_ms = op->until_ms = 0;
+  op->found = (corral_found){.record = NULL};
+  op->state = (corral_record_state){.life_ms = 0}; /* and so op->lock_state */
 }
 
 void crl_server_batch_preset(corral_op *ops, size_t count) {
@@ -49,10 +48,26 @@ int crl_server_batch_connect(const crl_pool_options *options, size_t server, int
   return options->plugin->connect(options->store, deadline, handle, why);
 }
 
+/* CORRAL_OK without memory: nothing was sent, and the handle is whole. */
+int crl_server_batch_send_wide(const corral_store *plugin, void *handle, corral_op *ops,
+                               size_t count, int64_t deadline, corral_error *error) {
+  corral_batch batch = {
+      .ops = crl_alloc(count * plugin->op_size), .count = count, .op_size = plugin->op_size};
+  if (batch.ops == NULL) {
+    crl_server_batch_refuse(ops, count, CORRAL_ENOMEM, "no memory to ask the store");
+    return CORRAL_OK;
+  }
+  for (size_t i = 0; i < count; i++) memcpy(corral_batch_op(&batch, i), &ops[i], sizeof *ops);
+  int status = plugin->perform(handle, &batch, deadline, error);
+  for (size_t i = 0; i < count; i++) memcpy(&ops[i], corral_batch_op(&batch, i), sizeof *ops);
+  free(batch.ops);
+  return status;
+}
+
 static int perform_paced(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
                          crl_pace *pace, corral_error *why) {
   crl_pace_begin(pace);
-  int status = plugin->perform(handle, ops, count, pace->deadline, why);
+  int status = crl_server_batch_send(plugin, handle, ops, count, pace->deadline, why);
   crl_pace_end();
   return status;
 }
@@ -95,7 +110,8 @@ void crl_server_batch_report(const crl_pool_options *options, corral_event event
 
 /* A text that comes with CORRAL_OK says that the store began anew. */
 void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why) {
-  if (why->status == CORRAL_OK && why->text[0] != '\0')
+  if (why->status == CORRAL_OK && why->text[0] == '\0') return;
+  if (why->status == CORRAL_OK)
     crl_server_batch_report(options, CORRAL_EVENT_STORE_ANEW, why->text);
   memset(why, 0, sizeof *why);
 }

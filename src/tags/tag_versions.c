@@ -107,13 +107,13 @@ static void read_payload(crl_tag_version *tag_version, const uint8_t *payload) {
 
 static int read_record(crl_tag_version *tag_version, crl_key *key, const corral_op *op) {
   crl_envelope envelope;
-  if (op->found == NULL || op->life_ms == 0) return CORRAL_EMISS;
-  int status = crl_envelope_read(op->found, op->found_len, crl_key_digest(key), &envelope);
+  if (op->found.record == NULL || op->state.life_ms == 0) return CORRAL_EMISS;
+  int status = crl_envelope_read(op->found.record, op->found.len, crl_key_digest(key), &envelope);
   if (status == CORRAL_ECORRUPT) return CORRAL_EMISS;
   if (status != CORRAL_OK) return status;
   if (envelope.kind != CRL_KIND_TAG_VERSION || envelope.payload_len != PAYLOAD) return CORRAL_EMISS;
-  read_payload(tag_version, op->found + envelope.payload_at);
-  tag_version->age_ms = crl_envelope_judge(&envelope, 0, op->life_ms, crl_env_wall_ms()).age;
+  read_payload(tag_version, op->found.record + envelope.payload_at);
+  tag_version->age_ms = crl_envelope_judge(&envelope, 0, op->state.life_ms, crl_env_wall_ms()).age;
   return CORRAL_OK;
 }
 
@@ -121,8 +121,8 @@ static void take(crl_tag_version *tag_version, crl_key *key, corral_op *op) {
   tag_version->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY
                             ? read_record(tag_version, key, op)
                             : op->status;
-  if (op->found_free != NULL) op->found_free(op->found_owner);
-  op->found_free = NULL;
+  if (op->found.drop != NULL) op->found.drop(op->found.owner);
+  op->found.drop = NULL;
 }
 
 /* ---- the near tier ------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ int crl_tag_look_up(crl_context *context, crl_tag_version *tag_version, crl_tag_
 }
 
 void crl_tag_looked(crl_context *context, crl_tag_look *look, corral_op *op) {
-  uint64_t print = context->near != NULL ? crl_watch_print(op->found, op->found_len) : 0;
+  uint64_t print = context->near != NULL ? crl_watch_print(op->found.record, op->found.len) : 0;
   take(look->tag_version, &look->key, op);
   keep_near(context, look, print);
   crl_key_clean(&look->key);
@@ -296,10 +296,9 @@ static int settle(crl_context *context, crl_key *key, const uint8_t *token,
   corral_op op = {.verb = record == NULL ? CORRAL_VERB_RELEASE : CORRAL_VERB_SETTLE,
                   .key = key->stored,
                   .key_len = key->stored_len,
-                  .token = token,
-                  .record = record,
-                  .record_len = size,
-                  .ttl_ms = life};
+                  .token = token};
+  if (record != NULL)
+    op.settle = (corral_settle_args){.record = record, .record_len = size, .ttl_ms = life};
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
   free(record);
   return record == NULL ? CORRAL_ENOMEM : op.status;
@@ -328,9 +327,9 @@ static int try_under_lease(crl_context *context, crl_key *key, crl_tag_version *
                   .key = key->stored,
                   .key_len = key->stored_len,
                   .token = token,
-                  .lease_ms = LEASE_MS,
-                  .record = wish,
-                  .record_len = crl_put_wish(crl_key_digest(key), 0, wish)};
+                  .claim = {.lease_ms = LEASE_MS,
+                            .front = wish,
+                            .front_len = crl_put_wish(crl_key_digest(key), 0, wish)}};
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
   int status = op.status;
   take(tag_version, key, &op);

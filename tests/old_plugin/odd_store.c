@@ -38,6 +38,23 @@ static int open_preset(const corral_host *host, const corral_uri *uri, void **re
   return tiny_open(host, uri, ret_store, info, error);
 }
 
+/* A plugin of a header to come: its operations have one more field, which is 0 where the host
+ * doesn't know it, and which it uses for itself meanwhile. */
+typedef struct newer_op {
+  corral_op op;
+  uint64_t hint;
+} newer_op;
+
+static int perform_newer(void *it, const corral_batch *batch, int64_t deadline, corral_error *error) {
+  if (batch->op_size < sizeof(newer_op)) abort();
+  for (size_t i = 0; i < batch->count; i++) {
+    newer_op *op = (newer_op *)(void *)corral_batch_op(batch, i);
+    if (op->hint != 0) abort();
+    op->hint = UINT64_MAX;
+  }
+  return tiny_perform(it, batch, deadline, error);
+}
+
 static int is(const char *odd) { return strcmp(odd, ODD) == 0; }
 
 CORRAL_API const corral_store *corral_plugin(void);
@@ -53,6 +70,17 @@ const corral_store *corral_plugin(void) {
   if (is("shorter")) { /* what is behind its end isn't part of it */
     table->size = offsetof(corral_store, route);
     table->route = some_route;
+  }
+  if (is("shortop")) table->op_size = 40;
+  if (is("hugeop")) table->op_size = (size_t)-1;
+  if (is("longop")) table->op_size = sizeof(newer_op);
+  if (is("longop")) table->perform = perform_newer;
+  if (is("two") || is("twobad")) { /* the scheme is the second table's */
+    static corral_store second;
+    second = *table;
+    table->schemes = "first-of-two";
+    table->next = &second;
+    if (is("twobad")) second.perform = NULL;
   }
   if (is("otherabi")) table->abi = 7;
   if (is("zerosize")) table->size = 0;

@@ -5,6 +5,7 @@
 
 #include "record/lock_record.h"
 #include "support/store_kit.h"
+#include "support/op_kit.h"
 
 enum { PATIENCE = 10000 };
 
@@ -49,18 +50,19 @@ static inline void gone(client *c) {
 
 static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder,
                                 int64_t lease_ms) {
-  return (corral_op){.verb = verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token(holder),
-                     .lease_ms = lease_ms,
-                     .status = CORRAL_EINDOUBT};
+  corral_op op = {.verb = verb,
+                  .key = key,
+                  .key_len = strlen(key),
+                  .token = token(holder),
+                  .status = CORRAL_EINDOUBT};
+  op_lasts(&op, lease_ms);
+  return op;
 }
 
 static inline int perform(client *c, corral_op *op, int64_t limit) {
   memset(&c->error, 0, sizeof c->error);
   op->error = &c->error;
-  c->performed = c->k.plugin->perform(c->k.handle, op, 1, c->k.host->now_ms() + limit, NULL);
+  c->performed = perform_ops(c->k.plugin, c->k.handle, op, 1, c->k.host->now_ms() + limit, NULL);
   op->error = NULL;
   return op->status;
 }
@@ -90,11 +92,11 @@ static inline corral_hold shown(client *c, const char *key, int64_t *ret_now) {
   crl_lock_head head;
   corral_hold hold = {0};
   assert_int_equal(op.status, CORRAL_OK);
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
-  assert_int_equal(crl_lock_record_read(op.found, op.found_len, &head), CORRAL_OK);
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
+  assert_int_equal(crl_lock_record_read(op.found.record, op.found.len, &head), CORRAL_OK);
   assert_int_equal(head.count, 1);
-  crl_lock_record_hold(op.found, 0, &hold);
-  if (ret_now != NULL) *ret_now = op.life_ms;
+  crl_lock_record_hold(op.found.record, 0, &hold);
+  if (ret_now != NULL) *ret_now = op.lock_state.now;
   done(&op);
   return hold;
 }

@@ -15,21 +15,21 @@
 
 #include "fork_kit.h"
 #include "support/store_kit.h"
+#include "support/op_kit.h"
 
 enum { HOLD_PATIENCE_MS = 20000, HOLD_PROCESSES = 3, HOLD_THREADS = 4 };
 
 static inline corral_op hold_op(corral_verb what, const char *name, unsigned holder,
                                 int64_t lease_ms) {
   corral_op op = op_of(what, name, holder);
-  op.lease_ms = lease_ms;
-  op.ttl_ms = 0;
+  op_lasts(&op, lease_ms);
   return op;
 }
 
 /* Performs one operation with a deadline in `ms`. Returns the operation's status, not that of
  * `perform`. */
 static inline int by(const kit *k, corral_op *op, int64_t ms) {
-  int status = k->plugin->perform(k->handle, op, 1, k->host->now_ms() + ms, NULL);
+  int status = perform_ops(k->plugin, k->handle, op, 1, k->host->now_ms() + ms, NULL);
   (void)status;
   return op->status;
 }
@@ -48,7 +48,7 @@ static inline int take(const kit *k, const char *name, unsigned holder, int64_t 
 /* Takes the lock. Returns the fencing token; 0: not granted. */
 static inline uint64_t take_fence(const kit *k, const char *name, unsigned holder) {
   corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 10000);
-  return by(k, &op, HOLD_PATIENCE_MS) == CORRAL_OK ? op.seen : 0;
+  return by(k, &op, HOLD_PATIENCE_MS) == CORRAL_OK ? op.lock_state.fence : 0;
 }
 
 static inline int unlock(const kit *k, const char *name, unsigned holder) {
@@ -77,7 +77,7 @@ static inline int takes(const kit *k, const char *name, unsigned holder, uint32_
 static inline uint64_t fence_of(const kit *k, const char *name, unsigned holder) {
   corral_op op = take_op(name, holder, 0);
   assert_int_equal(run(k, &op), CORRAL_OK);
-  return op.seen;
+  return op.lock_state.fence;
 }
 
 static inline int unlocks(const kit *k, const char *name, unsigned holder) {
@@ -102,7 +102,7 @@ static inline void is_lost(const kit *k, corral_verb what, const char *name, uns
                            int somebody) {
   corral_op op = hold_op(what, name, holder, 1000);
   assert_int_equal(by(k, &op, HOLD_PATIENCE_MS), CORRAL_ELOST);
-  assert_int_equal(op.until_ms != 0, somebody);
+  assert_int_equal(op.lock_state.left_ms != 0, somebody);
 }
 
 /* Reads LOCK_SHOW. Returns the number of holds that aren't over; note and fence are the first
@@ -113,14 +113,14 @@ static inline int shown(const kit *k, const char *name, char note[CORRAL_LOCK_NO
   int holds = 0, status = by(k, &op, HOLD_PATIENCE_MS);
   if (status == CORRAL_EMISS) return 0;
   assert_int_equal(status, CORRAL_OK);
-  assert_true(op.found_len >= CORRAL_LOCK_HEAD && memcmp(op.found, "crk1", 4) == 0);
-  for (int i = op.found[4] | op.found[5] << 8; i > 0; i--) {
-    const uint8_t *at = op.found + CORRAL_LOCK_HEAD + (i - 1) * CORRAL_LOCK_HOLD;
+  assert_true(op.found.len >= CORRAL_LOCK_HEAD && memcmp(op.found.record, "crk1", 4) == 0);
+  for (int i = op.found.record[4] | op.found.record[5] << 8; i > 0; i--) {
+    const uint8_t *at = op.found.record + CORRAL_LOCK_HEAD + (i - 1) * CORRAL_LOCK_HOLD;
     int64_t until = 0;
     uint64_t number = 0;
     for (int j = 7; j >= 0; j--) until = (int64_t)((uint64_t)until << 8 | at[24 + j]);
     for (int j = 7; j >= 0; j--) number = number << 8 | at[40 + j];
-    if (until != 0 && until <= op.life_ms) continue;
+    if (until != 0 && until <= op.lock_state.now) continue;
     holds++;
     memcpy(note, at + 48, CORRAL_LOCK_NOTE);
     note[CORRAL_LOCK_NOTE] = '\0';
@@ -185,7 +185,7 @@ static inline void hold_until_killed(const char *uri, atomic_int *shared) {
   while (atomic_load(&shared[2]) == 0) poll(NULL, 0, 1);
   corral_op op = hold_op(CORRAL_VERB_LOCK_EXTEND, "held", 77, 1000);
   atomic_store(&shared[3],
-               by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_ELOST && op.until_ms != 0 ? 2 : 1);
+               by(&k, &op, HOLD_PATIENCE_MS) == CORRAL_ELOST && op.lock_state.left_ms != 0 ? 2 : 1);
   closed(&k);
 }
 
@@ -225,7 +225,8 @@ static inline void race_round(racer *r) {
     return;
   }
   if (atomic_fetch_add(&r->race->inside, 1) != 0) atomic_fetch_add(&r->race->overlaps, 1);
-  if (atomic_exchange(&r->race->fence, op.seen) >= op.seen) atomic_fetch_add(&r->race->sunk, 1);
+  if (atomic_exchange(&r->race->fence, op.lock_state.fence) >= op.lock_state.fence)
+    atomic_fetch_add(&r->race->sunk, 1);
   atomic_fetch_add(&r->race->granted, 1);
   atomic_fetch_sub(&r->race->inside, 1);
   if (unlock(&r->k, "raced for", r->number) != CORRAL_OK) atomic_fetch_add(&r->race->failures, 1);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "record/lock_record.h"
+#include "support/op_kit.h"
 
 enum { NOW = 1000000, LEASE = 1000, WISH = 400 };
 
@@ -32,8 +33,9 @@ static inline const uint8_t *token(unsigned number) {
 }
 
 static inline corral_op op_of(corral_verb verb, unsigned holder) {
-  return (corral_op){
-      .verb = (uint32_t)verb, .token = token(holder), .lease_ms = LEASE, .status = CORRAL_EINDOUBT};
+  corral_op op = {.verb = (uint32_t)verb, .token = token(holder), .status = CORRAL_EINDOUBT};
+  op_lasts(&op, LEASE);
+  return op;
 }
 
 /* `room` has exactly the size that a plugin must provide, so that writes beyond it are detected. */
@@ -63,7 +65,7 @@ static inline int does(lab *l, corral_op *op) {
 static inline int takes(lab *l, unsigned holder, unsigned flags, int64_t wish) {
   corral_op op = op_of(CORRAL_VERB_LOCK, holder);
   op.flags = flags;
-  op.ttl_ms = wish;
+  op.lock.wish_ms = wish;
   return does(l, &op);
 }
 

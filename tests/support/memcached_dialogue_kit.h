@@ -82,7 +82,7 @@ static inline outcome answered(const struct way *way, const char *steps, int64_t
   dialogue d = connected(script);
   corral_op op = op_of(way->verb, "k", 1);
   outcome o;
-  op.seen = way->seen;
+  if (op.verb == CORRAL_VERB_CLAIM) op.claim.seen = way->seen;
   memset(&d.c.error, 0, sizeof d.c.error);
   o.performed = perform_for(&d.c, &op, 1, limit);
   o.status = op.status;

@@ -13,6 +13,7 @@
 
 #include "support/record_kit.h"
 #include "support/client_kit.h"
+#include "support/op_kit.h"
 
 extern const corral_store crl_plugin_memcached;
 
@@ -45,7 +46,8 @@ static inline int perform_for(client *c, corral_op *ops, size_t count, int64_t l
     ops[i].status = CORRAL_EINDOUBT;
     ops[i].error = &c->error;
   }
-  return crl_plugin_memcached.perform(c->handle, ops, count, c->host->now_ms() + limit, &c->error);
+  return perform_ops(&crl_plugin_memcached, c->handle, ops, count, c->host->now_ms() + limit,
+                     &c->error);
 }
 
 static inline int perform(client *c, corral_op *ops, size_t count) {
@@ -53,8 +55,8 @@ static inline int perform(client *c, corral_op *ops, size_t count) {
 }
 
 static inline void dropped(corral_op *op) {
-  if (op->found != NULL) op->found_free(op->found_owner);
-  op->found = NULL;
+  if (op->found.record != NULL) op->found.drop(op->found.owner);
+  op->found.record = NULL;
 }
 
 static inline const uint8_t *token(unsigned number) {
@@ -63,15 +65,13 @@ static inline const uint8_t *token(unsigned number) {
   return tokens[number & 255];
 }
 
-/* An operation with default lives. INVALIDATE gets ttl_ms 0, so it leaves nothing behind; a test
- * may change that. */
+/* An operation with default lives. */
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token(holder),
-                     .lease_ms = HOUR,
-                     .ttl_ms = verb == CORRAL_VERB_INVALIDATE ? 0 : HOUR};
+  corral_op op = {
+      .verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder)};
+  op_lasts(&op, HOUR);
+  op_keeps(&op, HOUR);
+  return op;
 }
 
 /* Performs one operation, frees what it found, and returns its status. The handle must stay
@@ -100,9 +100,10 @@ static inline uint8_t *record_of(size_t size, uint8_t fill) {
 /* Sends a SETTLE with a record of `size` bytes. */
 static inline int settles(client *c, corral_op op, size_t size, uint8_t fill) {
   uint8_t *record = record_of(size, fill);
+  if (op.verb != CORRAL_VERB_SETTLE) op.settle.ttl_ms = HOUR;
   op.verb = CORRAL_VERB_SETTLE;
-  op.record = record;
-  op.record_len = CORRAL_HEAD + size;
+  op.settle.record = record;
+  op.settle.record_len = CORRAL_HEAD + size;
   int status = done(c, &op);
   free(record);
   return status;
@@ -117,9 +118,9 @@ static inline int verdict(client *c, const char *key, unsigned holder, int32_t c
   corral_header header = {.state = CORRAL_VERDICT, .code = code, .failures = 3, .note = "boom"};
   uint8_t front[CORRAL_FRONT];
   corral_op op = op_of(CORRAL_VERB_RELEASE, key, holder);
-  op.record = front;
-  op.record_len = crl_record_write(&header, front);
-  op.lease_ms = rules_ms;
+  op.release.verdict = front;
+  op.release.verdict_len = crl_record_write(&header, front);
+  op.release.verdict_ms = rules_ms;
   return done(c, &op);
 }
 
@@ -135,10 +136,10 @@ static inline sight sees(client *c, corral_op op) {
   sight s = {0};
   assert_int_equal(perform(c, &op, 1), CORRAL_OK);
   s.status = op.status;
-  s.same = op.same;
-  s.life_ms = op.life_ms;
-  s.until_ms = op.until_ms;
-  if (op.found != NULL) assert_int_equal(crl_record_read_found(&op, &s.header), CORRAL_OK);
+  s.same = op.state.same;
+  s.life_ms = op.state.life_ms;
+  s.until_ms = op.state.left_ms;
+  if (op.found.record != NULL) assert_int_equal(crl_record_read_found(&op, &s.header), CORRAL_OK);
   s.size = s.header.body;
   dropped(&op);
   return s;

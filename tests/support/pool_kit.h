@@ -105,8 +105,10 @@ static inline void look_at_large(fake *f, corral_op *op, size_t count) {
   f->reads_whole++;
 }
 
-static inline int fake_perform(void *handle, corral_op *ops, size_t count, int64_t deadline,
+static inline int fake_perform(void *handle, const corral_batch *batch, int64_t deadline,
                                corral_error *error) {
+  corral_op *ops = batch->ops;
+  size_t count = batch->count;
   fake *f = handle;
   pthread_mutex_lock(&f->mutex);
   assert_true(f->batch_count < LOG);
@@ -114,7 +116,7 @@ static inline int fake_perform(void *handle, corral_op *ops, size_t count, int64
   if (++f->inside > f->most_inside) f->most_inside = f->inside;
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
-  while (f->gate == 1 || (f->gate == 2 && ops[0].record_len >= LARGE))
+  while (f->gate == 1 || (f->gate == 2 && crl_server_record_len(&ops[0]) >= LARGE))
     pthread_cond_wait(&f->changed, &f->mutex);
   f->at_gate--;
   f->inside--;
@@ -124,7 +126,7 @@ static inline int fake_perform(void *handle, corral_op *ops, size_t count, int64
   if (stalls) crl_pace_moved(LARGE, deadline);
   for (size_t i = 0; i < count; i++) {
     ops[i].status = breaks ? f->broken_status : CORRAL_OK;
-    ops[i].life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
+    ops[i].state.life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
     if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len)
       look_at_large(f, &ops[i], count);
   }
@@ -135,6 +137,7 @@ static inline int fake_perform(void *handle, corral_op *ops, size_t count, int64
 static const corral_store handled = {.size = sizeof handled,
                                      .abi = CORRAL_PLUGIN_ABI,
                                      .threads = CORRAL_THREADS_HANDLE,
+                                     .op_size = sizeof(corral_op),
                                      .name = "fake",
                                      .schemes = "fake",
                                      .open = fake_open,
@@ -146,6 +149,7 @@ static const corral_store handled = {.size = sizeof handled,
 static const corral_store spread = {.size = sizeof spread,
                                     .abi = CORRAL_PLUGIN_ABI,
                                     .threads = CORRAL_THREADS_HANDLE,
+                                    .op_size = sizeof(corral_op),
                                     .name = "fake",
                                     .schemes = "fake",
                                     .open = fake_open,

@@ -6,6 +6,7 @@
 #include "os/env.h"
 #include "support/postgresql_server.h"
 #include "support/store_kit.h"
+#include "support/op_kit.h"
 
 #define TABLE "?locks=table"
 #define ADVISORY "?locks=advisory"
@@ -30,20 +31,18 @@ typedef struct answer {
 static inline answer act(const kit *k, corral_op op, int64_t deadline) {
   answer a = {0};
   op.error = &a.error;
-  op.ttl_ms = 0;
   op.status = CORRAL_EINDOUBT;
-  a.performed = k->plugin->perform(k->handle, &op, 1, deadline, NULL);
+  a.performed = perform_ops(k->plugin, k->handle, &op, 1, deadline, NULL);
   a.status = op.status;
-  a.seen = op.seen;
-  a.until_ms = op.until_ms;
+  a.seen = op.lock_state.fence;
+  a.until_ms = op.lock_state.left_ms;
   return a;
 }
 
 static inline answer lock(const kit *k, const char *key, unsigned holder, int64_t lease_ms) {
   corral_op op = op_of(CORRAL_VERB_LOCK, key, holder);
-  op.lease_ms = lease_ms;
-  op.record = (const uint8_t *)"host/1/1 note";
-  op.record_len = 13;
+  op.lock.hold_ms = lease_ms;
+  op_notes(&op, "host/1/1 note");
   return act(k, op, INT64_MAX);
 }
 
@@ -55,7 +54,7 @@ static inline answer lock_shared(const kit *k, const char *key, unsigned holder)
 
 static inline answer extend(const kit *k, const char *key, unsigned holder, int64_t lease_ms) {
   corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, key, holder);
-  op.lease_ms = lease_ms;
+  op.lock_extend.hold_ms = lease_ms;
   return act(k, op, INT64_MAX);
 }
 
@@ -77,10 +76,10 @@ static inline int shown(const kit *k, const void *key, size_t key_len, corral_ho
   int status = run(k, &op);
   if (status == CORRAL_EMISS) return -1;
   assert_int_equal(status, CORRAL_OK);
-  int count = op.found[4] | op.found[5] << 8;
-  assert_int_equal(op.found_len, CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD);
+  int count = op.found.record[4] | op.found.record[5] << 8;
+  assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD);
   for (int i = 0; i < count && i < room; i++) {
-    const uint8_t *at = op.found + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
+    const uint8_t *at = op.found.record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD;
     memcpy(holds[i].token, at, CORRAL_TOKEN);
     holds[i].mode = at[16];
     memcpy(&holds[i].until, at + 24, 8);
@@ -88,7 +87,7 @@ static inline int shown(const kit *k, const void *key, size_t key_len, corral_ho
     memcpy(&holds[i].fence, at + 40, 8);
     memcpy(holds[i].note, at + 48, CORRAL_LOCK_NOTE);
   }
-  if (now != NULL) *now = op.life_ms;
+  if (now != NULL) *now = op.lock_state.now;
   done(&op);
   return count;
 }

@@ -22,10 +22,11 @@ static inline uint8_t *record_make(corral_header header, size_t size, uint8_t fi
   return record;
 }
 
-/* Number of bytes in the body of op->found; the body begins at CORRAL_HEAD. */
+/* Number of bytes in the body of op->found.record; the body begins at CORRAL_HEAD. */
 static inline size_t body_of(const corral_op *op) {
   corral_header header;
-  return op->found != NULL && crl_record_read_found(op, &header) == CORRAL_OK ? header.body : 0;
+  return op->found.record != NULL && crl_record_read_found(op, &header) == CORRAL_OK ? header.body
+                                                                                     : 0;
 }
 
 #endif

@@ -23,14 +23,14 @@ static inline client begin_as(const char *params) {
 
 static inline corral_op lock_op(corral_verb verb, const char *key, unsigned holder,
                                 uint32_t flags) {
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token(holder),
-                     .lease_ms = HOUR,
-                     .flags = flags,
-                     .record = (const uint8_t *)"a note",
-                     .record_len = 6};
+  corral_op op = {.verb = (uint32_t)verb,
+                  .key = key,
+                  .key_len = strlen(key),
+                  .token = token(holder),
+                  .flags = flags};
+  op_lasts(&op, HOUR);
+  op_notes(&op, "a note");
+  return op;
 }
 
 static inline int locks(client *c, const char *key, unsigned holder, uint32_t flags) {
@@ -45,7 +45,7 @@ static inline int unlocks(client *c, const char *key, unsigned holder) {
 
 static inline int extends(client *c, const char *key, unsigned holder, int64_t lease_ms) {
   corral_op op = lock_op(CORRAL_VERB_LOCK_EXTEND, key, holder, 0);
-  op.lease_ms = lease_ms;
+  op.lock_extend.hold_ms = lease_ms;
   return done(c, &op);
 }
 
@@ -56,11 +56,11 @@ static inline int holds(client *c, const char *key) {
   crl_lock_head head;
   int live = 0;
   if (op.status != CORRAL_OK) return op.status;
-  assert_int_equal(crl_lock_record_read(op.found, op.found_len, &head), CORRAL_OK);
+  assert_int_equal(crl_lock_record_read(op.found.record, op.found.len, &head), CORRAL_OK);
   for (size_t i = 0; i < head.count; i++) {
     corral_hold hold;
-    crl_lock_record_hold(op.found, i, &hold);
-    live += hold.until > op.life_ms;
+    crl_lock_record_hold(op.found.record, i, &hold);
+    live += hold.until > op.lock_state.now;
   }
   dropped(&op);
   return live;

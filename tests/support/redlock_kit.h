@@ -9,10 +9,11 @@
 
 #include "support/client_kit.h"
 #include "support/redis_server.h"
+#include "support/op_kit.h"
 
 enum { SERVERS = 5, LEASE = 60000, LIMIT = 20000, SLACK = 3000, PATIENCE = 15000 };
 
-extern const corral_store crl_plugin_redis;
+extern const corral_store crl_plugin_redlock;
 
 static redis_server *servers[SERVERS];
 static int down[SERVERS], paused[SERVERS];
@@ -94,7 +95,7 @@ static inline void awaits_freedom(size_t i, const char *key) {
 /* ---- a store ------------------------------------------------------------------------------- */
 
 static inline int try_open(client *c, const char *text) {
-  return client_begin(c, &crl_plugin_redis, text, LIMIT);
+  return client_begin(c, &crl_plugin_redlock, text, LIMIT);
 }
 
 static inline client opened(const char *text) {
@@ -127,13 +128,11 @@ static inline const uint8_t *token(unsigned number) {
 
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder,
                               int64_t lease_ms) {
-  return (corral_op){.verb = (uint32_t)verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token(holder),
-                     .lease_ms = lease_ms,
-                     .record = (const uint8_t *)"a note",
-                     .record_len = verb == CORRAL_VERB_LOCK ? 6 : 0};
+  corral_op op = {
+      .verb = (uint32_t)verb, .key = key, .key_len = strlen(key), .token = token(holder)};
+  op_lasts(&op, lease_ms);
+  op_notes(&op, "a note");
+  return op;
 }
 
 static inline void performed(client *c, corral_op *ops, size_t count) {
@@ -142,8 +141,9 @@ static inline void performed(client *c, corral_op *ops, size_t count) {
     ops[i].error = &c->error;
   }
   memset(&c->error, 0, sizeof c->error);
-  assert_int_equal(crl_plugin_redis.perform(c->handle, ops, count, now_ms() + LIMIT, &c->error),
-                   CORRAL_OK);
+  assert_int_equal(
+      perform_ops(&crl_plugin_redlock, c->handle, ops, count, now_ms() + LIMIT, &c->error),
+      CORRAL_OK);
 }
 
 static inline corral_op does(client *c, corral_verb verb, const char *key, unsigned holder,
@@ -164,8 +164,8 @@ static inline corral_op does(client *c, corral_verb verb, const char *key, unsig
 static inline uint64_t locks(client *c, const char *key, unsigned holder) {
   corral_op op = does(c, CORRAL_VERB_LOCK, key, holder, LEASE);
   IS(op, CORRAL_OK);
-  assert_true(op.seen > 0);
-  return op.seen;
+  assert_true(op.lock_state.fence > 0);
+  return op.lock_state.fence;
 }
 
 static inline void unlocks(client *c, const char *key, unsigned holder) {

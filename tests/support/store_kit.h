@@ -16,6 +16,7 @@
 #include "record_kit.h"
 #include "store/registry.h"
 #include "store/uri.h"
+#include "support/op_kit.h"
 
 typedef struct kit {
   const corral_host *host;
@@ -56,23 +57,24 @@ static inline uint8_t *token(unsigned number) {
 }
 
 static inline corral_op op_of(corral_verb verb, const char *key, unsigned holder) {
-  return (corral_op){.verb = verb,
-                     .key = key,
-                     .key_len = strlen(key),
-                     .token = token(holder),
-                     .lease_ms = 60000,
-                     .ttl_ms = 600000,
-                     .status = CORRAL_EINDOUBT};
+  corral_op op = {.verb = verb,
+                  .key = key,
+                  .key_len = strlen(key),
+                  .token = token(holder),
+                  .status = CORRAL_EINDOUBT};
+  op_lasts(&op, 60000);
+  op_keeps(&op, 600000);
+  return op;
 }
 
 static inline int run(const kit *k, corral_op *op) {
-  assert_int_equal(k->plugin->perform(k->handle, op, 1, INT64_MAX, NULL), CORRAL_OK);
+  assert_int_equal(perform_ops(k->plugin, k->handle, op, 1, INT64_MAX, NULL), CORRAL_OK);
   return op->status;
 }
 
 static inline void done(corral_op *op) {
-  if (op->found != NULL) op->found_free(op->found_owner);
-  op->found = NULL;
+  if (op->found.record != NULL) op->found.drop(op->found.owner);
+  op->found.record = NULL;
 }
 
 static inline int verb(const kit *k, corral_verb what, const char *key, unsigned holder) {
@@ -95,7 +97,7 @@ static inline void touch(const kit *k, const char *key) {
 /* Claims a key with a lease of 1 ms. */
 static inline void blink(const kit *k, const char *key) {
   corral_op op = op_of(CORRAL_VERB_CLAIM, key, 9);
-  op.lease_ms = 1;
+  op.claim.lease_ms = 1;
   assert_int_equal(run(k, &op), CORRAL_OK);
   done(&op);
 }
@@ -103,9 +105,9 @@ static inline void blink(const kit *k, const char *key) {
 static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len,
                          corral_error *error) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
-  uint8_t *record = record_make((corral_header){0}, body_len, (uint8_t)fill, &op.record_len);
+  uint8_t *record = record_make((corral_header){0}, body_len, (uint8_t)fill, &op.settle.record_len);
   assert_non_null(record);
-  op.record = record;
+  op.settle.record = record;
   op.error = error;
   int status = run(k, &op);
   free(record);

@@ -222,8 +222,8 @@ static void on_heal(world *w, event *e) {
 static int is_to_settle(world *w, const event *e, corral_op *op) {
   if (w->processes[e->process].life != e->life) return 0;
   if (w->control == REPLAY_IGNORES_VERSIONS) return 1;
-  op->found = w->record;
-  op->found_len = w->record_len;
+  op->found.record = w->record;
+  op->found.len = w->record_len;
   return crl_replay_is_newer(&replays[e->process][e->entry].entry.fill, op);
 }
 

@@ -3,6 +3,7 @@
 #define TESTS_SWARM_STORE_H
 
 #include "swarm_world.h"
+#include "support/op_kit.h"
 
 static void watch_claim(world *w, const event *e, const corral_op *op) {
   int again = w->held && memcmp(w->holder, e->token, CORRAL_TOKEN) == 0;
@@ -10,7 +11,7 @@ static void watch_claim(world *w, const event *e, const corral_op *op) {
   expect(w, again || !w->held || w->held_until <= w->now,
          "1: a lease was granted while another one ruled");
   expect(w, w->verdict_until <= w->now, "6: a lease was granted while a verdict ruled");
-  expect(w, op->until_ms > 0 && op->until_ms <= LEASE_MS, "4: a lease without an end");
+  expect(w, op->state.left_ms > 0 && op->state.left_ms <= LEASE_MS, "4: a lease without an end");
   if (!again) w->held_until = w->now + e->lease_ms;
   w->held = 1;
   memcpy(w->holder, e->token, CORRAL_TOKEN);
@@ -110,14 +111,10 @@ static void forget_the_token(world *w, uint8_t *token) {
 static void at_store(world *w, event *e, corral_op *op) {
   corral_change change;
   uint8_t front[CORRAL_FRONT];
-  *op = (corral_op){.verb = e->verb,
-                    .key = key,
-                    .key_len = sizeof key,
-                    .token = e->token,
-                    .lease_ms = e->lease_ms,
-                    .ttl_ms = e->ttl_ms,
-                    .record = e->record_len > 0 ? e->record : NULL,
-                    .record_len = e->record_len};
+  *op = (corral_op){.verb = e->verb, .key = key, .key_len = sizeof key, .token = e->token};
+  op_lasts(op, e->lease_ms);
+  op_keeps(op, e->ttl_ms);
+  if (e->record_len > 0) op_brings(op, e->record, e->record_len);
   if (w->record_len > 0 && w->expires <= w->now) w->record_len = 0;
   if (w->control == EXPIRE_DOES_NOTHING && e->verb == CORRAL_VERB_EXPIRE) return;
   if (w->control == SETTLE_IGNORES_THE_TOKEN && e->verb == CORRAL_VERB_SETTLE)
@@ -133,11 +130,11 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   crl_look *look = &reply->told.look;
   crl_envelope envelope;
   crl_tags tags;
-  if (op->life_ms == 0 ||
+  if (op->state.life_ms == 0 ||
       crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
     return;
   crl_lives lives =
-      crl_envelope_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->life_ms, 0);
+      crl_envelope_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->state.life_ms, 0);
   reply->stored_version = envelope.version;
   if (envelope.tag_count > 0 &&
       crl_tags_read(w->record + envelope.metadata_at, envelope.metadata_len, &tags))
@@ -159,8 +156,8 @@ static void look_of(world *w, const uint8_t *token, const corral_op *op, event *
   if (w->record_len == 0) return;
   crl_record_read_whole(w->record, w->record_len, &header);
   if (header.state == CORRAL_LEASED && memcmp(header.token, token, CORRAL_TOKEN) != 0)
-    look->lease_left = op->until_ms;
-  if (header.state == CORRAL_VERDICT) look->retry_left = op->until_ms;
+    look->lease_left = op->state.left_ms;
+  if (header.state == CORRAL_VERDICT) look->retry_left = op->state.left_ms;
   look->failures = header.failures;
   look_at_body(w, &header, op, reply);
 }

@@ -10,6 +10,7 @@
 #include "record/lock_record.h"
 #include "support/watch_kit.h"
 #include "support/zookeeper_server.h"
+#include "support/op_kit.h"
 
 enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
 
@@ -22,12 +23,11 @@ static inline corral_op ask_within(const kit *k, corral_verb what, const char *k
   corral_error error = {0};
   corral_op op = op_of(what, key, holder);
   op.flags = flags;
-  op.lease_ms = lease_ms;
-  op.ttl_ms = wish_ms;
+  op_lasts(&op, lease_ms);
+  op_notes(&op, "who");
+  if (what == CORRAL_VERB_LOCK) op.lock.wish_ms = wish_ms;
   op.error = &error;
-  op.record = (const uint8_t *)"who";
-  op.record_len = 3;
-  (void)k->plugin->perform(k->handle, &op, 1, k->host->now_ms() + limit_ms, &error);
+  (void)perform_ops(k->plugin, k->handle, &op, 1, k->host->now_ms() + limit_ms, &error);
   op.error = NULL;
   return op;
 }
@@ -58,9 +58,9 @@ static inline size_t shown(const kit *k, const char *key, corral_hold *first, in
   crl_lock_head head = {0};
   if (op.status == CORRAL_EMISS) return 0;
   assert_int_equal(op.status, CORRAL_OK);
-  assert_int_equal(crl_lock_record_read(op.found, op.found_len, &head), CORRAL_OK);
-  if (first != NULL) crl_lock_record_hold(op.found, 0, first);
-  if (store_now != NULL) *store_now = op.life_ms;
+  assert_int_equal(crl_lock_record_read(op.found.record, op.found.len, &head), CORRAL_OK);
+  if (first != NULL) crl_lock_record_hold(op.found.record, 0, first);
+  if (store_now != NULL) *store_now = op.lock_state.now;
   done(&op);
   return head.count;
 }

@@ -1,0 +1,25 @@
+/* plugin.c: the table of redis: (redis.c, perform.c, watch.c); that of redlock: (redlock.c) is next
+ * to it in the same plugin. */
+#include "redlock.h"
+
+const corral_store crl_plugin_redis = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
+    .name = "redis",
+    .schemes = "redis rediss redis+unix",
+    .summary = "Redis: value and lease in one key, hits in one round trip",
+    .open = crl_redis_open,
+    .close = crl_redis_close,
+    .connect = crl_redis_connect,
+    .disconnect = crl_redis_disconnect,
+    .perform = crl_redis_perform,
+    .watch = crl_redis_watch,
+    .changes = crl_redis_changes,
+    .unwatch = crl_redis_unwatch,
+    .register_keys = crl_redis_register_keys,
+    .next = &crl_plugin_redlock,
+};
+
+CORRAL_PLUGIN(crl_plugin_redis)

@@ -1,0 +1,97 @@
+/* event.h: the table of events. The enum, the counters, the names and the texts come from its
+ * rows. */
+#ifndef CORRAL_EVENT_H
+#define CORRAL_EVENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(identifier, name, sentence). New rows go to the end. */
+#define CORRAL_EVENT_MAP(X)                                                                        \
+  X(HIT, "hit", "a fresh value was found in the store")                                            \
+  X(STALE, "stale", "a stale value was served")                                                    \
+  X(MISS, "miss", "the store had nothing usable")                                                  \
+  X(NEGATIVE, "negative", "a remembered \"no such thing\" was served")                             \
+  X(JOIN, "join", "a call joined the flight of its process")                                       \
+  X(WAIT, "wait", "a flight waited for a leader elsewhere")                                        \
+  X(POLL, "poll", "a waiting flight looked again")                                                 \
+  X(CLAIM, "claim", "a lease was taken")                                                           \
+  X(COMPUTE, "compute", "a compute ran")                                                           \
+  X(FILL, "fill", "a computed value was stored")                                                   \
+  X(FENCED, "fenced", "a late fill was refused: the lease was lost or the key invalidated")        \
+  X(UNSTORED, "unstored", "a computed value could not be stored")                                  \
+  X(FAILURE, "failure", "a compute failed")                                                        \
+  X(VERDICT, "verdict", "a remembered failure was served")                                         \
+  X(ABANDONED, "abandoned", "a compute outlived compute_ms")                                       \
+  X(EXTEND, "extend", "a lease was extended")                                                      \
+  X(LEASE_LOST, "lease_lost", "the renewer learned that a lease was lost")                         \
+  X(DEADLINE, "deadline", "a call ended by its deadline without a value")                          \
+  X(REFRESH, "refresh", "a value was rebuilt in the background")                                   \
+  X(STORE_ERROR, "store_error", "an operation on the store failed")                                \
+  X(STORE_DOWN, "store_down", "the breaker opened: the store is left to rest")                     \
+  X(STORE_UP, "store_up", "the store answers again")                                               \
+  X(DEGRADED, "degraded", "a compute ran without the store's election")                            \
+  X(CORRUPT, "corrupt", "a stored record was damaged, or another key's, and was ignored")          \
+  X(FOREIGN, "foreign", "a key of the store holds data that corral did not write")                 \
+  X(HOST_WAIT, "host_wait", "a flight waited for a leader on its own host")                        \
+  X(HOST_ERROR, "host_error", "the host's lock can't be used: elections go on without it")         \
+  X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")     \
+  X(OUTBOX, "outbox", "a fill, or an invalidation, was kept for the return of the store")          \
+  X(OUTBOX_HIT, "outbox_hit", "a value of the outbox was served while the store is away")          \
+  X(REPLAYED, "replayed", "what was in the outbox was given to the store when it was back")        \
+  X(EARLY, "early", "a rebuild began before the fresh life ended")                                 \
+  X(NEAR, "near", "a copy in this process answered, without a look at the store")                  \
+  X(PASS, "pass", "a compute said that its answer can't be cached")                                \
+  X(OLDER, "older", "a computed value was not stored: what is stored has a later version")         \
+  X(LOCKED, "locked", "a lock was taken")                                                          \
+  X(LOCK_WAIT, "lock_wait", "a call waited for a lock")                                            \
+  X(LOCK_ASKED, "lock_asked", "the store was asked for a lock")                                    \
+  X(LOCK_EXTENDED, "lock_extended", "a lock's hold was lengthened")                                \
+  X(LOCK_LOST, "lock_lost",                                                                        \
+    "a lock's hold was over before it was released: the text says what to roll back")              \
+  X(UNLOCKED, "unlocked", "a lock was released")                                                   \
+  X(LOCK_FOREIGN, "lock_foreign",                                                                  \
+    "a lock's key holds what corral did not write, and that never ends")                           \
+  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")                                 \
+  X(NEWER, "newer",                                                                                \
+    "a key of the store holds a record of a later version of corral, which is left alone")         \
+  X(STORE_ANEW, "store_anew",                                                                      \
+    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum corral_event {
+#define CORRAL_EVENT_ENUM(id, name, text) CORRAL_EVENT_##id,
+  CORRAL_EVENT_MAP(CORRAL_EVENT_ENUM)
+#undef CORRAL_EVENT_ENUM
+      CORRAL_EVENT_COUNT
+} corral_event;
+
+/* Called for each event, on the thread where it happens, while the library holds no lock of its
+ * own. Events of the thread that extends leases and locks come soon afterwards on another thread,
+ * by corral_close at the latest; of these, at most 1024 wait for a slow hook, and the rest are
+ * counted but not told.
+ * `key` (may be NULL) and `detail` (an error's text; may be NULL) are valid during the call only.
+ * The hook must be quick. Within it, functions of the same corral return CORRAL_EINVAL and
+ * corral_close does nothing, because the call that caused the event is still under way;
+ * corral_counter and other corrals may be used. */
+typedef void corral_event_fn(corral_event event, const void *key, size_t key_len,
+                             const char *detail, void *arg);
+
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const char *
+corral_event_name(corral_event event); /* "hit"; "?" if unknown; static storage */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const char *
+corral_event_text(corral_event event); /* sentence; "?" if unknown; static storage */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

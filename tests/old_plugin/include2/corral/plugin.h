@@ -1,0 +1,564 @@
+/* plugin.h: the interface between corral and a plugin: a store, or an origin (at the end).
+ *
+ * A store plugin is a corral_store table filled by designated initializers, and one line
+ * CORRAL_PLUGIN(my_store). It never retries, reconnects or sleeps: it reports, and the core
+ * decides.
+ *
+ *   open        parse the URI's parameters; no I/O                    (once per corral)
+ *   connect     make a handle: a connection, or whatever I/O needs    (lazily, and anew)
+ *   perform     a batch of operations, in order, each with its own result
+ *   disconnect  free a handle;   close   free the store
+ *   watch, changes, unwatch   optional: report changes as they happen
+ *
+ * The record. One key of the store holds value and lease (below). A store that can read and write a
+ * record atomically (under its own mutex, in a transaction, by compare-and-swap) needs no logic of
+ * its own: host->decide says what each verb does to the record. A store whose server runs scripts
+ * does the same in its scripts.
+ *
+ * Time. The ends of leases and of lives are judged by ONE clock that all users of the store share
+ * (the server's, or the host's monotonic one): "store time", in ms since any moment; 0 is not a
+ * store time. */
+#ifndef CORRAL_PLUGIN_H
+#define CORRAL_PLUGIN_H
+
+#include <corral.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Layout of the structs below. Fields that are added at a struct's end don't change it. */
+#define CORRAL_PLUGIN_ABI 2
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+#define CORRAL_HEAD 48   /* bytes of a record's head */
+#define CORRAL_LEASE 40  /* bytes of its lease, without parts */
+#define CORRAL_FRONT 192 /* most bytes of head and lease together */
+#define CORRAL_TOKEN 16
+#define CORRAL_DIGEST 16
+#define CORRAL_NOTE 64
+
+/* States of a record: no lease, a lease, a verdict (a remembered failure). */
+enum { CORRAL_FREE = 0, CORRAL_LEASED = 1, CORRAL_VERDICT = 2 };
+enum { CORRAL_FLAG_EXPIRED = 1 /* set by corral_expire: the soft TTL has ended */ };
+
+/* A record is the head; the body (payload and metadata, which only the core reads); and, in the
+ * states LEASED and VERDICT, the lease. Whatever follows the lease, or the body of a FREE record,
+ * is skipped. Numbers are little-endian.
+ *
+ * offset size field of the head
+ *      0    3 magic "crl"
+ *      3    1 format: '2'. A record of a later format is left alone (CORRAL_ENEWER), one of an
+ *           earlier format counts as none
+ *      4    1 state: FREE, LEASED, VERDICT
+ *      5    1 flags
+ *      6    1 kind of the value      7  1 its encoding
+ *      8    8 life_end: when the body's life ends, store time; zero without a body
+ *     16    4 bytes of the body     20  2 how many of them, at its end, are metadata
+ *     22    2 failures in a row
+ *     24   16 digest of the key
+ *     40    8 stamp of the body (its checksum): equal stamps, equal bodies; zero without a body
+ *
+ * offset size field of the lease
+ *      0    2 bytes of the lease, parts included
+ *      2    2 zero
+ *      4    4 length_ms: what the lease or verdict was last taken for
+ *      8    8 until: when it ends, store time
+ *     16    8 since: when it began, store time
+ *     24   16 token; zero unless LEASED
+ *     40      parts: kind (1), length (1), bytes. 1 note: the lease's holder, or the verdict's
+ *             text. 2 cost_ms: expected cost of the compute. 3 code: a verdict's number. Other
+ *             kinds are skipped
+ *
+ * The front of a record is its head and, right behind, its lease: all that the verbs need. */
+typedef struct corral_header {
+  uint8_t state, flags, kind, encoding;
+  uint16_t metadata;
+  uint32_t body, failures;
+  int64_t life_end;
+  uint8_t digest[CORRAL_DIGEST];
+  uint64_t stamp;
+  /* of the lease; all zero when FREE */
+  int64_t until, since;
+  uint32_t length_ms, cost_ms;
+  int32_t code;
+  uint8_t token[CORRAL_TOKEN];
+  char note[CORRAL_NOTE]; /* not necessarily terminated */
+} corral_header;
+
+/* ---- operations ---------------------------------------------------------------------------- */
+
+typedef enum corral_verb {
+  CORRAL_VERB_GET = 1, /* the record and its remaining life, in ONE round trip: the hit path */
+  /* read the record and, if it has no lease and no verdict in force, take the lease, atomically */
+  CORRAL_VERB_CLAIM,
+  /* store the record and end the lease, if the lease still has this token */
+  CORRAL_VERB_SETTLE,
+  /* end the lease if it has this token, and leave the verdict in its place if one is given */
+  CORRAL_VERB_RELEASE,
+  CORRAL_VERB_EXTEND,     /* lengthen the lease if it has this token */
+  CORRAL_VERB_INVALIDATE, /* remove the key, and so value and lease together */
+  /* end the soft TTL and any lease; the body stays. Without a body the key goes */
+  CORRAL_VERB_EXPIRE,
+  /* as SETTLE with the body that the record has: the body gets a new life, the EXPIRED flag and the
+   * failures end. Without a body: EMISS, and nothing changes. A store without this verb answers
+   * EUNSUPPORTED */
+  CORRAL_VERB_RENEW,
+  /* Users' own locks (below). Their keys are never those of values. A store without locks answers
+   * EUNSUPPORTED. */
+  CORRAL_VERB_LOCK,        /* give this token a hold if no other hold is in its way, atomically */
+  CORRAL_VERB_LOCK_EXTEND, /* lengthen this token's hold, if it still has one */
+  CORRAL_VERB_UNLOCK,      /* end this token's hold, and its place in the queue */
+  CORRAL_VERB_LOCK_SHOW    /* read the holds; changes nothing */
+} corral_verb;
+
+/* Flags of an operation. */
+enum {
+  /* GET, LOCK, LOCK_SHOW, set by the host: the store's watch is asked to report the next change of
+   * this key after this look */
+  CORRAL_OP_WATCH = 1,
+  /* set by the plugin: the watch will report it. LOCK: set where that costs nothing, else by
+   * LOCK_SHOW alone */
+  CORRAL_OP_WATCHED = 2,
+  /* LOCK: a shared hold, beside other shared ones. LOCK_EXTEND: an exclusive hold becomes a shared
+   * one */
+  CORRAL_OP_SHARED = 4,
+  /* LOCK_SHOW: if the key has foreign data (EFOREIGN) without a TTL, give it a TTL of lease_ms,
+   * atomically with the check that it has none */
+  CORRAL_OP_REPAIR = 8,
+  /* LOCK, set by the plugin with EBUSY: this token has a place in a queue, until a LOCK of it is
+   * granted or UNLOCK */
+  CORRAL_OP_QUEUED = 16,
+  /* GET, set by the host: a record of more than 1 MiB may be left unread, so that it doesn't delay
+   * other operations */
+  CORRAL_OP_LESS = 32,
+  /* GET, set by the plugin: the record was left unread and the status stays EINDOUBT; the host asks
+   * for this key again, alone and without LESS */
+  CORRAL_OP_LARGE = 64
+};
+
+/* One operation. The host sets the first part, and presets status to CORRAL_EINDOUBT; the plugin
+ * sets the second part. The LOCK verbs' use of the fields is below. */
+typedef struct corral_op {
+  uint32_t verb;
+  uint32_t flags;  /* CORRAL_OP_...; WATCH only for stores that have a watch */
+  const void *key; /* 1 to max_key bytes, of any value */
+  size_t key_len;
+  /* CORRAL_TOKEN bytes; CLAIM, SETTLE, RELEASE, EXTEND, RENEW, LOCK, LOCK_EXTEND, UNLOCK */
+  const uint8_t *token;
+  /* CLAIM, EXTEND: the lease's length from now. RELEASE with a verdict: the verdict's life */
+  int64_t lease_ms;
+  /* SETTLE, RENEW: the body's life. RELEASE with a verdict, where there is no body: how long to
+   * keep the key */
+  int64_t ttl_ms;
+  /* SETTLE: head (FREE) and body. CLAIM: a front whose digest, note and cost_ms go into the record.
+   * RELEASE: NULL, or a front with note, code and failures: the verdict */
+  const uint8_t *record;
+  size_t record_len;
+  /* locks: the fencing token. CLAIM: stamp of the body that the host has already, 0: none; if the
+   * record's body has that stamp, `found` may be the front alone, with `same` set */
+  uint64_t seen;
+  /* CLAIM: token of a lease that counts as over, because its holder is known to be dead; NULL:
+   * none */
+  const uint8_t *over;
+
+  /* GET: OK or EMISS. CLAIM: OK, or EBUSY (a lease or a verdict is in force). SETTLE, RELEASE,
+   * EXTEND: OK or ELOST. RENEW: OK, ELOST or EMISS. INVALIDATE, EXPIRE: OK. All: EINDOUBT (sent, no
+   * reply), or an error */
+  int status;
+  int same; /* CLAIM: the body has the stamp `seen`, and `found` is the front alone */
+  /* GET, CLAIM: the record as it is now (CLAIM: after the change); NULL: none */
+  uint8_t *found;
+  size_t found_len;
+  /* called by the host with found_owner when it no longer needs `found`; NULL when `found` is */
+  void (*found_free)(void *found_owner);
+  void *found_owner;
+  /* GET, CLAIM: the body's remaining life; 0: over, or no body; -1: unknown */
+  int64_t life_ms;
+  /* GET, CLAIM: remaining time of the lease or verdict; 0: none; -1: unknown. GET: 0 also when its
+   * end contradicts its length, so that a CLAIM dates it anew */
+  int64_t until_ms;
+  corral_error *error; /* receives the detail of an error status; may be NULL */
+} corral_op;
+
+/* ---- locks --------------------------------------------------------------------------------------
+ *
+ * A lock is a name with holds: one exclusive hold, or any number of shared ones. Each hold has a
+ * token (fresh for every taking), an end of its own in store time, and a fencing token: a number
+ * larger than that of every earlier hold of this name, even of holds that the store has forgotten
+ * (so: not below the store's wall clock in microseconds, or a counter that is never lost).
+ *
+ *   LOCK         token; lease_ms: the hold's life; ttl_ms: how long the wish stands, 0: no wish;
+ *                record, record_len: note, a text of at most CORRAL_LOCK_NOTE bytes; flags: SHARED
+ *     OK         seen: the fencing token; until_ms: time left of the hold, at most what the server
+ *                grants. A token that has a hold already gets OK too: the hold's life begins anew
+ *     EBUSY      until_ms: ms until the holds in the way are over at the latest; -1 unknown
+ *     EREFUSED   no room for one more hold, or not confirmed
+ *     EFOREIGN   the key has foreign data; until_ms: the data's time left, -1: it has no end
+ *   LOCK_EXTEND  token; lease_ms; flags: SHARED; seen: least fencing token from now on
+ *     OK         seen; until_ms: the hold ends no earlier than lease_ms from now (nor than before)
+ *     ELOST      until_ms as for UNLOCK
+ *   UNLOCK       token
+ *     ELOST      the token had no hold (any more); until_ms 0: the lock is free, else it is held
+ *   LOCK_SHOW    flags: WATCH, REPAIR
+ *     OK         found: the lock's record; life_ms: the store time to read its ends by
+ *     EMISS      no record. EFOREIGN as LOCK
+ *
+ * A wish: a LOCK with ttl_ms > 0 that is refused will be repeated with the same token, and must not
+ * starve: where shared holds are in the way of an exclusive LOCK, no more of them are granted for
+ * that long. A store with a queue of its own keeps the token's place there (QUEUED). The host
+ * follows a LOCK whose reply was lost, or that wasn't granted though QUEUED, with an UNLOCK of its
+ * token. A store whose locks belong to a connection keeps one connection per hold, and makes the
+ * server end the hold after lease_ms of silence.
+ *
+ * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers
+ * little-endian. A store that can write bytes atomically stores this very record, by
+ * host->lock_decide; others make it for LOCK_SHOW, by host->lock_write.
+ *
+ * offset size field of the head               offset size field of a hold
+ *      0    4 magic "crk1"                         0   16 token
+ *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared
+ *      6    2 zero                                17    3 zero
+ *                                                 20    4 length, ms: last taken for; 0 unknown
+ *      8    8 the last fencing token              24    8 until, store time
+ *     16    8 an exclusive wish's end, store time 32    8 since, store time
+ *     24    8 zero                                40    8 fencing token
+ *                                                 48   80 note, zero-padded
+ *
+ * The end of a hold is at most the hold's length away, and the end of a wish at most
+ * CORRAL_LOCK_WISH_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
+ * was set back or a stranger wrote it. Then the next LOCK, granted or not, sets the end to one
+ * length from now: a living holder extends the hold, a dead holder's hold ends. */
+#define CORRAL_LOCK_HEAD 32
+#define CORRAL_LOCK_HOLD 128
+#define CORRAL_LOCK_NOTE 80
+#define CORRAL_LOCK_HOLDS 1024          /* most holds of one lock */
+#define CORRAL_LOCK_LONGEST_MS 86400000 /* longest length of a hold */
+/* Longest wish: it stands until a waiting writer has asked again, or is dead. */
+#define CORRAL_LOCK_WISH_MS 2000
+/* Differences and steps of the users' clocks up to this size lead to no new end. */
+#define CORRAL_LOCK_SLACK_MS 2000
+/* the record outlives its last hold by this time, for the fencing token */
+#define CORRAL_LOCK_MEMORY_MS 60000
+
+enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2 };
+
+typedef struct corral_hold {
+  uint8_t token[CORRAL_TOKEN];
+  int mode;
+  uint32_t length_ms;   /* 0: unknown */
+  int64_t until, since; /* store time */
+  uint64_t fence;
+  char note[CORRAL_LOCK_NOTE]; /* not necessarily terminated */
+} corral_hold;
+
+/* Change of a record by a lock verb. */
+typedef struct corral_lock_change {
+  /* CORRAL_ACTION_KEEP, or CORRAL_ACTION_REPLACE: the record is now the first `size` bytes of the
+   * room */
+  int action;
+  size_t size;
+  int64_t expires; /* when the store drops the key, store time */
+} corral_lock_change;
+
+/* ---- functions of the host ----------------------------------------------------------------- */
+
+/* A store URI, taken apart and percent-decoded. All text belongs to the host and lives until `open`
+ * returns. */
+typedef struct corral_uri_param {
+  const char *name, *value;
+} corral_uri_param;
+
+typedef struct corral_uri {
+  const char *text;     /* the whole, for messages, with the password hidden */
+  const char *scheme;   /* in lower case */
+  const char *user;     /* NULL when not given */
+  const char *password; /* NULL when not given */
+  const char *hosts;    /* "host:port,host:port", NULL when there is no "//" part */
+  const char *host;     /* the first host, without brackets; "" when not given */
+  int port;             /* the first port; 0 when not given */
+  const char *path;     /* everything between the authority (or the scheme's colon) and "?" */
+  const corral_uri_param *params;
+  size_t param_count;
+} corral_uri;
+
+enum { CORRAL_ACTION_KEEP = 0, CORRAL_ACTION_EDIT, CORRAL_ACTION_REPLACE, CORRAL_ACTION_REMOVE };
+
+/* Change of a record by a verb. */
+typedef struct corral_change {
+  /* KEEP: none. EDIT: the front changes, the body stays. REPLACE: front and body change. REMOVE:
+   * the key goes */
+  int action;
+  uint8_t front[CORRAL_FRONT];
+  size_t front_len;
+  const uint8_t *body; /* REPLACE: borrowed from op->record; EDIT: NULL */
+  size_t body_len;     /* of the new record, EDIT too */
+  int64_t expires;     /* EDIT, REPLACE: when the store drops the key, store time */
+} corral_change;
+
+typedef struct corral_host {
+  size_t size;
+  uint32_t abi;
+  uint32_t zero;
+  /* monotonic clock of the host, in ms, in which every `deadline` is given; starts anew at boot */
+  int64_t (*now_ms)(void);
+  /* monotonic clock, in ms, shared by all processes of this host; goes on while it sleeps */
+  int64_t (*boot_ms)(void);
+  /* fills `buffer` with random bytes from the kernel; CORRAL_OK or CORRAL_EIO */
+  int (*random)(void *buffer, size_t size);
+  /* Sets status and printf-like text of *error (may be NULL); returns `status`. */
+  int (*fail)(corral_error *error, int status, const char *format, ...)
+#if defined(__GNUC__)
+      __attribute__((format(printf, 3, 4)))
+#endif
+      ;
+  /* CORRAL_EURI if the URI has a parameter that is not in `names`, a list separated by spaces; the
+   * text says which ones are accepted. */
+  int (*uri_check)(const corral_uri *uri, const char *names, corral_error *error);
+  /* A parameter's value, or NULL. */
+  const char *(*uri_get)(const corral_uri *uri, const char *name);
+  /* Reads a number within [least, most], with a unit: "" none, "ms" (500ms 2s 1m 1h 1d), "bytes"
+   * (64k 10m 2g). *value stays as it is when the parameter isn't given. CORRAL_EURI with a text
+   * that says what is accepted. */
+  int (*uri_number)(const corral_uri *uri, const char *name, const char *unit, int64_t least,
+                    int64_t most, int64_t *value, corral_error *error);
+  /* Writes the front of a whole record; returns its length. A record whose body is cut short has a
+   * front without a body. */
+  size_t (*front)(const void *record, size_t size, uint8_t front[CORRAL_FRONT]);
+  /* Reads a front. CORRAL_OK: *header is set. CORRAL_EFOREIGN: these bytes are no front.
+   * CORRAL_ENEWER, CORRAL_EMISS: a front of a later, an earlier format. */
+  int (*header_read)(const void *front, size_t size, corral_header *header);
+  /* Writes a front; returns its length. */
+  size_t (*header_write)(const corral_header *header, uint8_t front[CORRAL_FRONT]);
+  /* Decides what op's verb does to the record that the store has now, given by its front (NULL:
+   * none, or its `expires` has passed), at store time `now`: sets op->status, life_ms, until_ms and
+   * same, and *change. Pure. For GET and CLAIM the plugin still sets op->found, after the change
+   * was made. A record that isn't corral's is CORRAL_EFOREIGN and KEEP, for INVALIDATE too. */
+  void (*decide)(corral_op *op, const uint8_t *front, size_t size, int64_t now,
+                 corral_change *change);
+  /* For EDIT and REPLACE: writes the new record, front_len + body_len bytes, from the change and
+   * the body: change->body, or for EDIT the old record from offset CORRAL_HEAD, which must not
+   * overlap `record`. */
+  void (*join)(const corral_change *change, const uint8_t *body, uint8_t *record);
+  /* 64-bit hash, keyed with random bytes and so different in each process: for tables of this
+   * process, and for what a watch reports. */
+  uint64_t (*hash64)(const void *data, size_t size);
+  /* Hash for names that several processes or hosts share: the first 16 bytes of a cryptographic
+   * hash, the same everywhere (BLAKE2b with 16 bytes of output, RFC 7693). */
+  void (*digest)(const void *data, size_t size, uint8_t digest[16]);
+  /* Wall clock, ms since 1970, which may jump: for stores whose servers have no better time, and to
+   * be read once there. */
+  int64_t (*wall_ms)(void);
+  /* Decides what op's lock verb does to the lock record that the store has now (NULL: none, or its
+   * `expires` has passed) at store time `now`: sets *change and all results of op but `found`
+   * (LOCK_SHOW: the plugin hands out the record when the status is OK). `floor`: least value of a
+   * new fencing token: the store's wall clock in microseconds, if possible one that doesn't jump
+   * back. `room`: `size` + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD bytes of the plugin's that don't
+   * overlap `record`. Pure. */
+  void (*lock_decide)(corral_op *op, const uint8_t *record, size_t size, int64_t now,
+                      uint64_t floor, uint8_t *room, corral_lock_change *change);
+  /* Writes a lock record with these holds: CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD bytes. */
+  void (*lock_write)(uint64_t fence, const corral_hold *holds, size_t count, uint8_t *record);
+  /* For origins: functions of corral.h and corral/loop.h. */
+  const struct corral_fill_calls *fill;
+  /* Reports progress of perform, on its thread. `bytes` were sent to the server or came from it; 0:
+   * the plugin is about to wait. Returns (now_ms) when that wait must end if nothing more moves:
+   * for perform's `deadline` that one or, as bytes move, another one; any other `deadline` is
+   * returned as it is. A plugin that never calls it keeps perform's deadline. */
+  int64_t (*moved)(size_t bytes, int64_t deadline);
+  /* own_fd takes a descriptor that the plugin has just opened and returns it, or a copy above 2,
+   * closed on exec; -1 with errno (then the given one is closed). Reason: in a process that was
+   * started with its standard streams closed, a socket or a file gets one of their numbers, and
+   * prints go into it. guard_standard, to be called before a library opens descriptors, opens
+   * /dev/null for those of 0, 1 and 2 that are closed. Any thread; cheap. */
+  int (*own_fd)(int fd);
+  void (*guard_standard)(void);
+  /* corral_uri_show, for texts that the host hasn't parsed. */
+  void (*uri_show)(const char *uri, char *text, size_t size);
+  /* For origins, whose URLs the host doesn't parse: *ret is a copy of the password that
+   * password_file=, password_fd= or password_env= among uri->params names, for the plugin to wipe
+   * and free; NULL when none is given. CORRAL_EURI when there is more than one, uri->password
+   * included. For a store the host has put it into uri->password already, and removed the
+   * parameter. */
+  int (*uri_secret)(const corral_uri *uri, char **ret, corral_error *error);
+} corral_host;
+
+/* 64-bit name that several processes or hosts share: the first 8 bytes of a digest, as a
+ * little-endian number. */
+static inline uint64_t corral_digest_number(const corral_host *host, const void *data,
+                                            size_t size) {
+  uint8_t digest[16];
+  uint64_t number = 0;
+  host->digest(data, size, digest);
+  for (unsigned i = 0; i < 8; i++) number |= (uint64_t)digest[i] << (8 * i);
+  return number;
+}
+
+/* corral_fill_bytes and its kin, by their names without the prefix corral_fill_ (should_stop:
+ * corral_should_stop). */
+typedef struct corral_fill_calls {
+  size_t size;
+  int (*bytes)(corral_fill *fill, const void *data, size_t size);
+  void *(*reserve)(corral_fill *fill, size_t size);
+  void (*negative)(corral_fill *fill);
+  void (*lives)(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
+  void (*pass)(corral_fill *fill);
+  int (*validator)(corral_fill *fill, const void *data, size_t size);
+  const void *(*old)(const corral_fill *fill, size_t *size);
+  const void *(*old_validator)(const corral_fill *fill, size_t *size);
+  int (*not_modified)(corral_fill *fill);
+  int (*should_stop)(const corral_fill *fill);
+  void (*done)(corral_fill *fill);
+  void (*failed)(corral_fill *fill, int32_t code, const char *text);
+  void (*abandon)(corral_fill *fill);
+} corral_fill_calls;
+
+/* ---- tables of a plugin -------------------------------------------------------------------- */
+
+enum {
+  /* a handle is used by one thread at a time; the host puts operations of several callers into one
+   * batch */
+  CORRAL_THREADS_HANDLE = 0,
+  CORRAL_THREADS_PARALLEL = 1 /* one handle for all, used by any number of threads at once */
+};
+
+enum {
+  CORRAL_REACH_PROCESS = 1, /* this process alone */
+  /* all processes of this host: the store's own election takes the place of host_lock */
+  CORRAL_REACH_HOST = 2,
+  CORRAL_REACH_FLEET = 3 /* any number of hosts */
+};
+enum { CORRAL_SERVERS = 1024 };
+
+/* Properties of a store, set by `open`; preset to the defaults in brackets. */
+typedef struct corral_store_info {
+  size_t size;
+  /* [65536] longest key in bytes; longer ones are hashed by the host, and the record's digest tells
+   * them apart */
+  size_t max_key;
+  /* [600 MiB] bytes of the largest record; larger ones are refused before they are sent */
+  uint64_t max_record;
+  int64_t handles; /* [2] best number of handles for this store */
+  /* [0: the policy's] longest pause between a waiter's looks, where a look is cheap */
+  int64_t poll_max_ms;
+  /* [""] for messages and thread names: "redis 127.0.0.1:6379"; lives as long as the store */
+  const char *name;
+  int64_t reach; /* [CORRAL_REACH_FLEET] range of the processes that share this store */
+  /* [1] independent servers over which the keys are spread (see `route`); at most CORRAL_SERVERS */
+  size_t servers;
+  /* [0] most that the store times of two users may differ; 0 where one clock serves all */
+  int64_t clock_skew_ms;
+  /* [0] 1: the store has locks only: it gets no verbs of values, and a resting server is probed by
+   * LOCK_SHOW */
+  int64_t locks_only;
+} corral_store_info;
+
+typedef struct corral_store {
+  size_t size;         /* sizeof(corral_store) */
+  uint32_t abi;        /* CORRAL_PLUGIN_ABI */
+  uint32_t threads;    /* CORRAL_THREADS_... */
+  const char *name;    /* "redis" */
+  const char *schemes; /* separated by spaces: "redis rediss redis+unix" */
+  const char *summary; /* one line */
+  /* Required. Checks the URI and makes the store. No I/O, no threads. `host` lives for ever. */
+  int (*open)(const corral_host *host, const corral_uri *uri, void **ret_store,
+              corral_store_info *info, corral_error *error);
+  /* Required. Frees the store, after all its handles were disconnected. */
+  void (*close)(void *store);
+  /* Required. Makes a handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like
+   * with a text for the user. A text with CORRAL_OK, here and of `perform` (host->fail(error,
+   * CORRAL_OK, ...)), says that the store had to begin anew: the event store_anew. */
+  int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
+  /* Required. Closes a handle and frees it. */
+  void (*disconnect)(void *handle);
+  /* Required. Performs the operations in order and sets the result of each, by `deadline`.
+   * CORRAL_OK: the handle may be used again. Else it is broken (a limit reached, a half-read
+   * reply), and the host disconnects it. Operations whose fate isn't known keep CORRAL_EINDOUBT;
+   * those not sent at all get CORRAL_EUNAVAILABLE. Several operations of one batch may name the
+   * same key. */
+  int (*perform)(void *handle, corral_op *ops, size_t count, int64_t deadline, corral_error *error);
+  /* For a store whose info.servers is more than 1; both or neither. Each server has handles, a
+   * queue and a breaker of its own, so that a failing server costs nothing for the keys of the
+   * others. `route` returns the server of a key, 0 to servers - 1, the same in every process and in
+   * every state of the servers; any thread, no I/O. `connect_server` is called in place of
+   * `connect`; all operations of a batch on its handle are for keys of that server. */
+  size_t (*route)(void *store, const void *key, size_t key_len);
+  int (*connect_server)(void *store, size_t server, int64_t deadline, void **ret_handle,
+                        corral_error *error);
+  /* Optional, all three or none: a watch reports changes of keys as they happen. It is used by one
+   * thread, beside the handles. A change is whatever makes a GET answer otherwise: a fill, a
+   * release, an invalidation, by any process, a foreign DEL too; but not the passing of time. Each
+   * report is a hint: one too many, or one missing because the connection broke unnoticed, must do
+   * no harm.
+   *  watch    opens a watch, by `deadline`; CORRAL_EUNSUPPORTED: this server has none, and watch
+   *           isn't called again.
+   *  changes  blocks until there is a change, `stop_fd` is readable, or `until`; calls
+   *           told(arg, hash) with host->hash64 of each key that changed, 0: any key may have
+   *           changed. Keys that were not looked at with CORRAL_OP_WATCH may be left out, and a
+   *           look with it may be good for one report only. Any status but CORRAL_OK: the watch is
+   *           broken; the host closes it and opens another. The plugin notices within seconds a
+   *           connection that is dead without a sign.
+   *  unwatch  closes the watch. */
+  int (*watch)(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
+  int (*changes)(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),
+                 void *arg, corral_error *error);
+  void (*unwatch)(void *watch);
+} corral_store;
+
+/* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it
+ * returns the table. */
+typedef const corral_store *corral_plugin_fn(void);
+
+/* ---- origins ------------------------------------------------------------------------------------
+ *
+ * An origin computes values from another place, named by a URL: the option `origin` of corral_open
+ * names an origin when it contains "://". */
+typedef struct corral_origin {
+  size_t size;  /* sizeof(corral_origin) */
+  uint32_t abi; /* CORRAL_PLUGIN_ABI */
+  uint32_t zero;
+  const char *name;    /* "http" */
+  const char *schemes; /* separated by spaces: "http https" */
+  const char *summary; /* one line */
+  /* Required. Checks the URL and its parameters, as the user wrote it, and makes the origin. No
+   * I/O, no threads. `max_value`: bytes of the largest value that can be filled. */
+  int (*open)(const corral_host *host, const char *url, uint64_t max_value, void **ret_origin,
+              corral_error *error);
+  /* Required. Gives up the fetches under way (fill->abandon), and frees the origin. */
+  void (*close)(void *origin);
+  /* Required. Begins a compute, and returns without having waited for anything; the compute ends
+   * with fill->done, failed or abandon, from any thread, soon after `deadline` (host->now_ms) or
+   * should_stop at the latest. `fill` and `key` are valid until then. Any thread, several at
+   * once. */
+  void (*fetch)(void *origin, corral_fill *fill, const void *key, size_t key_len, int64_t deadline);
+} corral_origin;
+
+/* Entry point of an origin plugin: corral_plugin_NAME.so exports this function as
+ * corral_origin_plugin. */
+typedef const corral_origin *corral_origin_plugin_fn(void);
+
+#if defined(CORRAL_BUILTIN)
+#define CORRAL_ORIGIN(origin)
+#else
+#define CORRAL_ORIGIN(origin)                                                                      \
+  CORRAL_API const corral_origin *corral_origin_plugin(void);                                      \
+  const corral_origin *corral_origin_plugin(void) { return &(origin); }
+#endif
+
+#if defined(CORRAL_BUILTIN)
+#define CORRAL_PLUGIN(store)
+#elif defined(__cplusplus)
+#define CORRAL_PLUGIN(store)                                                                       \
+  extern "C" CORRAL_API const corral_store *corral_plugin(void) { return &(store); }
+#else
+#define CORRAL_PLUGIN(store)                                                                       \
+  CORRAL_API const corral_store *corral_plugin(void);                                              \
+  const corral_store *corral_plugin(void) { return &(store); }
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif
