@@ -7,7 +7,7 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in these lists are pure.
 set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies gate hostlock hostlock_files
     hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction
-    many many_callers loop watch)
+    many many_callers loop watch places places_order)
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch redis_push
     memcached memcached_servers storm leader sick cost ladder origin away old_plugin
