@@ -329,6 +329,38 @@ static void one_worker_computes_one_key_at_a_time_on_few_threads(void **state) {
   site_close(&s);
 }
 
+/* Refreshes behind stale answers wait for the place of a compute in a caller's thread. */
+static void refreshes_that_queue_have_no_threads(void **state) {
+  (void)state;
+  static caller a[HUNDRED];
+  caller holder;
+  site s = {.bound = 1}, here = {0};
+  const corral_policy *policy = CORRAL_POLICY(.swr_ms = 600000, .wait_ms = PLACES_PATIENCE_MS);
+  site_open(&s, next_store(), (corral_options){.workers = 1, .max_computes = 1, .policy = policy});
+  call_all(a, HUNDRED, &s, "k");
+  all_end(a, HUNDRED);
+  for (int i = 0; i < HUNDRED; i++)
+    assert_int_equal(corral_expire(s.c, a[i].key, strlen(a[i].key), NULL), CORRAL_OK);
+  here.c = s.c;
+  pthread_mutex_init(&here.mutex, NULL);
+  call(&holder, &here, "G");
+  site_await(&here, 1);
+  int before = counted(&s, CORRAL_EVENT_LIMITED);
+  for (int i = 0; i < HUNDRED; i++) assert_int_equal(site_get(&s, a[i].key, NULL), CORRAL_OK);
+  assert_int_equal(counted(&s, CORRAL_EVENT_STALE), HUNDRED);
+  await_counter(s.c, CORRAL_EVENT_LIMITED, (uint64_t)(before + HUNDRED));
+  int threads = threads_of_the_library();
+  print_message("           %d threads of the library\n", threads);
+  assert_in_range(threads, 1, THREADS_MOST);
+  assert_int_equal(counted(&s, CORRAL_EVENT_CLAIM), HUNDRED + 1);
+  lab_add(&here.gate, 1);
+  await_counter(s.c, CORRAL_EVENT_REFRESH, HUNDRED);
+  ends(&holder, CORRAL_OK);
+  assert_int_equal(s.most, 1);
+  site_close(&s);
+  pthread_mutex_destroy(&here.mutex);
+}
+
 /* ---- the leaders of other processes -------------------------------------------------------- */
 
 /* Waiters for another process' leader have no place. */
@@ -402,6 +434,7 @@ int main(void) {
       cmocka_unit_test(a_call_of_several_keys_borrows_for_all_of_them),
       cmocka_unit_test(a_function_waits_for_a_place_to_compute_like_any_caller),
       cmocka_unit_test(one_worker_computes_one_key_at_a_time_on_few_threads),
+      cmocka_unit_test(refreshes_that_queue_have_no_threads),
       cmocka_unit_test(who_waits_for_another_process_keeps_no_place),
       cmocka_unit_test(a_refresh_that_another_process_does_keeps_no_place),
   };
