@@ -149,10 +149,12 @@ static void leave_queue(crl_run *r) {
   if (r->slot == &r->own_slot && !r->has_slot) crl_semaphore_leave(r->context->limiter, r->slot);
 }
 
-/* What it may borrow of a place: from the computes, and functions, that wait for it. */
+/* What it may borrow of a place: from the computes, and functions, that wait for it. Those that
+ * joined a run which only tries for a place may be answered before it computes. */
 static unsigned lent_to(crl_run *r) {
   unsigned lent = r->flight.answered ? 0 : r->lent;
-  return r->entry == NULL ? lent : lent | crl_herd_lent(r->entry, r->waiter);
+  int tries = r->flight.until <= crl_env_now_ms();
+  return r->entry == NULL || tries ? lent : lent | crl_herd_lent(r->entry, r->waiter);
 }
 
 int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
