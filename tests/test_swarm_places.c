@@ -1,7 +1,7 @@
 /* test_swarm_places.c: random calls in a simulated world of places to compute: several processes
  * with few threads and few computes at once, keys whose computes get other keys without a cycle, a
- * store that is well. An oracle checks that nothing stalls, that each key is computed once, and that
- * the limits hold.
+ * store that is well. An oracle checks that nothing stalls, that each key is computed once, and
+ * that the limits hold.
  *
  * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
  * (2000), CORRAL_SEED_FROM=n (1) the first seed. */

@@ -1,5 +1,5 @@
-/* swarm_places.h: a simulated world of places to compute, with its own clock: several processes with
- * few places each, many keys whose computes get other keys, a store that is well. Flights and
+/* swarm_places.h: a simulated world of places to compute, with its own clock: several processes
+ * with few places each, many keys whose computes get other keys, a store that is well. Flights and
  * limiters are the real ones; the driver around them is simulated. */
 #ifndef TESTS_SWARM_PLACES_H
 #define TESTS_SWARM_PLACES_H
