@@ -306,10 +306,11 @@ static int threads_of_the_library(void) {
   return count;
 }
 
-/* One compute on a thread of the library, at most 8 couriers, the timers, the renewer, the watch,
- * the prober and the notifier; and a compute's thread may still be on its way back to its pool when
- * the next compute begins on another one. */
-enum { COURIERS = 8, SERVICES = 5, LATE = 6, THREADS_MOST = 1 + COURIERS + SERVICES + LATE };
+/* One compute and at most 8 couriers; the timers and the watch; tasks of renewals, probes and
+ * notices; and a compute's thread may still be on its way back to its pool when the next compute
+ * begins on another one. */
+enum { COURIERS = 8, SERVICES = 2, TASKS = 3, LATE = 6 };
+enum { THREADS_MOST = 1 + COURIERS + SERVICES + TASKS + LATE };
 
 static void one_worker_computes_one_key_at_a_time_on_few_threads(void **state) {
   (void)state;
