@@ -266,6 +266,42 @@ static void a_borrowed_place_is_not_counted_and_who_waits_may_borrow(void **stat
   limiter_end(limiter);
 }
 
+static void who_needs_less_than_before_keeps_its_turn(void **state) {
+  (void)state;
+  crl_waiter waiter[4] = {{0}};
+  crl_place place[4] = {{0}};
+  crl_limiter *limiter = crl_limiter_new(1, 1);
+  unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD, less = CRL_PLACE_COMPUTE;
+  assert_true(crl_limiter_ask(limiter, &place[0], CRL_RANK_COLD, both, &waiter[0]));
+  assert_false(crl_limiter_ask(limiter, &place[1], CRL_RANK_COLD, less, &waiter[1]));
+  assert_false(crl_limiter_ask(limiter, &place[2], CRL_RANK_COLD, both, &waiter[2]));
+  assert_false(crl_limiter_ask(limiter, &place[3], CRL_RANK_COLD, less, &waiter[3]));
+  crl_limiter_change(limiter, &place[2], less);
+  assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_COLD), 3);
+  for (int i = 0; i < 4; i++) {
+    for (int k = 0; k < 4; k++) assert_int_equal(crl_limiter_has(&place[k]), k == i);
+    crl_limiter_leave(limiter, &place[i]);
+  }
+  limiter_end(limiter);
+}
+
+static void who_needs_no_thread_any_more_has_its_place_at_once(void **state) {
+  (void)state;
+  crl_waiter waiter[2] = {{0}};
+  crl_place thread = {0}, place = {0};
+  crl_limiter *limiter = crl_limiter_new(1, 1);
+  unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
+  assert_true(crl_limiter_ask(limiter, &thread, CRL_RANK_COLD, CRL_PLACE_THREAD, &waiter[0]));
+  assert_false(crl_limiter_ask(limiter, &place, CRL_RANK_COLD, both, &waiter[1]));
+  crl_limiter_change(limiter, &place, CRL_PLACE_COMPUTE);
+  assert_true(crl_limiter_has(&place));
+  assert_true(crl_waiter_sleep(&waiter[1], 0));
+  crl_limiter_change(limiter, &place, both); /* too late */
+  crl_limiter_leave(limiter, &place);
+  crl_limiter_leave(limiter, &thread);
+  limiter_end(limiter);
+}
+
 /* ---- a crowd, for the thread sanitizer ----------------------------------------------------- */
 
 static _Atomic int inside_now, most_inside, entries, patient_refused;
@@ -334,6 +370,8 @@ int main(void) {
       cmocka_unit_test(who_runs_out_of_time_leaves_the_queue_to_the_others),
       cmocka_unit_test(a_queue_that_its_only_one_left_takes_the_next),
       cmocka_unit_test(who_needs_a_thread_keeps_nobody_back_who_needs_none),
+      cmocka_unit_test(who_needs_less_than_before_keeps_its_turn),
+      cmocka_unit_test(who_needs_no_thread_any_more_has_its_place_at_once),
       cmocka_unit_test(a_borrowed_place_is_not_counted_and_who_waits_may_borrow),
       cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
       cmocka_unit_test(without_memory_there_is_no_limiter_and_with_one_none_is_needed),

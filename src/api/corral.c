@@ -267,7 +267,6 @@ void corral_close(corral *c) {
   if (context->scheduler != NULL) crl_scheduler_close(context->scheduler);
   crl_origin_close(&c->origin);
   if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
-  if (context->limiter != NULL) crl_semaphore_free(context->limiter);
   if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
@@ -275,6 +274,8 @@ void corral_close(corral *c) {
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
   free_threads(context);
+  /* a function of corral_run_async gives its place back after its loop was closed */
+  if (context->limiter != NULL) crl_semaphore_free(context->limiter);
   if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
   if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->outbox != NULL) crl_outbox_free(context->outbox);

@@ -61,14 +61,27 @@ static queue *queue_of(crl_limiter *limiter, const crl_place *place) {
   return &limiter->queues[place->rank][place->needs];
 }
 
-static void enqueue(crl_limiter *limiter, crl_place *place) {
-  queue *q = queue_of(limiter, place);
-  place->arrival = limiter->arrivals++;
-  place->next = NULL;
-  place->link = q->tail;
-  *place->link = place;
-  q->tail = &place->next;
+static void insert(crl_limiter *limiter, crl_place *place, crl_place **link) {
+  place->next = *link;
+  place->link = link;
+  *link = place;
+  if (place->next != NULL)
+    place->next->link = &place->next;
+  else
+    queue_of(limiter, place)->tail = &place->next;
   atomic_store(&place->state, CRL_PLACE_QUEUED);
+}
+
+static void enqueue(crl_limiter *limiter, crl_place *place) {
+  place->arrival = limiter->arrivals++;
+  insert(limiter, place, queue_of(limiter, place)->tail);
+}
+
+/* By the time of its arrival. */
+static void enqueue_again(crl_limiter *limiter, crl_place *place) {
+  crl_place **link = &queue_of(limiter, place)->head;
+  while (*link != NULL && (*link)->arrival < place->arrival) link = &(*link)->next;
+  insert(limiter, place, link);
 }
 
 static void dequeue(crl_limiter *limiter, crl_place *place) {
@@ -130,6 +143,17 @@ int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsig
     enqueue(limiter, place);
   pthread_mutex_unlock(&limiter->mutex);
   return takes;
+}
+
+void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs) {
+  pthread_mutex_lock(&limiter->mutex);
+  if (atomic_load(&place->state) == CRL_PLACE_QUEUED) {
+    dequeue(limiter, place);
+    place->needs = needs;
+    enqueue_again(limiter, place);
+    admit(limiter);
+  }
+  pthread_mutex_unlock(&limiter->mutex);
 }
 
 void crl_limiter_borrow(crl_limiter *limiter, crl_place *place) {

@@ -46,6 +46,8 @@ int crl_limiter_limits(const crl_limiter *limiter, unsigned needs);
  * taken. No caller overtakes one of the same or a more urgent rank that wants the same. */
 int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsigned needs,
                     crl_waiter *waiter);
+/* Changes the needs of a place that is waited for; its turn stays. */
+void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs);
 /* Takes a place without counting it. */
 void crl_limiter_borrow(crl_limiter *limiter, crl_place *place);
 /* True when the place is taken or borrowed. */

@@ -193,6 +193,8 @@ int crl_semaphore_ask(crl_semaphore *semaphore, crl_slot *slot, crl_rank rank, u
     if (crl_env_now_ms() < slot->next_at) return CORRAL_EBUSY;
     *next = INT64_MAX;
     crl_limiter_ask(limiter, &slot->place, rank, needs, waiter);
+  } else if (slot->place.needs != needs) {
+    crl_limiter_change(limiter, &slot->place, needs);
   }
   if (!crl_limiter_has(&slot->place)) return CORRAL_EBUSY;
   if (fleet_is_full(semaphore, slot)) {

@@ -12,7 +12,7 @@
 
 #include "os/env.h"
 
-enum { SHARDS = 16, BUCKETS = 64 };
+enum { SHARDS = 16, BUCKETS = 64, LENT = 2 /* bits of what may be lent */ };
 
 typedef enum state { FLYING, LANDED, GIVEN_UP } state;
 
@@ -32,7 +32,7 @@ struct crl_entry {
   int64_t interim_until, interim_last;
   void (*alone)(void *arg);
   void *alone_arg;
-  size_t lenders;
+  size_t lenders[LENT]; /* by bit of what they lend */
   crl_waiter *borrower; /* NULL, or waits for a place to compute */
   crl_listener *listeners;
   uint64_t hash;
@@ -224,26 +224,28 @@ static void stir(void *arg) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-/* A caller that has a place to compute begins to wait (1) or ends that (-1). Called with the
+/* A caller that has something of a place begins to wait (1) or ends that (-1). Called with the
  * shard's mutex held. */
-static void lend(crl_entry *entry, int change) {
-  entry->lenders += (size_t)change;
+static void lend(crl_entry *entry, unsigned lends, int change) {
+  for (int i = 0; i < LENT; i++)
+    if (lends >> i & 1) entry->lenders[i] += (size_t)change;
   if (change > 0 && entry->borrower != NULL) crl_waiter_wake(entry->borrower);
 }
 
 static void lend_place(crl_entry *entry, const crl_patience *patience, int change) {
-  if (!patience->lends) return;
+  if (patience->lends == 0) return;
   pthread_mutex_lock(&entry->home->mutex);
-  lend(entry, change);
+  lend(entry, patience->lends, change);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-size_t crl_herd_lenders(crl_entry *entry, crl_waiter *waiter) {
+unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter) {
   pthread_mutex_lock(&entry->home->mutex);
-  size_t lenders = entry->lenders;
+  unsigned lent = 0;
+  for (int i = 0; i < LENT; i++) lent |= (entry->lenders[i] > 0 ? 1U : 0U) << i;
   entry->borrower = waiter;
   pthread_mutex_unlock(&entry->home->mutex);
-  return lenders;
+  return lent;
 }
 
 /* Called with the shard's mutex held. */
@@ -282,7 +284,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
 
 /* ---- listeners ----------------------------------------------------------------------------- */
 
-void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, int lends) {
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, unsigned lends) {
   listener->waiter = waiter;
   listener->lends = lends;
   atomic_init(&listener->stirred, 1);
@@ -292,7 +294,7 @@ void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waite
   if (listener->next != NULL) listener->next->link = &listener->next;
   entry->listeners = listener;
   entry->waiting++;
-  if (lends) lend(entry, 1);
+  if (lends != 0) lend(entry, lends, 1);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
@@ -307,7 +309,7 @@ void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came) 
   pthread_mutex_lock(&entry->home->mutex);
   *listener->link = listener->next;
   if (listener->next != NULL) listener->next->link = listener->link;
-  if (listener->lends) lend(entry, -1);
+  lend(entry, listener->lends, -1);
   end_waiting(entry, came);
   pthread_mutex_unlock(&entry->home->mutex);
 }

@@ -34,7 +34,8 @@ typedef struct crl_patience {
   int64_t soft_until; /* from then on a stale answer for the deadline is accepted; 0: never */
   corral_cancel_token *cancel_token; /* NULL: none */
   int owns;                          /* the flight is this caller's own, flown by another thread */
-  int lends; /* the caller has a place to compute, and lends it while it waits */
+  unsigned lends; /* what the caller has of a place to compute, one bit each: it lends that while it
+                     waits */
 } crl_patience;
 
 typedef enum crl_wait {
@@ -50,7 +51,7 @@ typedef struct crl_listener {
   struct crl_listener *next, **link;
   crl_waiter *waiter;
   _Atomic int stirred; /* set to 1 by each change of the entry */
-  int lends;           /* see crl_patience */
+  unsigned lends;      /* see crl_patience */
 } crl_listener;
 
 /* NULL without memory. */
@@ -65,10 +66,10 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name);
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* The same without blocking: from listen to unlisten the caller counts as waiting, and each change
  * sets `stirred` and wakes its waiter; crl_herd_look returns the result for it now, 0: none yet. */
-void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, int lends);
-/* Number of waiting callers that lend their place to the flight. From now on `waiter` is woken when
- * another one comes; NULL ends that. */
-size_t crl_herd_lenders(crl_entry *entry, crl_waiter *waiter);
+void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, unsigned lends);
+/* What the waiting callers lend to the flight, of a place to compute. From now on `waiter` is woken
+ * when another one comes that lends; NULL ends that. */
+unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter);
 crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* `came`: the result that ended the wait. */
 void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);

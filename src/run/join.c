@@ -41,8 +41,7 @@ void crl_join_take(crl_join *join, crl_entry *entry, int owns) {
 
 static void listen(crl_join *join, crl_entry *entry, int owns) {
   crl_join_take(join, entry, owns);
-  if (join->waiter != NULL)
-    crl_herd_listen(entry, &join->listener, join->waiter, crl_run_is_nested());
+  if (join->waiter != NULL) crl_herd_listen(entry, &join->listener, join->waiter, crl_run_lends());
 }
 
 static void enter(crl_join *join, crl_alone alone) {
@@ -93,7 +92,7 @@ static crl_patience patience_of(const crl_join *join) {
       .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
       .cancel_token = policy->cancel_token,
       .owns = join->owns,
-      .lends = crl_run_is_nested()};
+      .lends = crl_run_lends()};
 }
 
 /* The state is to be changed by the caller. */

@@ -40,7 +40,10 @@ static int descend(crl_run *r, const crl_name *name) {
   return 1;
 }
 
-int crl_run_is_nested(void) { return computing != NULL || crl_worker_has_place(); }
+unsigned crl_run_lends(void) {
+  if (computing != NULL) return CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
+  return crl_worker_has_place() ? CRL_PLACE_THREAD : 0;
+}
 
 int crl_run_recurses(const crl_context *context, const crl_name *name) {
   int found = 0;
@@ -142,14 +145,16 @@ int crl_run_finds_dead(crl_run *r) {
 static void leave_queue(crl_run *r) {
   if (!r->asks_slot) return;
   r->asks_slot = 0;
-  if (r->entry != NULL) (void)crl_herd_lenders(r->entry, NULL);
+  if (r->entry != NULL) (void)crl_herd_lent(r->entry, NULL);
   if (r->slot == &r->own_slot && !r->has_slot) crl_semaphore_leave(r->context->limiter, r->slot);
 }
 
-/* A compute that another one waits for borrows that one's place. */
-static int may_borrow(crl_run *r) {
-  if (r->nested && !r->flight.answered) return 1;
-  return r->entry != NULL && crl_herd_lenders(r->entry, r->waiter) > 0;
+/* What it may borrow of a place: from the computes, and functions, that wait for it. Those that
+ * joined a run which only tries for a place may be answered before it computes. */
+static unsigned lent_to(crl_run *r) {
+  unsigned lent = r->flight.answered ? 0 : r->lent;
+  int tries = r->flight.until <= crl_env_now_ms();
+  return r->entry == NULL || tries ? lent : lent | crl_herd_lent(r->entry, r->waiter);
 }
 
 int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
@@ -158,9 +163,10 @@ int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
   crl_run_make_waiter(r);
   if (r->slot == NULL) crl_slot_init(r->slot = &r->own_slot);
   r->asks_slot = 1;
-  if (may_borrow(r)) crl_semaphore_borrow(limiter, r->slot);
+  unsigned lacks = needs(r) & ~lent_to(r);
+  if (lacks == 0) crl_semaphore_borrow(limiter, r->slot);
   told->status =
-      crl_semaphore_ask(limiter, r->slot, (crl_rank)r->flight.rank, needs(r), r->waiter, next);
+      crl_semaphore_ask(limiter, r->slot, (crl_rank)r->flight.rank, lacks, r->waiter, next);
   if (told->status == CORRAL_OK) {
     r->has_slot = 1;
     leave_queue(r);
@@ -232,7 +238,8 @@ crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
   r->start = call->start;
   r->arg = call->arg;
   r->bound = call->bound;
-  r->nested = may_need_slot(r) && crl_run_is_nested();
+  r->lent = may_need_slot(r) ? crl_run_lends() : 0;
+  r->nested = r->lent != 0;
   r->cancel = call->cancel;
   r->fill.key = r->key.whole;
   r->fill.key_len = r->key.whole_len;

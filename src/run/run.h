@@ -81,8 +81,9 @@ struct crl_run {
   crl_start *start;
   void *arg;
   int bound, handed_over;
-  int nested; /* the caller is within a compute, and waits for this one */
-  int cancel; /* the caller's, from crl_env_cancel_off */
+  int nested;    /* the caller is within a compute, or a function, and waits for this one */
+  unsigned lent; /* by that caller: see crl_run_lends */
+  int cancel;    /* the caller's, from crl_env_cancel_off */
   crl_flown flown;
   _Atomic int left;                  /* the caller has left, but not by its cancel token */
   corral_cancel_token *cancel_token; /* the caller's; NULL: none, or forgotten */
@@ -186,9 +187,9 @@ void crl_join_leave(crl_join *join);
 /* Ends the call with an answer, whose reference it takes over. */
 void crl_join_end(crl_join *join, const crl_outcome *outcome);
 void crl_join_fail(crl_join *join, int status);
-/* The caller is within a compute, or a function, that has a place: it lends that to the flights
- * that it waits for. */
-int crl_run_is_nested(void);
+/* What the caller has of a place (limiter.h), and lends to the flights that it waits for: all of it
+ * within a compute; its thread within a function of the library's threads; else 0. */
+unsigned crl_run_lends(void);
 
 /* run.c */
 void crl_run_emit(crl_run *r, corral_event event, const char *detail);
