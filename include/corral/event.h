@@ -56,7 +56,8 @@
   X(NEWER, "newer",                                                                                \
     "a key of the store holds a record of a later version of corral, which is left alone")         \
   X(STORE_ANEW, "store_anew",                                                                      \
-    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")
+    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")    \
+  X(COMPUTED, "computed", "a compute ended with an answer, which is no failure")
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,16 +70,28 @@ typedef enum corral_event {
       CORRAL_EVENT_COUNT
 } corral_event;
 
+/* One event. The library fills it; a later version may append members, and `size` tells which there
+ * are. All that it points to is valid during the call of the hook only. */
+typedef struct corral_event_info {
+  size_t size; /* sizeof(corral_event_info) of the library */
+  corral_event event;
+  int status;          /* of what failed; else CORRAL_OK */
+  const void *key;     /* key, or name of the lock; NULL: the event isn't about one */
+  size_t key_len;      /* bytes of `key` */
+  const char *detail;  /* text of an error, in one line; NULL: none */
+  int64_t duration_us; /* of the compute, the wait or the store operation; -1: not measured */
+  int64_t bytes;       /* of the value; of the record where one was stored; -1: none */
+  int server;          /* number of the store's server, from 0; -1: not about one server */
+} corral_event_info;
+
 /* Called for each event, on the thread where it happens, while the library holds no lock of its
  * own. Events of the thread that extends leases and locks come soon afterwards on another thread,
  * by corral_close at the latest; of these, at most 1024 wait for a slow hook, and the rest are
- * counted but not told.
- * `key` (may be NULL) and `detail` (an error's text; may be NULL) are valid during the call only.
+ * counted but not told. docs/events.md says which members each event has.
  * The hook must be quick. Within it, functions of the same corral return CORRAL_EINVAL and
  * corral_close does nothing, because the call that caused the event is still under way;
  * corral_counter and other corrals may be used. */
-typedef void corral_event_fn(corral_event event, const void *key, size_t key_len,
-                             const char *detail, void *arg);
+typedef void corral_event_fn(const corral_event_info *info, void *arg);
 
 #if defined(__GNUC__)
 __attribute__((visibility("default")))

@@ -23,27 +23,27 @@ void crl_async_post(corral_loop *loop, crl_mail *m) {
   (void)n; /* the counter is at most 1: the write can't block */
 }
 
-static void post_call(corral_call *call) {
+static void post_call(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   crl_async_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
 static void on_wake(crl_waiter *waiter) {
-  post_call((corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter)));
+  post_call((corral_async_call *)(void *)((char *)waiter - offsetof(corral_async_call, waiter)));
 }
 static void on_alarm(crl_timer *alarm) {
-  post_call((corral_call *)(void *)((char *)alarm - offsetof(corral_call, alarm)));
+  post_call((corral_async_call *)(void *)((char *)alarm - offsetof(corral_async_call, alarm)));
 }
 static void on_cancel(void *call) { post_call(call); }
 
 /* ---- callbacks of runs --------------------------------------------------------------------- */
 
-corral_call *crl_async_call(crl_caller *caller) {
-  return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller));
+corral_async_call *crl_async_call(crl_caller *caller) {
+  return (corral_async_call *)(void *)((char *)caller - offsetof(corral_async_call, caller));
 }
 
-void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
+void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
   call->answer = crl_alloc(sizeof *call->answer);
   if (call->answer != NULL)
     *call->answer = *outcome;
@@ -54,7 +54,7 @@ void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
 }
 
 static void answered(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   pthread_mutex_lock(&call->loop->mutex);
   if (call->flying == r) {
     crl_outcome outcome = crl_run_outcome(r);
@@ -64,7 +64,7 @@ static void answered(crl_caller *caller, crl_run *r) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came) {
+void crl_async_stop_listening(corral_async_call *call, crl_entry *entry, crl_wait came) {
   crl_herd_unlisten(entry, &call->listener, came);
   crl_entry_unref(entry);
 }
@@ -72,7 +72,7 @@ void crl_async_stop_listening(corral_call *call, crl_entry *entry, crl_wait came
 /* Begins to listen here, on the scheduler's thread, so that the flight's entry is never without a
  * waiter. Lock order: a herd's mutex before the loop's. */
 static void waits(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
   /* `flying` is another: the call was answered or cancelled */
@@ -94,7 +94,7 @@ static void waits(crl_caller *caller, crl_run *r) {
 /* Posts the start of the compute to the loop as mail of its own, once for each run. 0: the call was
  * cancelled, the loop is closed, or no memory. */
 static int begin(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
   int begins = !call->is_cancelled && !loop->is_closed;
@@ -118,7 +118,7 @@ void crl_async_unref_loop(corral_loop *loop, size_t count) {
   free(loop);
 }
 
-static void free_call(corral_call *call) {
+static void free_call(corral_async_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
@@ -127,7 +127,7 @@ static void free_call(corral_call *call) {
   crl_async_unref_loop(loop, 1);
 }
 
-void crl_async_run_gone(corral_call *call) {
+void crl_async_run_gone(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   call->runs--;
   int frees = call->runs == 0 && call->loop->is_closed;
@@ -139,7 +139,7 @@ void crl_async_run_gone(corral_call *call) {
 /* A run that ends unanswered, such as an abandoned compute at the caller's deadline, gives
  * CORRAL_EDEADLINE. */
 static void gone(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
   pthread_mutex_lock(&call->loop->mutex);
   int is_unanswered = call->flying == r;
@@ -148,22 +148,20 @@ static void gone(crl_caller *caller, crl_run *r) {
     crl_async_take_answer(call, &outcome);
   }
   pthread_mutex_unlock(&call->loop->mutex);
-  if (is_unanswered)
-    crl_event_emit(&call->loop->context->events, CORRAL_EVENT_DEADLINE, call->asked.key,
-                   call->asked.key_len, NULL);
+  if (is_unanswered) crl_run_tell_deadline(call->loop->context, &call->asked, call->deadline);
   crl_async_run_gone(call);
 }
 
 /* ---- steps of a call; on the loop's thread ------------------------------------------------- */
 
-static crl_patience patience_of(const corral_call *call) {
+static crl_patience patience_of(const corral_async_call *call) {
   crl_patience patience = crl_run_patience(&call->asked, call->deadline);
   patience.owns = call->owns;
   return patience;
 }
 
 /* Sets the alarm to the next moment that ends the wait: soft_until, then the deadline. */
-static int arm(corral_call *call) {
+static int arm(corral_async_call *call) {
   crl_patience patience = patience_of(call);
   int64_t at = patience.deadline;
   if (patience.soft_until > crl_env_now_ms() && patience.soft_until < at) at = patience.soft_until;
@@ -172,28 +170,28 @@ static int arm(corral_call *call) {
 
 /* Begins the wait on call->entry, to which the call already listens: from now on the alarm and the
  * cancel token end it too. Without an alarm (not CORRAL_OK) the caller must end the wait. */
-static int settle_down(corral_call *call, int owns) {
+static int settle_down(corral_async_call *call, int owns) {
   call->state = CRL_ASYNC_JOINED;
   call->owns = owns;
-  crl_cancel_join(call->asked.policy.cancel_token, &call->canceller, on_cancel, call);
+  crl_cancel_join(call->asked.cancel_token, &call->canceller, on_cancel, call);
   return arm(call);
 }
 
-void crl_async_leave(corral_call *call, crl_wait came) {
+void crl_async_leave(corral_async_call *call, crl_wait came) {
   crl_entry *entry = call->entry;
   call->entry = NULL;
   crl_async_stop_listening(call, entry, came);
-  crl_cancel_leave(call->asked.policy.cancel_token, &call->canceller);
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
   crl_timers_clear(crl_scheduler_alarms(call->loop->context->scheduler), &call->alarm);
 }
 
-static void unlink_call(corral_call *call) {
+static void unlink_call(corral_async_call *call) {
   *call->link = call->next;
   if (call->next != NULL) call->next->link = call->link;
 }
 
 /* Calls `gone` and frees the call, once no run can report to it and none of its mail is queued. */
-static void see_off(corral_call *call) {
+static void see_off(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   int is_over = call->runs == 0 && !call->mail.is_posted;
   pthread_mutex_unlock(&call->loop->mutex);
@@ -205,13 +203,13 @@ static void see_off(corral_call *call) {
 
 /* Frees the call now, or when mail of it that is queued is dispatched: its entry or its cancel
  * token may have posted some. */
-void crl_async_withdraw(corral_call *call) {
+void crl_async_withdraw(corral_async_call *call) {
   call->async.gone = NULL;
   call->state = CRL_ASYNC_ENDED;
   see_off(call);
 }
 
-static void end(corral_call *call, crl_outcome *outcome) {
+static void end(corral_async_call *call, crl_outcome *outcome) {
   corral_value *value = NULL;
   corral_error error = {0};
   call->state = CRL_ASYNC_ENDED;
@@ -221,12 +219,12 @@ static void end(corral_call *call, crl_outcome *outcome) {
   see_off(call);
 }
 
-static void end_plain(corral_call *call, int status) {
+static void end_plain(corral_async_call *call, int status) {
   crl_outcome outcome = crl_outcome_plain(status);
   end(call, &outcome);
 }
 
-static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
+static int lead(corral_async_call *call, crl_entry *entry, crl_alone alone) {
   corral_loop *loop = call->loop;
   crl_run *r = crl_run_new(loop->context, &call->asked, call->deadline, alone);
   if (r == NULL) {
@@ -241,7 +239,7 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
   call->runs++;
   call->flying = r;
   pthread_mutex_unlock(&loop->mutex);
-  int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.policy.cancel_token);
+  int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.cancel_token);
   if (status == CORRAL_OK) return status;
   pthread_mutex_lock(&loop->mutex);
   call->flying = NULL;
@@ -252,7 +250,7 @@ static int lead(corral_call *call, crl_entry *entry, crl_alone alone) {
   return status;
 }
 
-static int join(corral_call *call, crl_entry *entry) {
+static int join(corral_async_call *call, crl_entry *entry) {
   crl_event_emit(&call->loop->context->events, CORRAL_EVENT_JOIN, call->asked.key,
                  call->asked.key_len, NULL);
   crl_herd_listen(entry, &call->listener, &call->waiter);
@@ -265,7 +263,7 @@ static int join(corral_call *call, crl_entry *entry) {
   return status;
 }
 
-int crl_async_enter(corral_call *call, crl_alone alone) {
+int crl_async_enter(corral_async_call *call, crl_alone alone) {
   const crl_call *asked = &call->asked;
   crl_herd *herd = call->loop->context->herd;
   crl_name name = crl_call_name(asked);
@@ -278,12 +276,12 @@ int crl_async_enter(corral_call *call, crl_alone alone) {
   return leads ? lead(call, entry, alone) : join(call, entry);
 }
 
-static void enter_anew(corral_call *call, crl_alone alone) {
+static void enter_anew(corral_async_call *call, crl_alone alone) {
   int status = crl_async_enter(call, alone);
   if (status != CORRAL_OK) end_plain(call, status);
 }
 
-static void look(corral_call *call) {
+static void look(corral_async_call *call) {
   crl_outcome outcome;
   crl_patience patience = patience_of(call);
   memset(&outcome, 0, sizeof outcome);
@@ -303,7 +301,7 @@ static void look(corral_call *call) {
   }
 }
 
-static void end_answered(corral_call *call, crl_outcome *answer) {
+static void end_answered(corral_async_call *call, crl_outcome *answer) {
   if (answer == NULL) {
     end_plain(call, CORRAL_ENOMEM);
     return;
@@ -315,7 +313,7 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
 
 /* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.
  * 0: the wait could not begin, and the call has ended. */
-static int follow(corral_call *call) {
+static int follow(corral_async_call *call) {
   int status = settle_down(call, 1);
   int leaves = call->is_cancelled || status != CORRAL_OK;
   if (!leaves) return 1;
@@ -326,7 +324,7 @@ static int follow(corral_call *call) {
   return 0;
 }
 
-void crl_async_bring_on(corral_call *call) {
+void crl_async_bring_on(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   int is_answered = call->is_answered, is_handed = call->is_handed;
   crl_outcome *answer = call->answer;
@@ -351,7 +349,7 @@ crl_caller crl_async_caller(void) {
   return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone};
 }
 
-void crl_async_init_waits(corral_call *call) {
+void crl_async_init_waits(corral_async_call *call) {
   call->alarm.ring = on_alarm;
   crl_waiter_init_hook(&call->waiter, on_wake);
 }

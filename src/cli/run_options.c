@@ -31,7 +31,7 @@ enum {
 };
 enum { OPT_CWD = 512, OPT_MODTIME, OPT_FORCE };
 
-static const int64_t most_value = 536870912;
+static const int64_t most_value = CORRAL_VALUE_MAX;
 static const int64_t most_life_ms = 315360000000;
 static const int64_t day_ms = 86400000;
 

@@ -44,7 +44,7 @@ void warm_fail(warm_seat *seat, corral_fill *fill, int32_t code, const char *for
 }
 
 bool warm_should_stop(const warm_seat *seat, int64_t until_ms) {
-  return corral_should_stop(seat->fill) != 0 || cli_now_ms() >= until_ms;
+  return corral_fill_should_stop(seat->fill) != 0 || cli_now_ms() >= until_ms;
 }
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -130,9 +130,10 @@ static warm_outcome trouble(warm_seat *seat, int status, const corral_error *err
 static bool look(warm_seat *seat, const warm_key *key, corral_inspection *ret,
                  warm_outcome *ret_outcome) {
   corral_error error = {0};
-  int status = corral_inspect(seat->w->corral, key->bytes, key->size, ret, sizeof *ret, &error);
+  int status =
+      corral_inspect(seat->w->corral, key->bytes, key->size, CORRAL_CALL(.error = &error), ret);
   if (status == CORRAL_ECORRUPT) { /* a compute overwrites it */
-    *ret = (corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1};
+    *ret = (corral_inspection){.size = sizeof *ret, .state = "none", .age_ms = -1, .left_ms = -1};
     status = CORRAL_OK;
   }
   if (status == CORRAL_OK) atomic_store(&seat->w->reached, true);
@@ -171,8 +172,8 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   corral_error error = {0};
   corral_value *value = NULL;
   corral_policy *policy =
-      CORRAL_POLICY(.error = &error, .cancel_token = w->cancel_token, .warm = 1,
-                    .ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_if_error_ms,
+      CORRAL_POLICY(.warm = 1, .ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms,
+                    .sie_ms = o->stale_if_error_ms,
                     .jitter_pct = o->spread_pct > 0 ? o->spread_pct : CORRAL_OFF,
                     .negative_ttl_ms = o->negative_ms > 0 ? o->negative_ms : CORRAL_OFF,
                     .retry_ms = o->failures_ms > 0 ? o->failures_ms : CORRAL_OFF,
@@ -182,8 +183,10 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
                     .wait_ms = wait_ms, .when_away = CORRAL_AWAY_ERROR,
                     .early_pct = pct > 0 ? pct : CORRAL_OFF, .near_ms = CORRAL_OFF);
   if (policy->compute_ms > 86400000) policy->compute_ms = 86400000;
-  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, policy, &value)
-                                 : corral_get_or_compute(w->corral, key->bytes, key->size, policy,
+  const corral_call *call =
+      CORRAL_CALL(.policy = policy, .error = &error, .cancel_token = w->cancel_token);
+  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, call, &value)
+                                 : corral_get_or_compute(w->corral, key->bytes, key->size, call,
                                                          compute, seat, &value);
   if (made_origin(w, is_due, pct, status, value)) seat->ran = true;
   corral_how how = status == CORRAL_OK ? corral_value_how(value) : CORRAL_FRESH;
@@ -212,7 +215,7 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
 /* One round: look, compute if it is due, look again. */
 static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_ms) {
   const warm_options *o = &seat->w->o;
-  corral_inspection i = {0};
+  corral_inspection i = {.size = sizeof i};
   warm_outcome outcome = WARM_FAILED;
   int64_t pct = 0;
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {

@@ -187,7 +187,7 @@ static crl_turn lead(crl_context *context, const crl_call *call, crl_entry *entr
     return CRL_TURN_ENDED;
   }
   if (entry != NULL) r->entry = crl_entry_ref(entry);
-  crl_run_meet_caller(r, call->policy.cancel_token);
+  crl_run_meet_caller(r, call->cancel_token);
   return take_off(r, call, entry, deadline, outcome);
 }
 
@@ -216,13 +216,12 @@ int crl_block_call(crl_context *context, crl_call *call, corral_value **ret) {
   call->cancel = cancel;
   crl_outcome outcome;
   crl_turn next = CRL_TURN_ENTER;
-  if (crl_run_recurses(context, call))
-    return crl_status_plain(call->policy.error, CORRAL_ERECURSION);
+  if (crl_run_recurses(context, call)) return crl_status_plain(call->error, CORRAL_ERECURSION);
   if (crl_run_near(context, call, &call->early, &outcome)) {
     crl_event_emit(&context->events, CORRAL_EVENT_NEAR, call->key, call->key_len, NULL);
-    return crl_outcome_deliver(&outcome, call->policy.error, ret);
+    return crl_outcome_deliver(&outcome, call->error, ret);
   }
   int64_t deadline = crl_env_now_ms() + call->policy.wait_ms;
   while (next != CRL_TURN_ENDED) next = take_turn(context, call, deadline, next, &outcome);
-  return crl_outcome_deliver(&outcome, call->policy.error, ret);
+  return crl_outcome_deliver(&outcome, call->error, ret);
 }

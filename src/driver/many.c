@@ -68,7 +68,7 @@ static crl_call call_of(const many *m, const leg *l) {
   call.key = l->item->key;
   call.key_len = l->item->key_len;
   call.early = l->early;
-  call.policy.error = NULL;
+  call.error = NULL;
   return call;
 }
 
@@ -93,7 +93,7 @@ static void take_off(many *m, leg *l, const crl_call *call, crl_entry *entry, cr
   }
   r->entry = entry;
   r->waiter = &m->waiter;
-  crl_run_meet_caller(r, call->policy.cancel_token);
+  crl_run_meet_caller(r, call->cancel_token);
   l->run = r;
 }
 
@@ -161,8 +161,8 @@ static void step(leg *l, int status) {
 static int enter_origin(many *m, size_t count, crl_rank rank, int64_t until) {
   int waited = 0;
   crl_worker_wait_begin();
-  int status = crl_semaphore_enter(m->context->origin, rank, until, m->call->policy.cancel_token,
-                                   &m->slot, &waited);
+  int status = crl_semaphore_enter(m->context->origin, rank, until, m->call->cancel_token, &m->slot,
+                                   &waited);
   crl_worker_wait_end();
   m->has_slot = status == CORRAL_OK;
   for (size_t i = 0; waited && until > 0 && i < count; i++)
@@ -296,7 +296,7 @@ static void act(many *m, size_t count) {
 
 /* ---- joined flights ------------------------------------------------------------------------ */
 
-static int is_cancelled(const many *m) { return crl_cancelled(m->call->policy.cancel_token); }
+static int is_cancelled(const many *m) { return crl_cancelled(m->call->cancel_token); }
 
 /* The next moment that ends a wait for an entry: soft_until, then the deadline. */
 static int64_t end_of(const crl_patience *patience, int64_t now) {
@@ -381,7 +381,7 @@ static int sleep_through(many *m, const rest *r) {
   } else {
     if (r->others && until > now + SLICE_MS) until = now + SLICE_MS;
     crl_hostlock_wait(m->context->hostlock, r->host->key.whole, r->host->key.whole_len, until,
-                      m->call->policy.cancel_token);
+                      m->call->cancel_token);
     is_free = crl_env_now_ms() < until;
     woken = crl_waiter_sleep(&m->waiter, 0);
   }
@@ -492,7 +492,7 @@ static void leave_legs(many *m) {
 
 static void leave(many *m) {
   leave_legs(m);
-  crl_cancel_leave(m->call->policy.cancel_token, &m->canceller);
+  crl_cancel_leave(m->call->cancel_token, &m->canceller);
   crl_waiter_clean(&m->waiter);
   clean(m);
 }
@@ -522,7 +522,7 @@ int crl_many_call(crl_context *context, const crl_call *asked, corral_item *item
   }
   __attribute__((cleanup(leave))) many m = parts;
   crl_waiter_init(&m.waiter);
-  crl_cancel_join_waiter(call.policy.cancel_token, &m.canceller, &m.waiter);
+  crl_cancel_join_waiter(call.cancel_token, &m.canceller, &m.waiter);
   fly(&m, items, mask);
   return CORRAL_OK;
 }

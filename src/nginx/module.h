@@ -182,7 +182,7 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
  * it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
 /* The policy of its call: the location's, with the variant of the key. It points into ctx. */
-corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
+corral_call crl_ngx_call(const crl_ngx_ctx *ctx);
 /* Suspends the request; a client that leaves is noticed. 0, or -1. */
 int crl_ngx_suspend(ngx_http_request_t *r);
 /* Called by call.c with the result of the call; takes `value`. */

@@ -13,6 +13,41 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
   crl_event_emit(&r->context->events, event, r->key.user, r->key.user_len, detail);
 }
 
+static corral_event_info info_of(const crl_run *r, corral_event event, const crl_run_fact *fact) {
+  corral_event_info info = crl_event_info(event, r->key.user, r->key.user_len);
+  info.status = fact->status;
+  info.duration_us = fact->duration_us;
+  info.bytes = fact->bytes;
+  info.detail = fact->detail;
+  return info;
+}
+
+void crl_run_tell(crl_run *r, corral_event event, const crl_run_fact *fact) {
+  if (r->context->events.hook == NULL) {
+    crl_run_emit(r, event, NULL);
+    return;
+  }
+  corral_event_info info = info_of(r, event, fact);
+  crl_event_tell(&r->context->events, &info);
+}
+
+void crl_run_tell_op(crl_run *r, corral_event event, const crl_run_fact *fact) {
+  if (r->context->events.hook == NULL) {
+    crl_run_emit(r, event, NULL);
+    return;
+  }
+  corral_event_info info = info_of(r, event, fact);
+  info.server = (int)crl_pool_route(r->context->pool, r->key.stored, r->key.stored_len);
+  crl_event_tell(&r->context->events, &info);
+}
+
+void crl_run_tell_deadline(crl_context *context, const crl_call *call, int64_t deadline) {
+  corral_event_info info = crl_event_info(CORRAL_EVENT_DEADLINE, call->key, call->key_len);
+  info.status = CORRAL_EDEADLINE;
+  info.duration_us = (crl_env_now_ms() - deadline + call->policy.wait_ms) * 1000;
+  crl_event_tell(&context->events, &info);
+}
+
 /* ---- nested computes ----------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
@@ -92,7 +127,7 @@ crl_patience crl_run_patience(const crl_call *call, int64_t deadline) {
   int64_t soft = call->policy.soft_ms;
   return (crl_patience){.deadline = deadline,
                         .soft_until = soft > 0 ? deadline - call->policy.wait_ms + soft : 0,
-                        .cancel_token = call->policy.cancel_token};
+                        .cancel_token = call->cancel_token};
 }
 
 crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
@@ -109,7 +144,7 @@ crl_turn crl_run_turn(crl_context *context, const crl_call *call, crl_wait came,
     case CRL_WAIT_DEADLINE: break;
   }
   if (call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) return CRL_TURN_ALONE_HERE;
-  crl_event_emit(&context->events, CORRAL_EVENT_DEADLINE, call->key, call->key_len, NULL);
+  crl_run_tell_deadline(context, call, patience->deadline);
   *outcome = crl_outcome_plain(CORRAL_EDEADLINE);
   return CRL_TURN_ENDED;
 }
@@ -156,8 +191,6 @@ crl_run *crl_run_new(crl_context *context, const crl_call *call, int64_t deadlin
   r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
   r->policy = call->policy;
-  r->policy.variant = NULL; /* the caller's memory, not needed any more */
-  r->policy.variant_len = 0;
   int64_t advised = crl_pool_info(context->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
