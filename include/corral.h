@@ -97,7 +97,7 @@ extern "C" {
   X(EIO, -23, "the operating system reported an error")                                            \
   X(EABANDONED, -24, "computing took longer than compute_ms")                                      \
   X(EUNSUPPORTED, -25, "the store can't do that")                                                  \
-  X(ECANCELLED, -26, "the caller left: corral_cancel_token_cancel")                                \
+  X(ECANCELLED, -26, "the call's cancel token was cancelled")                                      \
   X(ENEWER, -27, "the store's key holds a record of a later version of corral")                    \
   X(EOLDER, -28, "not stored: the stored value has a later version")
 
@@ -375,6 +375,11 @@ typedef struct corral_call {
 /* ---- events -------------------------------------------------------------------------------- */
 
 #include <corral/event.h>
+
+/* Name of an event ("hit") and its sentence; "?" for a number outside of the table. Static
+ * storage. */
+CORRAL_API const char *corral_event_name(corral_event event);
+CORRAL_API const char *corral_event_text(corral_event event);
 
 /* ---- open, close --------------------------------------------------------------------------- */
 

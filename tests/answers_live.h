@@ -113,7 +113,7 @@ static void a_renewal_moves_no_bytes(void **state) {
   assert_int_equal(asks_by(c, "large", &policy, &again).kept, CORRAL_KEPT);
   assert_in_range(redis_server_info(redis, "total_net_input_bytes") - before, 1, 5000);
   assert_string_equal(inspected(c, "large").state, "fresh");
-  assert_int_equal(inspected(c, "large").size, sizeof large - 1);
+  assert_int_equal(inspected(c, "large").value_size, sizeof large - 1);
   corral_close(c);
 }
 

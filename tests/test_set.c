@@ -11,14 +11,12 @@
 
 #include <corral/loop.h>
 
+#include "support/answers_kit.h"
+
 static corral_error error;
 
-static corral *opened(void) {
-  corral *c = NULL;
-  if (corral_open(CORRAL_OPTIONS(.store = "memory:", .near_bytes = 1 << 20), &c, &error) !=
-      CORRAL_OK)
-    fail_msg("%s", error.text);
-  return c;
+static corral *with_near(const char *uri) {
+  return opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20));
 }
 
 static int set(corral *c, const char *text, const corral_call *call) {
@@ -37,13 +35,19 @@ static const char *text_of(corral *c) {
   return text;
 }
 
+/* A test that tells its story on each store. */
+#define STORY(name)                                                                                \
+  static void name(void **state) {                                                                 \
+    (void)state;                                                                                   \
+    on_each(name##_on);                                                                            \
+  }
+
 #define TAGS(...)                                                                                  \
   .tags = (const corral_tag[]) { __VA_ARGS__ }
 
-static void a_set_value_is_found_by_each_of_its_tags(void **state) {
+static void a_set_value_is_found_by_each_of_its_tags_on(const char *uri) {
   static const char *const names[] = {"red", "blue"};
-  (void)state;
-  corral *c = opened();
+  corral *c = with_near(uri);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(set(c, "v", CORRAL_CALL(TAGS({"red", 3}, {"blue", 4}), .tag_count = 2)),
                      CORRAL_OK);
@@ -56,9 +60,10 @@ static void a_set_value_is_found_by_each_of_its_tags(void **state) {
   corral_close(c);
 }
 
-static void a_set_value_is_expired_by_its_tag(void **state) {
-  (void)state;
-  corral *c = opened();
+STORY(a_set_value_is_found_by_each_of_its_tags)
+
+static void a_set_value_is_expired_by_its_tag_on(const char *uri) {
+  corral *c = with_near(uri);
   corral_inspection seen = {.size = sizeof seen};
   assert_int_equal(
       set(c, "v",
@@ -70,9 +75,10 @@ static void a_set_value_is_expired_by_its_tag(void **state) {
   corral_close(c);
 }
 
-static void a_set_value_is_never_stored_over_a_later_version(void **state) {
-  (void)state;
-  corral *c = opened();
+STORY(a_set_value_is_expired_by_its_tag)
+
+static void a_set_value_is_never_stored_over_a_later_version_on(const char *uri) {
+  corral *c = with_near(uri);
   corral_inspection seen = {.size = sizeof seen};
   assert_int_equal(set(c, "seven", CORRAL_CALL(.version = 7)), CORRAL_OK);
   assert_int_equal(set(c, "six", CORRAL_CALL(.version = 6, .error = &error)), CORRAL_EOLDER);
@@ -90,6 +96,8 @@ static void a_set_value_is_never_stored_over_a_later_version(void **state) {
   corral_close(c);
 }
 
+STORY(a_set_value_is_never_stored_over_a_later_version)
+
 /* A compute that began before is fenced, also when the value has a version. */
 static int set_meanwhile(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;
@@ -99,9 +107,8 @@ static int set_meanwhile(corral_fill *fill, const void *key, size_t key_len, voi
   return corral_fill_bytes(fill, "computed", 8);
 }
 
-static void a_set_value_with_a_version_voids_a_compute_under_way(void **state) {
-  (void)state;
-  corral *c = opened();
+static void a_set_value_with_a_version_voids_a_compute_under_way_on(const char *uri) {
+  corral *c = with_near(uri);
   corral_value *value = NULL;
   assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, set_meanwhile, c, &value), CORRAL_OK);
   assert_int_equal(corral_value_kept(value), CORRAL_KEPT_FENCED);
@@ -109,6 +116,8 @@ static void a_set_value_with_a_version_voids_a_compute_under_way(void **state) {
   assert_string_equal(text_of(c), "set");
   corral_close(c);
 }
+
+STORY(a_set_value_with_a_version_voids_a_compute_under_way)
 
 static int see_validator(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   size_t size;
@@ -119,10 +128,9 @@ static int see_validator(corral_fill *fill, const void *key, size_t key_len, voi
   return corral_fill_not_modified(fill);
 }
 
-static void the_next_compute_sees_the_validator_of_a_set_value(void **state) {
-  (void)state;
+static void the_next_compute_sees_the_validator_of_a_set_value_on(const char *uri) {
   char seen[16] = "";
-  corral *c = opened();
+  corral *c = with_near(uri);
   corral_value *value = NULL;
   const corral_policy *policy = CORRAL_POLICY(.sie_ms = 60000);
   assert_int_equal(
@@ -138,11 +146,12 @@ static void the_next_compute_sees_the_validator_of_a_set_value(void **state) {
   corral_close(c);
 }
 
-static void what_a_set_can_not_store_is_named(void **state) {
-  (void)state;
+STORY(the_next_compute_sees_the_validator_of_a_set_value)
+
+static void what_a_set_can_not_store_is_named_on(const char *uri) {
   static char long_one[CORRAL_VALIDATOR_MAX + 1];
   corral_tag many[CORRAL_TAGS_MAX + 1];
-  corral *c = opened();
+  corral *c = with_near(uri);
   for (size_t i = 0; i < CORRAL_TAGS_MAX + 1; i++)
     many[i] = (corral_tag){.name = &long_one[i], .len = i + 1};
   assert_int_equal(
@@ -161,9 +170,10 @@ static void what_a_set_can_not_store_is_named(void **state) {
   corral_close(c);
 }
 
-static void what_is_for_a_set_is_refused_by_other_functions(void **state) {
-  (void)state;
-  corral *c = opened();
+STORY(what_a_set_can_not_store_is_named)
+
+static void what_is_for_a_set_is_refused_by_other_functions_on(const char *uri) {
+  corral *c = with_near(uri);
   corral_value *value = NULL;
   corral_inspection seen = {.size = sizeof seen};
   const corral_call *calls[] = {CORRAL_CALL(.version = 1, .error = &error),
@@ -179,9 +189,10 @@ static void what_is_for_a_set_is_refused_by_other_functions(void **state) {
   corral_close(c);
 }
 
-static void a_variant_is_expired_and_inspected_by_itself(void **state) {
-  (void)state;
-  corral *c = opened();
+STORY(what_is_for_a_set_is_refused_by_other_functions)
+
+static void a_variant_is_expired_and_inspected_by_itself_on(const char *uri) {
+  corral *c = with_near(uri);
   const corral_policy *graced = CORRAL_POLICY(.swr_ms = 60000);
   const corral_call *german = CORRAL_CALL(.policy = graced, .variant = "de", .variant_len = 2);
   corral_inspection seen = {.size = sizeof seen};
@@ -196,8 +207,9 @@ static void a_variant_is_expired_and_inspected_by_itself(void **state) {
   corral_close(c);
 }
 
-static void a_longer_call_and_inspection_follow_the_rule_of_sizes(void **state) {
-  (void)state;
+STORY(a_variant_is_expired_and_inspected_by_itself)
+
+static void a_longer_call_and_inspection_follow_the_rule_of_sizes_on(const char *uri) {
   struct {
     corral_call known;
     char unknown[16];
@@ -206,7 +218,7 @@ static void a_longer_call_and_inspection_follow_the_rule_of_sizes(void **state) 
     corral_inspection known;
     char unknown[16];
   } seen;
-  corral *c = opened();
+  corral *c = with_near(uri);
   assert_int_equal(set(c, "v", &call.known), CORRAL_OK);
   memset(&seen, 0x5a, sizeof seen);
   seen.known.size = sizeof seen;
@@ -224,17 +236,24 @@ static void a_longer_call_and_inspection_follow_the_rule_of_sizes(void **state) 
   corral_close(c);
 }
 
+STORY(a_longer_call_and_inspection_follow_the_rule_of_sizes)
+
+#define T(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
+
 int main(void) {
+  start_servers();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_set_value_is_found_by_each_of_its_tags),
-      cmocka_unit_test(a_set_value_is_expired_by_its_tag),
-      cmocka_unit_test(a_set_value_is_never_stored_over_a_later_version),
-      cmocka_unit_test(a_set_value_with_a_version_voids_a_compute_under_way),
-      cmocka_unit_test(the_next_compute_sees_the_validator_of_a_set_value),
-      cmocka_unit_test(what_a_set_can_not_store_is_named),
-      cmocka_unit_test(what_is_for_a_set_is_refused_by_other_functions),
-      cmocka_unit_test(a_variant_is_expired_and_inspected_by_itself),
-      cmocka_unit_test(a_longer_call_and_inspection_follow_the_rule_of_sizes),
+      T(a_set_value_is_found_by_each_of_its_tags),
+      T(a_set_value_is_expired_by_its_tag),
+      T(a_set_value_is_never_stored_over_a_later_version),
+      T(a_set_value_with_a_version_voids_a_compute_under_way),
+      T(the_next_compute_sees_the_validator_of_a_set_value),
+      T(what_a_set_can_not_store_is_named),
+      T(what_is_for_a_set_is_refused_by_other_functions),
+      T(a_variant_is_expired_and_inspected_by_itself),
+      T(a_longer_call_and_inspection_follow_the_rule_of_sizes),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  stop_servers();
+  return failed;
 }
