@@ -310,31 +310,28 @@ static int check_not_set(const corral_call *user) {
                          "call: tags, version and validator are for corral_set alone");
 }
 
-/* Reads what the user's struct has besides the policy. */
-static int take_user(const corral_call *user, crl_call *call, corral_call *whole) {
-  int status = crl_sized_read(whole, user, sizeof *whole, "call", crl_handle_error(user));
-  if (status == CORRAL_OK) status = check_variant(whole);
+/* Apart from crl_handle_user, so that a call without a struct has no room for one on its stack. */
+__attribute__((noinline)) static int take_user(const corral_call *user, const corral_policy *base,
+                                               crl_call *call, corral_call *set) {
+  corral_call whole;
+  int status = crl_sized_read(&whole, user, sizeof whole, "call", crl_handle_error(user));
+  if (status == CORRAL_OK) status = check_variant(&whole);
+  if (status == CORRAL_OK && set == NULL) status = check_not_set(&whole);
   if (status != CORRAL_OK) return status;
-  call->error = whole->error;
-  call->cancel_token = whole->cancel_token;
-  call->variant = whole->variant;
-  call->variant_len = whole->variant_len;
-  return CORRAL_OK;
+  call->error = whole.error;
+  call->cancel_token = whole.cancel_token;
+  call->variant = whole.variant;
+  call->variant_len = whole.variant_len;
+  if (set != NULL) *set = whole;
+  return crl_policy_resolve(&call->policy, whole.policy, base, call->error);
 }
 
 int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
                     corral_call *set) {
-  corral_call whole;
-  const corral_policy *policy = NULL;
   memset(call, 0, offsetof(crl_call, policy));
-  if (user != NULL) {
-    int status = take_user(user, call, &whole);
-    if (status == CORRAL_OK && set == NULL) status = check_not_set(&whole);
-    if (status != CORRAL_OK) return status;
-    policy = whole.policy;
-    if (set != NULL) *set = whole;
-  }
-  return crl_policy_resolve(&call->policy, policy, base, call->error);
+  if (user != NULL) return take_user(user, base, call, set);
+  call->policy = *base;
+  return CORRAL_OK;
 }
 
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
