@@ -11,7 +11,7 @@ struct corral_value {
   int unused;
 };
 
-int corral_open(corral **ret, const corral_options *options, corral_error *error) {
+int corral_open(const corral_options *options, corral **ret, corral_error *error) {
   static corral c;
   (void)options;
   (void)error;
@@ -21,20 +21,20 @@ int corral_open(corral **ret, const corral_options *options, corral_error *error
 
 void corral_close(corral *c) { (void)c; }
 
-int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+int corral_get(corral *c, const void *key, size_t key_len, const corral_call *user,
                corral_value **ret) {
   static corral_value value;
   (void)c;
-  (void)policy;
+  (void)user;
   *ret = &value;
   return key != NULL && key_len > 0 ? CORRAL_OK : CORRAL_EINVAL;
 }
 
-int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_call *user,
                           corral_compute *compute, void *arg, corral_value **ret) {
   (void)compute;
   (void)arg;
-  return corral_get(c, key, key_len, policy, ret);
+  return corral_get(c, key, key_len, user, ret);
 }
 
 const void *corral_value_data(const corral_value *value) { return value != NULL ? PAGE : ""; }
@@ -48,7 +48,7 @@ corral_kept corral_value_kept(const corral_value *value) {
 }
 void corral_value_unref(corral_value *value) { (void)value; }
 const char *corral_status_text(int status) { return status == CORRAL_OK ? "" : "an error"; }
-int corral_should_stop(const corral_fill *fill) { return fill == NULL; }
+int corral_fill_should_stop(const corral_fill *fill) { return fill == NULL; }
 void corral_fill_negative(corral_fill *fill) { (void)fill; }
 
 int corral_fill_bytes(corral_fill *fill, const void *data, size_t size) {

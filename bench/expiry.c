@@ -127,12 +127,11 @@ static void process(int number) {
   pthread_t threads[THREADS];
   corral_error error;
   if (how != RAW &&
-      corral_open(&c,
-                  CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
+      corral_open(CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
                                  .name_space = "bench_expiry",
                                  .compute = how == BOUND ? compute : NULL,
                                  .policy = CORRAL_POLICY(.ttl_ms = TTL_MS, .swr_ms = 60000)),
-                  &error) != CORRAL_OK)
+                  &c, &error) != CORRAL_OK)
     die(error.text);
   for (int i = 0; i < THREADS; i++)
     if (pthread_create(&threads[i], NULL, caller, (void *)(uintptr_t)(number * THREADS + i)) != 0)

@@ -41,7 +41,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static corral *open_at(const char *uri) {
   corral *c;
   corral_error error = {0};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench_hit"), &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .name_space = "bench_hit"), &c, &error) != CORRAL_OK)
     die(error.text);
   return c;
 }
@@ -49,8 +49,9 @@ static corral *open_at(const char *uri) {
 static void corral_hits(corral *c, const char *key, int count) {
   for (int i = 0; i < count; i++) {
     corral_value *value;
-    if (corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 3600000), compute, NULL,
-                              &value) != CORRAL_OK)
+    if (corral_get_or_compute(c, key, strlen(key),
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 3600000)), compute,
+                              NULL, &value) != CORRAL_OK)
       die("a hit failed");
     corral_value_unref(value);
   }

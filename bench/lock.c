@@ -34,7 +34,7 @@ static redisContext *raw_connect(int tcp) {
 static corral *open_at(const char *uri, int watch) {
   corral *c;
   corral_error error = {0};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch),
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch), &c,
                   &error) != CORRAL_OK)
     die(error.text);
   return c;
@@ -54,8 +54,7 @@ static void lock_pairs(corral *c, int count) {
   corral_error error = {0};
   for (int i = 0; i < count; i++) {
     corral_lock *lock;
-    if (corral_lock_take(c, "uncontended", 11, CORRAL_LOCK(.error = &error), &lock) != CORRAL_OK)
-      die(error.text);
+    if (corral_lock_take(c, "uncontended", 11, NULL, &lock, &error) != CORRAL_OK) die(error.text);
     if (corral_lock_release(lock, &error) != CORRAL_OK) die(error.text);
   }
 }
@@ -129,8 +128,8 @@ static void contend(board *b, int watch, int processes) {
   atomic_fetch_add(&b->ready, 1);
   while (atomic_load(&b->ready) < processes) usleep(100);
   while (atomic_load(&b->count) < HANDOVERS) {
-    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000, .error = &error),
-                         &lock) != CORRAL_OK)
+    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000), &lock, &error) !=
+        CORRAL_OK)
       die(error.text);
     double came = now_us(), released = atomic_exchange(&b->released, 0);
     int at = released != 0 ? atomic_fetch_add(&b->count, 1) : HANDOVERS;

@@ -1,4 +1,4 @@
-/* loop.c: the cost of an event loop's calls. A hit by corral_get_async, from the call to `done`,
+/* loop.c: the cost of an event loop's calls. A hit by corral_loop_get, from the call to `done`,
  * with 1, 64 and 1000 calls in flight on one thread, against corral_get of the same keys in the
  * same run, on memory:, lmdb: and redis: (its own server, on a unix socket). And a crowd of waiters
  * on one key: bytes for each, number of threads, and the time from the fill to the last `done`.
@@ -25,9 +25,9 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 }
 
 static void turn(corral_loop *loop) {
-  struct pollfd fd = {.fd = corral_fd(loop), .events = POLLIN};
+  struct pollfd fd = {.fd = corral_loop_fd(loop), .events = POLLIN};
   if (poll(&fd, 1, 10000) <= 0) die("a call hangs");
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
 }
 
 /* ---- hits ---------------------------------------------------------------------------------- */
@@ -49,8 +49,8 @@ static void on_hit(void *arg, int status, corral_value *value, const corral_erro
 
 static void begin(desk *d) {
   const char *key = keys[d->begun++ % KEYS];
-  if (corral_get_async(d->loop, key, strlen(key), NULL, CORRAL_ASYNC(.done = on_hit, .arg = d),
-                       NULL) != CORRAL_OK)
+  if (corral_loop_get(d->loop, key, strlen(key), NULL, CORRAL_ASYNC(.done = on_hit, .arg = d),
+                      NULL) != CORRAL_OK)
     die("a call was refused");
 }
 
@@ -67,7 +67,7 @@ static double measure(corral *c, int most) {
     }
     return (now_us() - began) / HITS;
   }
-  if (corral_loop_open(&d.loop, c, NULL) != CORRAL_OK) die("no loop");
+  if (corral_loop_open(c, &d.loop, NULL) != CORRAL_OK) die("no loop");
   while (d.begun < most) begin(&d);
   while (d.done < HITS) turn(d.loop);
   double took = (now_us() - began) / HITS;
@@ -79,10 +79,9 @@ static void hits(const char *name, const char *uri) {
   corral *c;
   corral_error error;
   double us[WAYS][ROUNDS];
-  if (corral_open(&c,
-                  CORRAL_OPTIONS(.store = uri, .compute = compute,
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .compute = compute,
                                  .policy = CORRAL_POLICY(.ttl_ms = 3600000)),
-                  &error) != CORRAL_OK)
+                  &c, &error) != CORRAL_OK)
     die(error.text);
   for (int way = 0; way < WAYS; way++) measure(c, in_flight[way]);
   for (int round = 0; round < ROUNDS; round++)
@@ -129,16 +128,16 @@ static void wait_for_one(int waiters) {
   corral_loop *loop;
   const corral_async *async = CORRAL_ASYNC(.done = on_answer, .start = on_start);
   const corral_policy *patient = CORRAL_POLICY(.wait_ms = 60000);
-  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:crowd"), NULL) != CORRAL_OK ||
-      corral_loop_open(&loop, c, NULL) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = "memory:crowd"), &c, NULL) != CORRAL_OK ||
+      corral_loop_open(c, &loop, NULL) != CORRAL_OK)
     die("no corral");
-  corral_get_async(loop, "a", 1, patient, async, NULL);
+  corral_loop_get(loop, "a", 1, CORRAL_CALL(.policy = patient), async, NULL);
   while (open_fill == NULL) turn(loop);
   size_t before = mallinfo2().uordblks;
   for (int i = 0; i < waiters; i++)
-    if (corral_get_async(loop, "a", 1, patient, async, NULL) != CORRAL_OK)
+    if (corral_loop_get(loop, "a", 1, CORRAL_CALL(.policy = patient), async, NULL) != CORRAL_OK)
       die("a call was refused");
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
   size_t bytes = mallinfo2().uordblks - before;
   int threads = count_threads();
   double filled = now_us();

@@ -174,11 +174,10 @@ static void compare_calls(void) {
   corral *c[2] = {NULL, NULL};
   double ns[2][ROUNDS];
   for (int i = 0; i < 2; i++)
-    if (corral_open(&c[i],
-                    CORRAL_OPTIONS(.store = "memory:", .compute = compute, .watch = CORRAL_OFF,
+    if (corral_open(CORRAL_OPTIONS(.store = "memory:", .compute = compute, .watch = CORRAL_OFF,
                                    .near_bytes = i == 1 ? 64 << 20 : CORRAL_OFF,
                                    .policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000)),
-                    NULL) != CORRAL_OK)
+                    &c[i], NULL) != CORRAL_OK)
       die("corral_open failed");
   for (int warm = 0; warm < 2; warm++)
     for (int i = 0; i < 2; i++) ns_per_call(c[i]);

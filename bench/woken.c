@@ -72,7 +72,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static void ask(corral *c) {
   corral_value *value = NULL;
   corral_error error;
-  if (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.error = &error), compute, NULL, &value) !=
+  if (corral_get_or_compute(c, "k", 1, CORRAL_CALL(.error = &error), compute, NULL, &value) !=
       CORRAL_OK)
     die(error.text);
   corral_value_unref(value);
@@ -161,11 +161,10 @@ static void *sit(void *arg) {
 static void open_all(void) {
   for (kind k = WOKEN; k < KINDS; k++) {
     corral_error error;
-    if (corral_open(&corrals[k],
-                    CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
+    if (corral_open(CORRAL_OPTIONS(.store = redis_server_unix_uri(server),
                                    .name_space = k == WOKEN ? "w" : "p",
                                    .watch = k == WOKEN ? 1 : CORRAL_OFF),
-                    &error) != CORRAL_OK)
+                    &corrals[k], &error) != CORRAL_OK)
       die(error.text);
   }
 }

@@ -11,7 +11,7 @@ set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlo
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch redis_push
     memcached memcached_servers storm leader sick cost ladder semaphore away old_plugin
-    sick_memcached freshness answers_live answers_callers_live many_live tags)
+    sick_memcached freshness answers_live answers_callers_live many_live tags set_live)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue)
 # These test locks.
@@ -32,7 +32,7 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
-list(APPEND CORRAL_TESTS_threads callbacks)
+list(APPEND CORRAL_TESTS_threads callbacks set event_info)
 list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover)
@@ -358,8 +358,16 @@ if(CMAKE_CXX_COMPILER)
   corral_target(test_throw)
   corral_script(throw threads 60 test_throw)
   add_dependencies(corral_thread_tests test_throw)
+  # The library as a C++17 program uses it, by its public headers alone.
+  add_executable(test_cxx tests/cxx.cpp)
+  target_link_libraries(test_cxx PRIVATE corral_testable)
+  corral_target(test_cxx)
+  target_compile_features(test_cxx PRIVATE cxx_std_17)
+  target_compile_options(test_cxx PRIVATE -Werror)
+  corral_script(cxx threads 60 test_cxx)
+  add_dependencies(corral_thread_tests test_cxx)
 endif()
-foreach(header corral.h corral/event.h corral/plugin.h corral/lock.h corral/loop.h)
+foreach(header corral.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h corral/loop.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()
@@ -384,7 +392,8 @@ corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(arrows pure 60 sh ${CMAKE_SOURCE_DIR}/tests/arrows_test.sh)
 corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
   $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})
-set_tests_properties(symbols PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")
+corral_script(api_rules live 60 sh ${CMAKE_SOURCE_DIR}/tests/api_test.sh $<TARGET_FILE:corral>)
+set_tests_properties(symbols api_rules PROPERTIES ENVIRONMENT "NM=${CMAKE_NM}")
 
 # The installed library serves a user.
 if(CORRAL_LMDB)

@@ -16,7 +16,7 @@ static int report(corral_fill *fill, const void *key, size_t key_len, void *arg)
 static int show(corral *c) {
   corral_error error = {0};
   corral_value *value;
-  if (corral_get(c, "sales", 5, CORRAL_POLICY(.error = &error), &value) != CORRAL_OK) {
+  if (corral_get(c, "sales", 5, CORRAL_CALL(.error = &error), &value) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
@@ -30,11 +30,10 @@ int main(int argc, char **argv) {
   _Atomic int edition = 0;
   corral_error error = {0};
   corral *reports;
-  if (corral_open(&reports,
-                  CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .compute = report,
+  if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .compute = report,
                                  .compute_arg = &edition,
                                  .policy = CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000)),
-                  &error) != CORRAL_OK) {
+                  &reports, &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }

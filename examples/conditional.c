@@ -40,9 +40,10 @@ static int show(corral *c, origin *o) {
   corral_error error = {0};
   corral_value *value;
   /* the grace keeps an old value in the store for the next compute to look at */
-  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 60000, .sie_ms = 86400000, .error = &error);
+  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 60000, .sie_ms = 86400000);
   snprintf(o->sent, sizeof o->sent, "wasn't asked");
-  if (corral_get_or_compute(c, "list", 4, policy, fetch, o, &value) != CORRAL_OK) {
+  if (corral_get_or_compute(c, "list", 4, CORRAL_CALL(.policy = policy, .error = &error), fetch, o,
+                            &value) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
@@ -57,9 +58,8 @@ int main(int argc, char **argv) {
   origin o = {.edition = 1};
   corral_error error = {0};
   corral *pages;
-  if (corral_open(&pages,
-                  CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .name_space = "pages"),
-                  &error) != CORRAL_OK) {
+  if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:", .name_space = "pages"),
+                  &pages, &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }

@@ -48,14 +48,14 @@ static int run(corral *first, corral *second, PGconn *bank) {
   corral_error error = {0};
   corral_lock *early, *late;
   if (corral_lock_take(first, "account 1", 9,
-                       CORRAL_LOCK(.ttl_ms = HOLD_MS, .note = "the early clerk", .error = &error),
-                       &early) != CORRAL_OK)
+                       CORRAL_LOCK(.ttl_ms = HOLD_MS, .note = "the early clerk"), &early,
+                       &error) != CORRAL_OK)
     goto failed;
   uint64_t old = corral_lock_fence(early);
   /* The early clerk sleeps: his hold isn't kept, and the late one waits until it ends. */
   if (corral_lock_take(second, "account 1", 9,
-                       CORRAL_LOCK(.wait_ms = 10000, .note = "the late clerk", .error = &error),
-                       &late) != CORRAL_OK) {
+                       CORRAL_LOCK(.wait_ms = 10000, .note = "the late clerk"), &late,
+                       &error) != CORRAL_OK) {
     corral_lock_release(early, NULL);
     goto failed;
   }
@@ -83,8 +83,8 @@ int main(int argc, char **argv) {
   int ok = PQstatus(bank) == CONNECTION_OK && set_up(bank);
   if (!ok) fprintf(stderr, "%s", PQerrorMessage(bank));
   if (ok)
-    ok = corral_open(&first, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK &&
-         corral_open(&second, CORRAL_OPTIONS(.store = argv[1]), &error) == CORRAL_OK;
+    ok = corral_open(CORRAL_OPTIONS(.store = argv[1]), &first, &error) == CORRAL_OK &&
+         corral_open(CORRAL_OPTIONS(.store = argv[1]), &second, &error) == CORRAL_OK;
   if (error.status != CORRAL_OK) fprintf(stderr, "%s\n", error.text);
   if (ok) ok = run(first, second, bank);
   if (first != NULL) corral_close(first);

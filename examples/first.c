@@ -20,14 +20,15 @@ int main(int argc, char **argv) {
   corral_value *value;
   corral_error error = {0};
 
-  if (corral_open(&users, CORRAL_OPTIONS(.store = store, .name_space = "users"), &error) !=
+  if (corral_open(CORRAL_OPTIONS(.store = store, .name_space = "users"), &users, &error) !=
       CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
   int status = corral_get_or_compute(
-      users, "42", 2, CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000, .error = &error), query,
-      database, &value);
+      users, "42", 2,
+      CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000), .error = &error),
+      query, database, &value);
   if (status == CORRAL_OK) {
     printf("%.*s (%s)\n", (int)corral_value_size(value), (const char *)corral_value_data(value),
            corral_how_name(corral_value_how(value)));

@@ -21,7 +21,7 @@ enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256 };
 
 typedef struct client {
   struct bufferevent *socket; /* NULL: the client hung up */
-  corral_call *call;
+  corral_async_call *call;
   int asks; /* it began a call whose `gone` has not come */
 } client;
 
@@ -75,7 +75,7 @@ static void begin_query(void *arg, corral_fill *fill, const void *key, size_t ke
 static void hang_up(client *c) {
   if (c->socket != NULL) bufferevent_free(c->socket);
   c->socket = NULL;
-  corral_call_cancel(c->call);
+  corral_async_call_cancel(c->call);
   c->call = NULL;
 }
 
@@ -110,8 +110,9 @@ static void on_input(struct bufferevent *socket, void *arg) {
   const corral_async *async =
       CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (line != NULL && len < LINE && strncmp(line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, line + 4, len - 4, CORRAL_POLICY(.swr_ms = 600000), async,
-                               &c->call) == CORRAL_OK;
+    c->asks = corral_loop_get(loop, line + 4, len - 4,
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.swr_ms = 600000)), async,
+                              &c->call) == CORRAL_OK;
   /* the line is no request, or too long */
   if ((line != NULL && !c->asks) || evbuffer_get_length(input) > LINE) hang_up(c);
   free(line);
@@ -148,7 +149,7 @@ static struct evconnlistener *listen_here(void) {
 
 static void on_mail(evutil_socket_t fd, short what, void *arg) {
   (void)fd, (void)what, (void)arg;
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
 }
 
 static void on_over(evutil_socket_t fd, short what, void *arg) {
@@ -161,15 +162,16 @@ int main(int argc, char **argv) {
   corral *c;
   corral_error error;
   base = event_base_new();
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+  if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  if (corral_loop_open(&loop, c, &error) != CORRAL_OK) return 1;
-  struct event *events[] = {event_new(base, corral_fd(loop), EV_READ | EV_PERSIST, on_mail, NULL),
-                            evsignal_new(base, SIGTERM, on_over, NULL),
-                            event_new(base, 0, EV_READ | EV_PERSIST, on_over, NULL)};
+  if (corral_loop_open(c, &loop, &error) != CORRAL_OK) return 1;
+  struct event *events[] = {
+      event_new(base, corral_loop_fd(loop), EV_READ | EV_PERSIST, on_mail, NULL),
+      evsignal_new(base, SIGTERM, on_over, NULL),
+      event_new(base, 0, EV_READ | EV_PERSIST, on_over, NULL)};
   /* the last one is added only if the input can be watched: a pipe, a terminal */
   for (int i = 0; i < 3; i++) event_add(events[i], NULL);
   struct evconnlistener *listener = listen_here();

@@ -20,7 +20,7 @@ typedef struct client {
   uv_tcp_t socket; /* its `data` is the client */
   uv_write_t write;
   corral_value *value; /* being written */
-  corral_call *call;
+  corral_async_call *call;
   int asks, is_open; /* it began a call whose `gone` has not come; its socket isn't closed */
   size_t len;
   char line[LINE];
@@ -77,7 +77,7 @@ static void on_closed(uv_handle_t *socket) {
 }
 
 static void hang_up(client *c) {
-  corral_call_cancel(c->call);
+  corral_async_call_cancel(c->call);
   c->call = NULL;
   if (!uv_is_closing((uv_handle_t *)&c->socket)) uv_close((uv_handle_t *)&c->socket, on_closed);
 }
@@ -123,8 +123,9 @@ static void on_input(uv_stream_t *socket, ssize_t n, const uv_buf_t *unused) {
   const corral_async *async =
       CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
-                               CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
+    c->asks = corral_loop_get(loop, c->line + 4, (size_t)(end - c->line - 4),
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.swr_ms = 600000)), async,
+                              &c->call) == CORRAL_OK;
   /* the client hung up, or its line is no request, or too long */
   if (!c->asks || n < 0) hang_up(c);
 }
@@ -154,7 +155,7 @@ static void listen_here(uv_tcp_t *listener) {
 
 static void on_mail(uv_poll_t *mail, int status, int events) {
   (void)mail, (void)status, (void)events;
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
 }
 
 static void on_term(uv_signal_t *term, int number) {
@@ -188,13 +189,13 @@ int main(int argc, char **argv) {
   uv_signal_t term = {0};
   uv_poll_t mail = {0}, input = {0};
   uv = uv_default_loop();
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+  if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  if (corral_loop_open(&loop, c, &error) != CORRAL_OK) return 1;
-  uv_poll_init(uv, &mail, corral_fd(loop));
+  if (corral_loop_open(c, &loop, &error) != CORRAL_OK) return 1;
+  uv_poll_init(uv, &mail, corral_loop_fd(loop));
   uv_poll_start(&mail, UV_READABLE, on_mail);
   uv_signal_init(uv, &term);
   uv_signal_start(&term, on_term, SIGTERM);

@@ -20,7 +20,7 @@ enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256, INPUT = 0, SIGNAL, LISTENER, 
 
 typedef struct client {
   int fd, asks; /* fd -1: hung up; asks: it began a call whose `gone` has not come */
-  corral_call *call;
+  corral_async_call *call;
   size_t len;
   char line[LINE];
 } client;
@@ -73,7 +73,7 @@ static void end_query(int answers) {
 static void hang_up(client *c) {
   if (c->fd >= 0) close(c->fd);
   c->fd = -1;
-  corral_call_cancel(c->call);
+  corral_async_call_cancel(c->call);
   c->call = NULL;
 }
 
@@ -98,8 +98,9 @@ static void on_input(client *c) {
   const corral_async *async =
       CORRAL_ASYNC(.done = on_done, .start = begin_query, .gone = on_gone, .arg = c);
   if (n > 0 && memcmp(c->line, "GET ", 4) == 0)
-    c->asks = corral_get_async(loop, c->line + 4, (size_t)(end - c->line - 4),
-                               CORRAL_POLICY(.swr_ms = 600000), async, &c->call) == CORRAL_OK;
+    c->asks = corral_loop_get(loop, c->line + 4, (size_t)(end - c->line - 4),
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.swr_ms = 600000)), async,
+                              &c->call) == CORRAL_OK;
   /* the client hung up, or its line is no request, or too long */
   if (!c->asks || n <= 0) hang_up(c);
 }
@@ -137,7 +138,7 @@ static int turn(void) {
   for (int i = 0; i < CLIENTS; i++)
     if (fds[FIRST + i].revents != 0) on_input(&clients[i]);
   if (fds[LISTENER].revents != 0) welcome(fds[LISTENER].fd);
-  if (fds[LOOP].revents != 0) corral_dispatch(loop);
+  if (fds[LOOP].revents != 0) corral_loop_dispatch(loop);
   while (queries != NULL && queries->due <= now_ms()) end_query(1);
   return 1;
 }
@@ -149,13 +150,13 @@ int main(int argc, char **argv) {
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
   sigprocmask(SIG_BLOCK, &term, NULL); /* before there are threads */
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &error) !=
+  if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
-  if (corral_loop_open(&loop, c, &error) != CORRAL_OK) return 1;
-  const int watched[FIRST] = {0, signalfd(-1, &term, 0), listen_here(), corral_fd(loop)};
+  if (corral_loop_open(c, &loop, &error) != CORRAL_OK) return 1;
+  const int watched[FIRST] = {0, signalfd(-1, &term, 0), listen_here(), corral_loop_fd(loop)};
   for (int i = 0; i < FIRST; i++) fds[i] = (struct pollfd){.fd = watched[i], .events = POLLIN};
   for (int i = 0; i < CLIENTS; i++) clients[i].fd = -1;
   while (turn()) {

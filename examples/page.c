@@ -66,12 +66,11 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
              "CORRAL_STORE isn't set: it names the store, as lmdb:/var/cache/page/pages");
     return CORRAL_EURI;
   }
-  return corral_open(ret,
-                     CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy,
+  return corral_open(CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy,
                                     .compute = is_bound ? page_compute : NULL,
                                     .max_value = number("PAGE_MAX", 1 << 20, 1 << 29),
                                     .op_ms = STORE_MS, .host_lock = 1),
-                     error);
+                     ret, error);
 }
 
 /* ---- making a page ------------------------------------------------------------------------- */
@@ -137,7 +136,7 @@ static int read_all(corral_fill *fill, int fd, size_t most, char **ret, size_t *
       if (more == NULL) return NO_MEMORY;
       *ret = more;
     }
-    if (now_ms() >= until || corral_should_stop(fill)) return TOO_LONG;
+    if (now_ms() >= until || corral_fill_should_stop(fill)) return TOO_LONG;
     if (poll(&ready, 1, STEP_MS) <= 0) continue;
     ssize_t n = read(fd, *ret + *size, room - *size);
     if (n == 0) return WHOLE;
@@ -188,7 +187,7 @@ int page_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) 
   count();
   if (command != NULL && *command != '\0') return run(fill, command, key, path_len, query_len);
   for (int64_t until = now_ms() + number("PAGE_COST_MS", 0, DAY_MS);
-       now_ms() < until && !corral_should_stop(fill);) {
+       now_ms() < until && !corral_fill_should_stop(fill);) {
     int64_t left = until - now_ms();
     poll(NULL, 0, left > STEP_MS ? STEP_MS : (int)left);
   }
@@ -314,10 +313,10 @@ void page_ask(corral *c, int is_bound, page_variable *get, void *arg, const corr
     return;
   }
   /* without a bound compute this only looks, and so never delays a stale answer */
-  int status = corral_get(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why), &value);
+  int status = corral_get(c, ret->key, ret->key_len, CORRAL_CALL(.error = &why), &value);
   /* no value, or the store is away */
   if (!is_bound && status != CORRAL_OK && status != CORRAL_ENOTFOUND)
-    status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_POLICY(.error = &why),
+    status = corral_get_or_compute(c, ret->key, ret->key_len, CORRAL_CALL(.error = &why),
                                    page_compute, NULL, &value);
   if (status == CORRAL_OK)
     accept_value(ret, value);

@@ -60,7 +60,7 @@ static void explain(const corral_policy *policy, size_t room) {
   corral_error error = {0};
   char *text = malloc(room > 0 ? room : 1);
   if (text == NULL) abort();
-  if (corral_explain(policy, text, room, &error) == CORRAL_OK)
+  if (corral_policy_explain(policy, text, room, &error) == CORRAL_OK)
     MUST(memchr(text, 0, room) != NULL && fuzz_is_plain(text, strlen(text), '\n'));
   MUST_BE_PLAIN(error.text);
   free(text);

@@ -27,8 +27,8 @@ static void make_right(uint8_t *record, size_t size) {
 }
 
 static void check_tags(const crl_tags *tags) {
-  MUST(tags->count <= CRL_TAGS + 1);
-  for (size_t i = 0; i < tags->count; i++) MUST(tags->tag[i].len <= CRL_TAG_MOST);
+  MUST(tags->count <= CORRAL_TAGS_MAX + 1);
+  for (size_t i = 0; i < tags->count; i++) MUST(tags->tag[i].len <= CORRAL_TAG_MAX);
 }
 
 /* An envelope that was read can be written, and reads back equal. */

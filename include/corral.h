@@ -4,8 +4,18 @@
  *
  * Conventions
  *  - Status: a function returns CORRAL_OK (0) or a negative code of CORRAL_STATUS_MAP, and writes
- *    its out-parameters on success only. Detail of a failure goes to a corral_error that the
- *    caller owns; every `error` parameter may be NULL.
+ *    its out-parameters on success only.
+ *  - Parameters stand in one order: the object; what the call is about (key, tag or name, with its
+ *    length); the call or the options; other inputs; a callback and its `arg`; the out-parameter,
+ *    `ret`; `error`. So `ret` is the last parameter but `error`, and `error` the last.
+ *  - Detail of a failure goes to a corral_error that the caller owns: a function about a key takes
+ *    a `call`, whose member `error` receives it, and other functions have the parameter `error`.
+ *    `call` and `error` may always be NULL.
+ *  - Sized structs: the first member of a struct that may grow is its `size`, set by the caller (by
+ *    CORRAL_CALL, CORRAL_POLICY, CORRAL_OPTIONS, CORRAL_LOCK, CORRAL_ASYNC). A shorter struct, of
+ *    an older header, reads as zeroes beyond its end. A longer one, of a newer header, is accepted
+ *    if all that this library does not know is zero, else refused with CORRAL_EOPTION. Where the
+ *    library fills a struct, it sets all of the caller's `size`, and zeroes what it does not know.
  *  - Errors: a function that takes a corral may return CORRAL_EINVAL (an invalid argument, a corral
  *    that is not open, a call within its on_event), CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED,
  *    and, for a call about values on a store that has locks only, CORRAL_EUNSUPPORTED. A function
@@ -15,8 +25,8 @@
  *    particular there.
  *  - Durations are milliseconds in an int64_t and end in `_ms`. In options, 0 means the documented
  *    default, and CORRAL_OFF (-1) switches a feature off where the table's range begins at -1.
- *  - Keys are bytes: 1 to 65,536 of them, of any value. The library copies them; the caller keeps
- *    its own.
+ *  - Keys are bytes: 1 to CORRAL_KEY_MAX of them, of any value. The library copies them; the caller
+ *    keeps its own.
  *  - Threads: any function may be called from any thread, except corral_close, which must be the
  *    last call on its corral. The library calls no callback while it holds a lock of its own.
  *  - Fork: a corral that was opened but not yet used may be used in every child. A corral that was
@@ -32,7 +42,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Version of this header: as a text, and as major * 1,000,000 + minor * 1,000 + patch. The version
+ * of the library in use is corral_version() and corral_version_number(). */
 #define CORRAL_VERSION "0.1.0"
+#define CORRAL_VERSION_NUMBER 1000
 
 #if defined(__GNUC__)
 #define CORRAL_API __attribute__((visibility("default")))
@@ -44,27 +57,38 @@
 extern "C" {
 #endif
 
+/* ---- limits -------------------------------------------------------------------------------- */
+
+#define CORRAL_KEY_MAX 65536       /* bytes of a key, and of a lock's name */
+#define CORRAL_VARIANT_MAX 1024    /* bytes of a variant */
+#define CORRAL_VALUE_MAX 536870912 /* bytes of a value; the option max_value sets a lower limit */
+#define CORRAL_TAG_MAX 200         /* bytes of a tag */
+#define CORRAL_TAGS_MAX 16         /* tags of a value */
+#define CORRAL_VALIDATOR_MAX 1024  /* bytes of a validator */
+#define CORRAL_NAME_SPACE_MAX 1024 /* bytes of the option name_space */
+#define CORRAL_ORIGIN_MAX 100      /* bytes of the option origin, when it is a name */
+
 /* ---- status -------------------------------------------------------------------------------- */
 
 /* X(name, number, text). A text is one impersonal line, without what the caller knows already. */
 #define CORRAL_STATUS_MAP(X)                                                                       \
   X(EINVAL, -1, "invalid argument")                                                                \
   X(ENOMEM, -2, "out of memory")                                                                   \
-  X(ENOTFOUND, -3, "no such thing: the origin said so, and that answer is remembered")             \
+  X(ENOTFOUND, -3, "no such thing, said the origin; the answer is remembered")                     \
   X(EMISS, -4, "not in the store, and there is nothing to compute it with")                        \
   X(EFAILED, -5, "computing failed")                                                               \
   X(EDEADLINE, -6, "the call's deadline passed before a value came")                               \
   X(EUNAVAILABLE, -7, "the store can't be reached")                                                \
-  X(EBUSY, -8, "somebody else holds the lease")                                                    \
+  X(EBUSY, -8, "another holder has the lease or the lock")                                         \
   X(ELOST, -9, "the lease was lost: nothing was written")                                          \
   X(EINDOUBT, -10, "the store's reply was lost: the operation may or may not have happened")       \
   X(ETOOBIG, -11, "larger than the store accepts")                                                 \
   X(EFOREIGN, -12, "the store's key holds data that corral did not write")                         \
   X(ECORRUPT, -13, "the stored record is damaged")                                                 \
-  X(EPROTOCOL, -14, "the server's reply makes no sense")                                           \
+  X(EPROTOCOL, -14, "the server's reply can't be understood")                                      \
   X(EAUTH, -15, "the server refuses this user, password or command")                               \
   X(EREFUSED, -16, "the store refuses to write")                                                   \
-  X(ERECURSION, -17, "computing a key asked for that same key")                                    \
+  X(ERECURSION, -17, "computing a key asked for the same key")                                     \
   X(EFORKED, -18, "the handle was used before a fork: open a new one in the child")                \
   X(ECLOSED, -19, "the handle is being closed")                                                    \
   X(EOPTION, -20, "an option that this version of the library does not know")                      \
@@ -73,8 +97,9 @@ extern "C" {
   X(EIO, -23, "the operating system reported an error")                                            \
   X(EABANDONED, -24, "computing took longer than compute_ms")                                      \
   X(EUNSUPPORTED, -25, "the store can't do that")                                                  \
-  X(ECANCELLED, -26, "the caller left: corral_cancel_token_cancel")                                \
-  X(ENEWER, -27, "the store's key holds a record of a later version of corral")
+  X(ECANCELLED, -26, "the call's cancel token was cancelled")                                      \
+  X(ENEWER, -27, "the store's key holds a record of a later version of corral")                    \
+  X(EOLDER, -28, "not stored: the stored value has a later version")
 
 typedef enum corral_status {
   CORRAL_OK = 0,
@@ -114,17 +139,17 @@ typedef enum corral_how {
   CORRAL_STALE,     /* found past its soft TTL (fresh life) and within its grace */
   CORRAL_COMPUTED,  /* this call ran compute */
   CORRAL_JOINED,    /* another thread, process or host computed it while this call waited */
-  CORRAL_OUTBOX     /* computed or copied by this process: the store is away (when_away) */
+  CORRAL_OUTBOX     /* of this process alone, because the store can't be reached (when_away) */
 } corral_how;
 
 typedef enum corral_kept {
-  /* in the store, or served from it or from a copy of this process (CORRAL_OUTBOX, near tier) */
+  /* stored, or served from the store or from a copy of this process (CORRAL_OUTBOX, near tier) */
   CORRAL_KEPT = 0,
-  /* computed, but the lease was lost or the key invalidated meanwhile: not stored */
+  /* not stored: the lease was lost, or the key invalidated, during the compute */
   CORRAL_KEPT_FENCED,
-  CORRAL_KEPT_NOT,     /* computed, but the store is away or refused the value: not stored */
-  CORRAL_KEPT_UNKNOWN, /* computed, and the store's reply was lost: perhaps stored */
-  CORRAL_KEPT_OLDER    /* computed, but the stored value has a later version: not stored */
+  CORRAL_KEPT_NOT,     /* not stored: the store can't be reached, or refused the value */
+  CORRAL_KEPT_UNKNOWN, /* perhaps stored: the store's reply was lost */
+  CORRAL_KEPT_OLDER    /* not stored: the stored value has a later version */
 } corral_kept;
 
 /* The bytes of a value (never NULL, also for an empty value), and their number. The bytes are valid
@@ -143,14 +168,14 @@ CORRAL_API uint64_t corral_value_version(const corral_value *value);
 CORRAL_API corral_value *corral_value_ref(corral_value *value);
 /* Drops a reference; the last one frees the value. NULL is allowed. Any thread. */
 CORRAL_API void corral_value_unref(corral_value *value);
-/* "fresh", "stale", "computed", "joined", "held"; "?" for another number. Static storage. */
+/* "fresh", "stale", "computed", "joined", "outbox"; "?" for another number. Static storage. */
 CORRAL_API const char *corral_how_name(corral_how how);
 
 /* ---- compute ------------------------------------------------------------------------------- */
 
 /* Receives the answer of one compute. Valid until that compute returns, or is ended by
- * corral_fill_done and its kin (corral/loop.h). Its functions may be called from any thread, one at
- * a time; corral_should_stop at any time. */
+ * corral_fill_done or corral_fill_abandon (corral/loop.h). Its functions may be called from any
+ * thread, one at a time; corral_fill_should_stop at any time. */
 typedef struct corral_fill corral_fill;
 
 /* The user's function that computes one value. It sets an answer with one of corral_fill_bytes,
@@ -195,46 +220,47 @@ CORRAL_API void corral_fill_not_after(corral_fill *fill, int64_t wall_ms);
  * this compute alone. For pass_ttl_ms every caller of the key computes for itself, in parallel and
  * without an election (at most max_computes at once). */
 CORRAL_API void corral_fill_pass(corral_fill *fill);
-/* Adds a tag: 1 to 200 bytes of any value, copied. corral_invalidate_tag and corral_expire_tag
- * reach all values that carry it. A value with tags costs each look at it one more round trip, for
- * all its tags together. CORRAL_EINVAL (length), CORRAL_ETOOBIG (more than 16 tags),
- * CORRAL_ENOMEM. */
+/* Adds a tag: 1 to CORRAL_TAG_MAX bytes of any value, copied. corral_invalidate_tag and
+ * corral_expire_tag reach all values that carry it. A value with tags costs each look at it one
+ * more round trip, for all its tags together. CORRAL_EINVAL (length), CORRAL_ETOOBIG (more than
+ * CORRAL_TAGS_MAX tags), CORRAL_ENOMEM. */
 CORRAL_API int corral_fill_tag(corral_fill *fill, const void *tag, size_t len);
 /* Sets the value's version: a number that grows with every change of the source data (a row's
  * version, a log sequence number); 0: none. A value is never stored over one of a later version:
  * the stored one is served within its grace, and computing is tried again after retry_ms. */
 CORRAL_API void corral_fill_version(corral_fill *fill, uint64_t version);
 /* Sets the value's validator, by which the origin can tell that its answer is unchanged (an ETag, a
- * date): at most 1024 bytes, copied, stored beside the value. CORRAL_ETOOBIG, CORRAL_ENOMEM. */
+ * date): at most CORRAL_VALIDATOR_MAX bytes, copied, stored beside the value. CORRAL_ETOOBIG,
+ * CORRAL_ENOMEM. */
 CORRAL_API int corral_fill_validator(corral_fill *fill, const void *data, size_t size);
 /* The stored value that is about to be replaced, its validator and its version, as far as the store
- * still has them; else NULL with *size = 0, and version 0. The bytes belong to the fill and are
+ * still has them; else NULL with *ret_size = 0, and version 0. The bytes belong to the fill and are
  * valid until the compute ends. */
-CORRAL_API const void *corral_fill_old(const corral_fill *fill, size_t *size);
-CORRAL_API const void *corral_fill_old_validator(const corral_fill *fill, size_t *size);
+CORRAL_API const void *corral_fill_old(const corral_fill *fill, size_t *ret_size);
+CORRAL_API const void *corral_fill_old_validator(const corral_fill *fill, size_t *ret_size);
 CORRAL_API uint64_t corral_fill_old_version(const corral_fill *fill);
 /* Answers with the old value, which still holds. Its life begins anew, where the store can do so
  * without moving the bytes; validator, version and tags stay unless the compute sets others.
  * CORRAL_EMISS: there is no old value. */
 CORRAL_API int corral_fill_not_modified(corral_fill *fill);
 /* The key that is being computed, without the namespace; valid as long as the fill. */
-CORRAL_API const void *corral_fill_key(const corral_fill *fill, size_t *size);
-/* The variant of the key that is being computed (see corral_policy), valid as long as the fill;
- * NULL and *size = 0 for the key itself. */
-CORRAL_API const void *corral_fill_variant(const corral_fill *fill, size_t *size);
+CORRAL_API const void *corral_fill_key(const corral_fill *fill, size_t *ret_size);
+/* The variant of the key that is being computed (see corral_call), valid as long as the fill;
+ * NULL and *ret_size = 0 for the key itself. */
+CORRAL_API const void *corral_fill_variant(const corral_fill *fill, size_t *ret_size);
 /* Nonzero when a failure of this compute would be answered with a stale value that is still usable;
  * else 0. */
 CORRAL_API int corral_fill_has_stale(const corral_fill *fill);
 /* Nonzero when the result has no user any more: the compute took longer than compute_ms, its lease
  * is lost, or, with the policy's stop_alone, no caller in this process waits for it; else 0. The
  * compute itself decides whether and how it ends early. */
-CORRAL_API int corral_should_stop(const corral_fill *fill);
+CORRAL_API int corral_fill_should_stop(const corral_fill *fill);
 
 /* ---- policy -------------------------------------------------------------------------------- */
 
-/* Values of at_deadline: what a waiting call gets at wait_ms when it has no stale value to serve.
- * ERROR: CORRAL_EDEADLINE. COMPUTE: a compute of its own, beside the one it waited for; the result
- * goes to this call alone and isn't stored. */
+/* Values of at_deadline: what a waiting call gets at wait_ms when there is no stale value to serve.
+ * ERROR: CORRAL_EDEADLINE. COMPUTE: the call computes for itself, while the compute that it waited
+ * for goes on; the result goes to this call alone and isn't stored. */
 enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
 
 /* Values of when_away: what a call gets while the store is away. COMPUTE: its compute runs, one at
@@ -243,43 +269,76 @@ enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
  * else as COMPUTE. ERROR: CORRAL_EUNAVAILABLE, at once while the breaker is open. */
 enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
-/* Cancel token; any number of calls, one after the other or at once, may share it. */
-typedef struct corral_cancel_token corral_cancel_token;
-
+/* What belongs to a corral, and may be set anew for a call: numbers alone. */
 typedef struct corral_policy {
   size_t size; /* sizeof(corral_policy), set by CORRAL_POLICY */
-  /* per call: receives the detail of a failure; may be NULL. Ignored in the policy of
-   * corral_options */
-  corral_error *error;
-  /* per call: see corral_cancel_token_cancel; may be NULL. Ignored in the policy of
-   * corral_options */
-  corral_cancel_token *cancel_token;
-  /* per call: selects one of several values of a key (the languages of a page, say): 1 to 1024
-   * bytes of any value. Each variant is stored, computed and leased by itself, and no variant
-   * equals another key. Ignored in the policy of corral_options */
-  const void *variant;
-  size_t variant_len; /* 0: the key itself */
 #define CORRAL_POLICY_FIELD(field, name, group, unit, def, least, most, command, nginx, text)      \
   int64_t field;
   CORRAL_POLICY_MAP(CORRAL_POLICY_FIELD)
 #undef CORRAL_POLICY_FIELD
 } corral_policy;
 
-/* A policy in place (C only): CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000). In C++, zero a
- * corral_policy and set its size. A field that is 0 takes its value from the policy that the corral
- * was opened with, then from the table. */
+/* A policy in place: CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 600000); in C++
+ * CORRAL_POLICY(.ttl_ms(60000).swr_ms(600000)), see corral/cxx.h. A field that is 0 takes its value
+ * from the policy that the corral was opened with, then from the table. */
+#ifndef __cplusplus
 #define CORRAL_POLICY(...) (&(corral_policy){.size = sizeof(corral_policy), __VA_ARGS__})
+#endif
 
 /* Describes a policy, its zeroes being the table's defaults: one sentence a line, then the settings
  * that make no sense, in lines that begin with "warning: ". Writes at most `size` bytes to `text`,
  * cut and terminated; 4096 are enough. `policy` may be NULL: the defaults. CORRAL_EINVAL,
  * CORRAL_EOPTION: then the text is as it was. */
-CORRAL_API int corral_explain(const corral_policy *policy, char *text, size_t size,
-                              corral_error *error);
+CORRAL_API int corral_policy_explain(const corral_policy *policy, char *text, size_t size,
+                                     corral_error *error);
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+/* Cancel token; any number of calls, one after the other or at once, may share it. */
+typedef struct corral_cancel_token corral_cancel_token;
+
+/* One tag. Its size is frozen. */
+typedef struct corral_tag {
+  const void *name; /* 1 to CORRAL_TAG_MAX bytes of any value */
+  size_t len;
+} corral_tag;
+
+/* What belongs to one call about a key. Nothing in it is used after the call returned, except for
+ * the cancel token of corral_loop_get. */
+typedef struct corral_call {
+  size_t size;                 /* sizeof(corral_call), set by CORRAL_CALL */
+  const corral_policy *policy; /* what differs from the corral's policy; NULL: nothing */
+  corral_error *error;         /* receives the detail of a failure; may be NULL */
+  /* ends the wait of a call that gets values: see corral_cancel_token_cancel; may be NULL */
+  corral_cancel_token *cancel_token;
+  /* selects one of several values of a key (the languages of a page, say): 1 to CORRAL_VARIANT_MAX
+   * bytes of any value. Each variant is stored, computed and leased by itself, and no variant
+   * equals another key */
+  const void *variant;
+  size_t variant_len; /* 0: the key itself */
+  /* for corral_set alone, other functions return CORRAL_EINVAL: what a compute gives by
+   * corral_fill_tag, corral_fill_version and corral_fill_validator */
+  const corral_tag *tags; /* at most CORRAL_TAGS_MAX */
+  size_t tag_count;
+  uint64_t version;      /* 0: none */
+  const void *validator; /* at most CORRAL_VALIDATOR_MAX bytes; NULL: none */
+  size_t validator_len;
+} corral_call;
+
+/* A call in place: CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 60000), .error = &error); in C++
+ * CORRAL_CALL(.policy(CORRAL_POLICY(.ttl_ms(60000))).error(&error)). */
+#ifndef __cplusplus
+#define CORRAL_CALL(...) (&(corral_call){.size = sizeof(corral_call), __VA_ARGS__})
+#endif
 
 /* ---- events -------------------------------------------------------------------------------- */
 
 #include <corral/event.h>
+
+/* Name of an event ("hit") and its sentence; "?" for a number outside of the table. Static
+ * storage. */
+CORRAL_API const char *corral_event_name(corral_event event);
+CORRAL_API const char *corral_event_text(corral_event event);
 
 /* ---- open, close --------------------------------------------------------------------------- */
 
@@ -288,22 +347,20 @@ typedef struct corral corral;
 
 typedef struct corral_options {
   size_t size; /* sizeof(corral_options), set by CORRAL_OPTIONS */
-  /* Texts, NULL: none.
-   * store: URI, required.
-   * name_space: prefix of each key, as "name_space:" (docs/keys.md), at most 1024 bytes.
-   * host_dir: folder of host_lock's lock file, an absolute path; NULL: $CORRAL_HOST_DIR, else one
-   * in /dev/shm or /tmp for this user. Processes of several users share an election when they name
-   * the same folder.
-   * origin: name of the resource that the computes load, for fleet_max_computes: all corrals on
-   * this store with the same name share the limit, in any namespace; 1 to 100 bytes; NULL:
-   * "origin". Or a URL, "https://host/{key}", from which the values come: it takes the place of
-   * `compute` (docs/http.md), and its name is "https://host" */
+  /* Texts, NULL: none. store: URI, required. name_space: prefix of each key, as "name_space:"
+   * (docs/keys.md), at most CORRAL_NAME_SPACE_MAX bytes. host_dir: folder of host_lock's lock file,
+   * an absolute path; NULL: $CORRAL_HOST_DIR, else one in /dev/shm or /tmp for this user. Processes
+   * of several users share an election when they name the same folder. origin: name of the resource
+   * that the computes load, for fleet_max_computes: all corrals on this store with the same name
+   * share the limit, in any namespace; 1 to CORRAL_ORIGIN_MAX bytes; NULL: "origin". Or a URL,
+   * "https://host/{key}", from which the values come: it takes the place of `compute`
+   * (docs/http.md), and its name is "https://host" */
 #define CORRAL_TEXT_FIELD(field, name, group, command, nginx, text) const char *field;
   CORRAL_TEXT_MAP(CORRAL_TEXT_FIELD)
 #undef CORRAL_TEXT_FIELD
   /* defaults of every call's policy; NULL: the table's */
   const corral_policy *policy;
-  /* bound compute, for corral_get and corral_get_async; may run in the background. NULL: none. Not
+  /* bound compute, for corral_get and corral_loop_get; may run in the background. NULL: none. Not
    * together with an origin that is a URL */
   corral_compute *compute;
   void *compute_arg;         /* passed to `compute`; must outlive the corral */
@@ -315,16 +372,18 @@ typedef struct corral_options {
 #undef CORRAL_OPTION_FIELD
 } corral_options;
 
-/* Options in place (C only): CORRAL_OPTIONS(.store = "memory:"). In C++, zero a corral_options and
- * set its size. A number that is 0 is the table's default. */
+/* Options in place: CORRAL_OPTIONS(.store = "memory:"); in C++
+ * CORRAL_OPTIONS(.store("memory:")). A number that is 0 is the table's default. */
+#ifndef __cplusplus
 #define CORRAL_OPTIONS(...) (&(corral_options){.size = sizeof(corral_options), __VA_ARGS__})
+#endif
 
 /* Checks the options and makes a corral, to be given to corral_close. Asks no store and starts no
  * thread; it may load the store's plugin and read a password that the URI refers to. The options
  * and their texts are copied. CORRAL_EINVAL (out of range; the text names option, value and range),
  * CORRAL_EOPTION, CORRAL_EURI, CORRAL_ENOPLUGIN, CORRAL_EIO (no randomness from the kernel),
  * CORRAL_ENOMEM. */
-CORRAL_API int corral_open(corral **ret, const corral_options *options, corral_error *error);
+CORRAL_API int corral_open(const corral_options *options, corral **ret, corral_error *error);
 /* Waits for the background computes that run, drops those that are queued, and frees everything. It
  * must be the last call, with no other one under way on this corral, its locks released and its
  * loops closed. Values outlive it. It does nothing for NULL, within on_event, within on_lost of a
@@ -334,25 +393,24 @@ CORRAL_API void corral_close(corral *c);
 /* ---- get, set, invalidate ------------------------------------------------------------------ */
 
 /* Gets the value of a key: from the store, from the flight that is computing it (in any thread,
- * process or host), or from `compute`, which this call runs when it holds the lease. `policy` may
- * be NULL. CORRAL_OK: *ret is the caller's, to be given to corral_value_unref.
- * Blocks until wait_ms (or soft_ms, with a stale value) at the latest, or until its cancel token is
- * cancelled; only its own compute may take longer. While the store is away, compute runs once at a
- * time per key and process (and host, with host_lock), unless when_away says otherwise; the result
- * stays in this process. At max_computes a call that may be answered by a stale value gets it,
- * other calls wait within wait_ms.
+ * process or host), or from `compute`, which this call runs when it holds the lease. CORRAL_OK:
+ * *ret is the caller's, to be given to corral_value_unref. Blocks until wait_ms (or soft_ms, with a
+ * stale value) at the latest, or until its cancel token is cancelled; only its own compute may take
+ * longer. While the store is away, compute runs once at a time per key and process (and host, with
+ * host_lock), unless when_away says otherwise; the result stays in this process. At max_computes a
+ * call that may be answered by a stale value gets it, other calls wait within wait_ms.
  * CORRAL_ENOTFOUND ("no such thing"), CORRAL_EFAILED (code, text and retry_after_ms are in the
  * error), CORRAL_EDEADLINE, CORRAL_ECANCELLED, CORRAL_ERECURSION, CORRAL_EUNAVAILABLE (when_away is
  * CORRAL_AWAY_ERROR), CORRAL_EOPTION. */
 CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len,
-                                     const corral_policy *policy, corral_compute *compute,
-                                     void *arg, corral_value **ret);
+                                     const corral_call *call, corral_compute *compute, void *arg,
+                                     corral_value **ret);
 /* corral_get_or_compute with the compute or origin bound at open: it runs on the library's threads,
- * so this call always ends by wait_ms (unless at_deadline asks for an own compute then), and a
+ * so this call always ends by wait_ms (unless at_deadline makes it compute for itself then), and a
  * stale value inside swr_ms is answered at once and rebuilt in the background. Without a bound
  * compute the call only looks: CORRAL_EMISS when the store has nothing usable, CORRAL_EUNAVAILABLE
  * when the store can't be asked. */
-CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+CORRAL_API int corral_get(corral *c, const void *key, size_t key_len, const corral_call *call,
                           corral_value **ret);
 
 /* One key of a batch. Its size is frozen. */
@@ -374,38 +432,35 @@ typedef int corral_compute_many(corral_fill *const *fills, size_t count, void *a
  * runs once, on this thread, for all keys whose lease this call holds. Then the call waits for the
  * keys that others compute; when those fail to, `compute` runs again. A key that appears twice is
  * asked for once, and both items get its result. `compute` NULL: the call only looks
- * (CORRAL_EMISS). The policy, its deadline and its cancel token hold for each key; its error is for
- * the call as a whole. All keys of a call take one place among max_computes. CORRAL_OK: every item
- * has its own status, even when all failed. CORRAL_EINVAL (the corral, the policy, no items),
- * CORRAL_EUNSUPPORTED, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED concern the
- * call as a whole: then each item has that status, and no value. */
-CORRAL_API int corral_get_many(corral *c, corral_item *items, size_t count,
-                               const corral_policy *policy, corral_compute_many *compute,
-                               void *arg);
-/* Stores a value (`size` bytes, copied, with the policy's lives and variant), whatever the key has,
- * and voids any compute of this key that is under way. `policy` may be NULL. Blocks until the value
- * is stored, at most until wait_ms. CORRAL_ETOOBIG (above max_value), CORRAL_EBUSY and CORRAL_ELOST
- * (others took the lease again and again). After an error the key may have the old value, the new
- * one, or none. */
-CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+ * (CORRAL_EMISS). The call's policy, variant, deadline and cancel token hold for each key; its
+ * error is for the call as a whole. All keys of a call take one place among max_computes.
+ * CORRAL_OK: every item has its own status, even when all failed. CORRAL_EINVAL (the corral, the
+ * call, no items), CORRAL_EUNSUPPORTED, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED,
+ * CORRAL_ECLOSED concern the call as a whole: then each item has that status, and no value. */
+CORRAL_API int corral_get_many(corral *c, corral_item *items, size_t count, const corral_call *call,
+                               corral_compute_many *compute, void *arg);
+/* Stores a value (`size` bytes, copied) with the call's lives, variant, tags, version and
+ * validator, whatever the key has, and voids any compute of this key that is under way. Blocks
+ * until the value is stored, at most until wait_ms. CORRAL_ETOOBIG (above max_value; more tags, or
+ * a longer validator, than allowed), CORRAL_EOLDER (with a version: the stored value has a later
+ * one, and stays), CORRAL_EBUSY and CORRAL_ELOST (others took the lease again and again). After any
+ * other error than CORRAL_EOLDER the key may have the old value, the new one, or none. */
+CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_call *call,
                           const void *data, size_t size);
-/* Removes a value: what was computed before this returns CORRAL_OK is never served from the store
- * again, and any compute of the key under way is voided. CORRAL_OK also when there was nothing. On
- * any other status the store may still hold the old value; after CORRAL_EUNAVAILABLE and
- * CORRAL_EINDOUBT the invalidation is repeated when the store is back, while this process lives and
- * for outbox_ms at the most. */
-CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error);
-/* corral_invalidate for one variant of a key (variant_len 0: the key itself). Invalidating a key
- * leaves its variants as they are; a tag that they have in common reaches all of them. */
-CORRAL_API int corral_invalidate_variant(corral *c, const void *key, size_t key_len,
-                                         const void *variant, size_t variant_len,
-                                         corral_error *error);
-/* Ends the fresh life of a value now: it is still served in its grace (swr_ms, sie_ms), and any
- * compute under way is voided. CORRAL_OK also when there was nothing. An expiry that failed is not
- * repeated later. */
-CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error);
+/* Removes a value, or one variant of it (the call's): what was computed before this returns
+ * CORRAL_OK is never served from the store again, and any compute of the key under way is voided.
+ * CORRAL_OK also when there was nothing. The variants of a key are invalidated each by itself, or
+ * together by a tag that they have in common. On any other status the store may still hold the old
+ * value; after CORRAL_EUNAVAILABLE and CORRAL_EINDOUBT the invalidation is repeated when the store
+ * is back, while this process lives and for outbox_ms at the most. */
+CORRAL_API int corral_invalidate(corral *c, const void *key, size_t key_len,
+                                 const corral_call *call);
+/* Ends the fresh life of a value, or of one variant of it, now: it is still served in its grace
+ * (swr_ms, sie_ms), and any compute under way is voided. CORRAL_OK also when there was nothing. An
+ * expiry that failed is not repeated later. */
+CORRAL_API int corral_expire(corral *c, const void *key, size_t key_len, const corral_call *call);
 
-/* corral_invalidate and corral_expire for all values that carry a tag (1 to 200 bytes), whichever
+/* corral_invalidate and corral_expire for all values that carry a tag, whichever
  * process stored them, and for all computes under way whose values will carry it. They cost one to
  * three operations on the store, however many values there are. CORRAL_OK also for a tag that was
  * never used. */
@@ -424,7 +479,7 @@ CORRAL_API corral_cancel_token *corral_cancel_token_new(void);
 CORRAL_API void corral_cancel_token_free(corral_cancel_token *cancel_token);
 /* Ends all calls that wait under this cancel token, and all later ones, at once with
  * CORRAL_ECANCELLED. A call whose own compute runs inside it ends when that compute does; the
- * compute is told to stop (corral_should_stop) if the policy's stop_alone is set and no other
+ * compute is told to stop (corral_fill_should_stop) if the policy's stop_alone is set and no other
  * caller waits for the key. Other callers of the same key are not affected: one of them leads. NULL
  * is allowed. Any thread. */
 CORRAL_API void corral_cancel_token_cancel(corral_cancel_token *cancel_token);
@@ -433,10 +488,11 @@ CORRAL_API void corral_cancel_token_cancel(corral_cancel_token *cancel_token);
 
 /* State of a key in the store. */
 typedef struct corral_inspection {
+  size_t size; /* sizeof(corral_inspection), set by the caller */
   /* "fresh", "stale", "expired", "negative", "pass" (can't be cached), "void" (a tag was
    * invalidated), "none"; static storage */
   const char *state;
-  uint64_t size;        /* bytes of the value */
+  uint64_t value_size;  /* bytes of the value */
   uint64_t stored_size; /* bytes of the whole record as stored */
   int64_t age_ms;       /* since it was stored; -1 unknown */
   int64_t ttl_ms;       /* fresh life it was stored with */
@@ -455,30 +511,31 @@ typedef struct corral_inspection {
   uint64_t version;      /* of the value; 0: none */
 } corral_inspection;
 
-/* Looks at a key's record, which stays as it is, and fills the first `ret_size` bytes of *ret (give
- * sizeof(corral_inspection)). A key that the store doesn't have is CORRAL_OK with state "none".
- * CORRAL_ECORRUPT, CORRAL_EFOREIGN, CORRAL_ENEWER. */
-CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, corral_inspection *ret,
-                              size_t ret_size, corral_error *error);
-/* Kinds of names for corral_stored_key. */
+/* Looks at the record of a key, or of the call's variant of it, which stays as it is. The caller
+ * sets ret->size. A key that the store doesn't have is CORRAL_OK with state "none". Blocks until
+ * wait_ms at the latest. CORRAL_ECORRUPT, CORRAL_EFOREIGN, CORRAL_ENEWER. */
+CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, const corral_call *call,
+                              corral_inspection *ret);
+/* Kinds of keys that a store has. */
 typedef enum corral_key_kind {
   CORRAL_KEY_VALUE = 0,
   CORRAL_KEY_TAG,
   CORRAL_KEY_LOCK
 } corral_key_kind;
 
-/* The key under which the store has a value (the policy's variant of it), a tag's version, or a
- * lock (docs/keys.md): writes at most `size` bytes to `room`, and its length, 65,536 at most, to
+/* The key under which the store has a value (the call's variant of it), a tag's version, or a lock
+ * (docs/keys.md): writes at most `size` bytes to `room`, and its length, CORRAL_KEY_MAX at most, to
  * *ret_len. Asks no store. CORRAL_EINVAL (also a variant of a tag or a lock), CORRAL_ETOOBIG
  * (longer than `size`). */
-CORRAL_API int corral_stored_key(corral *c, corral_key_kind kind, const void *key, size_t key_len,
-                                 const corral_policy *policy, void *room, size_t size,
-                                 size_t *ret_len);
+CORRAL_API int corral_encode_key(corral *c, corral_key_kind kind, const void *key, size_t key_len,
+                                 const corral_call *call, void *room, size_t size, size_t *ret_len);
 /* Number of times that an event has happened on this corral; 0 for NULL or an unknown event.
  * Allowed in on_event. */
 CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
-/* Version of the running library, as "major.minor.patch"; static storage. */
+/* Version of the library in use, as "major.minor.patch"; static storage. */
 CORRAL_API const char *corral_version(void);
+/* The same as a number to compare with: major * 1,000,000 + minor * 1,000 + patch. */
+CORRAL_API int corral_version_number(void);
 /* Writes a store's URI, or an origin's URL, to `text` as messages may show it: its password, and
  * the values of parameters that may be secrets, are replaced by "***". `uri` may be any text, also
  * one that is no URI. The result is cut to `size` bytes and terminated. Any thread. */
@@ -486,5 +543,6 @@ CORRAL_API void corral_uri_show(const char *uri, char *text, size_t size);
 
 #ifdef __cplusplus
 }
+#include <corral/cxx.h>
 #endif
 #endif

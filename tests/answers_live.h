@@ -113,7 +113,7 @@ static void a_renewal_moves_no_bytes(void **state) {
   assert_int_equal(asks_by(c, "large", &policy, &again).kept, CORRAL_KEPT);
   assert_in_range(redis_server_info(redis, "total_net_input_bytes") - before, 1, 5000);
   assert_string_equal(inspected(c, "large").state, "fresh");
-  assert_int_equal(inspected(c, "large").size, sizeof large - 1);
+  assert_int_equal(inspected(c, "large").value_size, sizeof large - 1);
   corral_close(c);
 }
 
@@ -133,7 +133,8 @@ static void a_watch_that_broke_outdates_the_copies(void **state) {
     char text[16];
     snprintf(text, sizeof text, "%d", i);
     redis_server_ask(redis, "CLIENT KILL TYPE pubsub");
-    assert_int_equal(corral_set(other, "k", 1, &policy, text, strlen(text)), CORRAL_OK);
+    assert_int_equal(corral_set(other, "k", 1, CORRAL_CALL(.policy = &policy), text, strlen(text)),
+                     CORRAL_OK);
     int64_t until = lab_now_us() + 10000000;
     while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
       if (lab_now_us() > until) fail_msg("%s was not seen", text);

@@ -50,9 +50,9 @@ static void check(int status, corral_value *value, const char *key) {
 static void get(corral *c, const char *key, corral_compute *compute) {
   corral_value *value = NULL;
   corral_error error = {0};
-  const corral_policy *policy =
-      CORRAL_POLICY(.error = &error, .ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000);
-  int status = corral_get_or_compute(c, key, strlen(key), policy, compute, NULL, &value);
+  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 60000, .swr_ms = 60000, .sie_ms = 60000);
+  int status = corral_get_or_compute(
+      c, key, strlen(key), CORRAL_CALL(.policy = policy, .error = &error), compute, NULL, &value);
   check(status, value, key);
 }
 
@@ -83,11 +83,11 @@ static int give_in_private(corral_fill *fill, const void *key, size_t key_len, v
 /* The other features: tags, a generation, copies, packed values. */
 static void rich_tour(corral *c) {
   corral_error error;
-  corral_inspection inspection;
+  corral_inspection inspection = {.size = sizeof inspection};
   for (int i = 0; i < 3; i++) get(c, "rich", give_all);
   assert_in_range(-corral_expire_tag(c, "tag", 3, &error), 0, 25);
   get(c, "rich", give_the_old);
-  assert_in_range(-corral_inspect(c, "rich", 4, &inspection, sizeof inspection, &error), 0, 25);
+  assert_in_range(-corral_inspect(c, "rich", 4, CORRAL_CALL(.error = &error), &inspection), 0, 25);
   assert_in_range(-corral_invalidate_tag(c, "tag", 3, &error), 0, 25);
   get(c, "rich", give_the_old);
   get(c, "private", give_in_private);
@@ -102,13 +102,12 @@ static int whole_tour; /* the last tour had no failed allocation */
 static int tour(int bound) {
   corral *c = NULL;
   corral_error error = {0};
-  corral_inspection inspection;
-  int status = corral_open(&c,
-                           CORRAL_OPTIONS(.store = "memory:", .name_space = "n",
+  corral_inspection inspection = {.size = sizeof inspection};
+  int status = corral_open(CORRAL_OPTIONS(.store = "memory:", .name_space = "n",
                                           .compute = bound ? give : NULL, .max_computes = 3,
                                           .fleet_max_computes = 2, .near_bytes = 1 << 20,
                                           .generation = 1, .compress_min = 1),
-                           &error);
+                           &c, &error);
   if (status != CORRAL_OK) {
     assert_int_equal(status, CORRAL_ENOMEM);
     assert_null(c);
@@ -122,17 +121,17 @@ static int tour(int bound) {
   assert_in_range(-corral_set(c, "set", 3, NULL, "set", 3), 0, 25);
   look(c, "set");
   look(c, "absent");
-  assert_in_range(-corral_expire(c, "cold", 4, &error), 0, 25);
+  assert_in_range(-corral_expire(c, "cold", 4, CORRAL_CALL(.error = &error)), 0, 25);
   get(c, "cold", give); /* stale */
-  assert_in_range(-corral_inspect(c, "cold", 4, &inspection, sizeof inspection, &error), 0, 25);
-  assert_in_range(-corral_invalidate(c, "cold", 4, &error), 0, 25);
+  assert_in_range(-corral_inspect(c, "cold", 4, CORRAL_CALL(.error = &error), &inspection), 0, 25);
+  assert_in_range(-corral_invalidate(c, "cold", 4, CORRAL_CALL(.error = &error)), 0, 25);
   look(c, "cold");
   rich_tour(c);
   whole_tour = crl_alloc_countdown >= 0;
   /* the corral works again with memory */
   crl_alloc_countdown = -1;
   corral_value *value = NULL;
-  assert_int_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
+  assert_int_equal(corral_invalidate(c, "cold", 4, CORRAL_CALL(.error = &error)), CORRAL_OK);
   assert_int_equal(corral_get_or_compute(c, "cold", 4, NULL, give, NULL, &value), CORRAL_OK);
   check(CORRAL_OK, value, "cold");
   assert_int_equal(corral_get(c, "cold", 4, NULL, &value), CORRAL_OK);
@@ -162,25 +161,26 @@ static int tour_away(void) {
   corral *c = NULL;
   corral_error error = {0};
   corral_value *value = NULL;
-  int status = corral_open(&c,
-                           CORRAL_OPTIONS(.store = "redis://127.0.0.1:9", .host_lock = 1,
+  int status = corral_open(CORRAL_OPTIONS(.store = "redis://127.0.0.1:9", .host_lock = 1,
                                           .max_computes = 2, .fleet_max_computes = 2),
-                           &error);
+                           &c, &error);
   if (status != CORRAL_OK) {
     assert_int_equal(status, CORRAL_ENOMEM);
     return 0;
   }
   for (int i = 0; i < 2; i++) get(c, "cold", give);
-  assert_int_not_equal(corral_invalidate(c, "cold", 4, &error), CORRAL_OK);
-  status = corral_get_or_compute(c, "other", 5, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give,
-                                 NULL, &value);
+  assert_int_not_equal(corral_invalidate(c, "cold", 4, CORRAL_CALL(.error = &error)), CORRAL_OK);
+  status = corral_get_or_compute(
+      c, "other", 5, CORRAL_CALL(.policy = CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE)), give,
+      NULL, &value);
   check(status, value, "other");
   crl_alloc_countdown = -1;
   for (int i = 0; i < 2; i++) {
-    assert_int_equal(corral_get_or_compute(c, "third", 5,
-                                           CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE), give,
-                                           NULL, &value),
-                     CORRAL_OK);
+    assert_int_equal(
+        corral_get_or_compute(c, "third", 5,
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE)),
+                              give, NULL, &value),
+        CORRAL_OK);
     check(CORRAL_OK, value, "third");
   }
   assert_int_equal(corral_counter(c, CORRAL_EVENT_OUTBOX_HIT) > 0, 1);
@@ -204,7 +204,7 @@ static long count_tour(void) {
   corral *c = NULL;
   corral_value *value = NULL;
   crl_alloc_countdown = PLENTY;
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL), CORRAL_OK);
   assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, give, NULL, &value), CORRAL_OK);
   corral_value_unref(value);
   corral_close(c);
@@ -223,13 +223,13 @@ static void opening_without_memory_says_so_and_leaves_nothing(void **state) {
   corral *c = NULL;
   corral_error error = {0};
   crl_alloc_countdown = PLENTY;
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL), CORRAL_OK);
   long used = PLENTY - crl_alloc_countdown;
   corral_close(c);
   for (long index = 0; index < used; index++) {
     c = NULL;
     crl_alloc_countdown = index;
-    assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), &error), CORRAL_ENOMEM);
+    assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, &error), CORRAL_ENOMEM);
     assert_int_equal(error.status, CORRAL_ENOMEM);
     assert_null(c);
   }

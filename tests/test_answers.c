@@ -86,9 +86,9 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
     race r = {.c = other, .tag = tags[i], .say = {.text = "before", .tags = {tags[i]}}};
     char key[16];
     snprintf(key, sizeof key, "key %d", i);
-    assert_int_equal(
-        corral_get_or_compute(c, key, strlen(key), &policy, invalidated_meanwhile, &r, &value),
-        CORRAL_OK);
+    assert_int_equal(corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.policy = &policy),
+                                           invalidated_meanwhile, &r, &value),
+                     CORRAL_OK);
     /* the caller of the compute gets the value nevertheless */
     assert_int_equal(corral_value_how(value), CORRAL_COMPUTED);
     corral_value_unref(value);
@@ -101,7 +101,8 @@ static void a_value_computed_from_before_is_never_served(const char *uri) {
   say now = {.text = "after", .tags = {"known"}};
   asks(c, "old", &first);
   assert_int_equal(corral_expire(c, "old", 3, NULL), CORRAL_OK);
-  assert_int_equal(corral_get_or_compute(c, "old", 3, &policy, invalidated_meanwhile, &r, &value),
+  assert_int_equal(corral_get_or_compute(c, "old", 3, CORRAL_CALL(.policy = &policy),
+                                         invalidated_meanwhile, &r, &value),
                    CORRAL_OK);
   corral_value_unref(value);
   GETS(c, "old", &now, "after", CORRAL_COMPUTED);
@@ -170,8 +171,8 @@ static void *join_crowd(void *arg) {
   member *m = arg;
   corral_value *value = NULL;
   corral_policy policy = usual();
-  if (corral_get_or_compute(m->crowd->c, m->key, strlen(m->key), &policy, tagged, m->crowd,
-                            &value) != CORRAL_OK)
+  if (corral_get_or_compute(m->crowd->c, m->key, strlen(m->key), CORRAL_CALL(.policy = &policy),
+                            tagged, m->crowd, &value) != CORRAL_OK)
     return NULL;
   m->kept = corral_value_kept(value);
   corral_value_unref(value);
@@ -227,7 +228,7 @@ static void everything_goes_at_once(const char *uri) {
   say one = {.text = "1"}, negative = {.text = NULL}, two = {.text = "2", .tags = {"t"}};
   GETS(c, "one", &one, "1", CORRAL_COMPUTED);
   GETS(c, "two", &two, "2", CORRAL_COMPUTED);
-  assert_int_equal(corral_set(c, "set", 3, &policy, "s", 1), CORRAL_OK);
+  assert_int_equal(corral_set(c, "set", 3, CORRAL_CALL(.policy = &policy), "s", 1), CORRAL_OK);
   assert_int_equal(asks(c, "negative", &negative).status, CORRAL_ENOTFOUND);
   GETS(neighbour, "one", &one, "1", CORRAL_COMPUTED);
   GETS(c, "one", &one, "1", CORRAL_FRESH);
@@ -263,7 +264,9 @@ static void *set_one(void *arg) {
   corral_policy policy = usual();
   snprintf(key, sizeof key, "key %d", s->number);
   pthread_barrier_wait(s->all);
-  return corral_set(s->c, key, strlen(key), &policy, "v", 1) == CORRAL_OK ? s : NULL;
+  return corral_set(s->c, key, strlen(key), CORRAL_CALL(.policy = &policy), "v", 1) == CORRAL_OK
+             ? s
+             : NULL;
 }
 
 /* The mark of a new namespace is made by one setter; the others must not change it. */
@@ -460,11 +463,12 @@ static void what_is_packed_is_read_by_all(const char *uri) {
   memset(text, 'z', sizeof text);
   corral_policy policy = usual();
   corral_value *value = NULL;
-  assert_int_equal(corral_set(packs, "k", 1, &policy, text, sizeof text), CORRAL_OK);
+  assert_int_equal(corral_set(packs, "k", 1, CORRAL_CALL(.policy = &policy), text, sizeof text),
+                   CORRAL_OK);
   corral_inspection seen = inspected(plain, "k");
-  assert_int_equal(seen.size, sizeof text);
+  assert_int_equal(seen.value_size, sizeof text);
   assert_true(seen.stored_size < 1000);
-  assert_int_equal(corral_get(plain, "k", 1, &policy, &value), CORRAL_OK);
+  assert_int_equal(corral_get(plain, "k", 1, CORRAL_CALL(.policy = &policy), &value), CORRAL_OK);
   assert_int_equal(corral_value_size(value), sizeof text);
   memcpy(bytes, corral_value_data(value), sizeof bytes);
   assert_memory_equal(bytes, text, sizeof text);

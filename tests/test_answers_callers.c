@@ -34,8 +34,9 @@ static void *ask_privately(void *arg) {
   private_answers *p = arg;
   corral_value *value = NULL;
   corral_policy policy = usual();
-  int status = p->bound ? corral_get(p->c, "k", 1, &policy, &value)
-                        : corral_get_or_compute(p->c, "k", 1, &policy, private_answer, p, &value);
+  int status = p->bound ? corral_get(p->c, "k", 1, CORRAL_CALL(.policy = &policy), &value)
+                        : corral_get_or_compute(p->c, "k", 1, CORRAL_CALL(.policy = &policy),
+                                                private_answer, p, &value);
   if (status != CORRAL_OK || corral_value_how(value) != CORRAL_COMPUTED ||
       corral_value_kept(value) != CORRAL_KEPT_NOT)
     return NULL;
@@ -108,21 +109,22 @@ typedef struct slow {
   _Atomic int inside, let_go, stopped, computes;
 } slow;
 
-/* Runs until `let_go` is set or corral_should_stop is true. */
+/* Runs until `let_go` is set or corral_fill_should_stop is true. */
 static int take_long(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   slow *s = arg;
   (void)key;
   (void)key_len;
   atomic_fetch_add(&s->computes, 1);
   atomic_fetch_add(&s->inside, 1);
-  while (!atomic_load(&s->let_go) && !corral_should_stop(fill)) sched_yield();
-  atomic_store(&s->stopped, corral_should_stop(fill));
+  while (!atomic_load(&s->let_go) && !corral_fill_should_stop(fill)) sched_yield();
+  atomic_store(&s->stopped, corral_fill_should_stop(fill));
   return corral_fill_bytes(fill, "slow", 4);
 }
 
 typedef struct caller {
   slow *slow;
   corral_policy policy;
+  corral_cancel_token *cancel_token;
   pthread_t thread;
   int bound, status;
   corral_how how;
@@ -132,9 +134,10 @@ typedef struct caller {
 static void *call(void *arg) {
   caller *k = arg;
   corral_value *value = NULL;
-  k->status =
-      k->bound ? corral_get(k->slow->c, "k", 1, &k->policy, &value)
-               : corral_get_or_compute(k->slow->c, "k", 1, &k->policy, take_long, k->slow, &value);
+  const corral_call *call = CORRAL_CALL(.policy = &k->policy, .cancel_token = k->cancel_token);
+  k->status = k->bound
+                  ? corral_get(k->slow->c, "k", 1, call, &value)
+                  : corral_get_or_compute(k->slow->c, "k", 1, call, take_long, k->slow, &value);
   if (k->status != CORRAL_OK) return NULL;
   k->how = corral_value_how(value);
   snprintf(k->text, sizeof k->text, "%.*s", (int)corral_value_size(value),
@@ -159,7 +162,7 @@ static void one_who_waits_leaves_at_once(void **state) {
   slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
   corral_cancel_token *cancel_token = corral_cancel_token_new();
   caller leader = {.slow = &s, .policy = usual()}, one = leader, other = leader;
-  one.policy.cancel_token = cancel_token;
+  one.cancel_token = cancel_token;
   start(&leader);
   wait_for(&s.inside, 1);
   start(&one);
@@ -191,7 +194,7 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
          t = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = ladder ? 1 : -1))};
     corral_cancel_token *cancel_token = corral_cancel_token_new();
     caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
-    one.policy.cancel_token = cancel_token;
+    one.cancel_token = cancel_token;
     one.policy.poll_ms = one.policy.poll_max_ms = 60000;
     leader.policy.lease_ms = one.policy.lease_ms = 60000;
     start(&leader);
@@ -217,12 +220,14 @@ static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
   corral_cancel_token *cancel_token = corral_cancel_token_new();
   caller leader = {.slow = &s, .policy = usual()};
   corral_policy policy = usual();
-  policy.cancel_token = cancel_token;
   start(&leader);
   wait_for(&s.inside, 1);
   corral_cancel_token_cancel(cancel_token);
   say quick = {.text = "v"};
-  assert_int_equal(asks_by(s.c, "another", &policy, &quick).status, CORRAL_ECANCELLED);
+  const corral_call *late = CORRAL_CALL(.policy = &policy, .cancel_token = cancel_token);
+  corral_value *value = NULL;
+  assert_int_equal(corral_get_or_compute(s.c, "another", 7, late, answer, &quick, &value),
+                   CORRAL_ECANCELLED);
   assert_int_equal(quick.ran, 0);
   atomic_store(&s.let_go, 1);
   end(&leader);
@@ -230,7 +235,7 @@ static void one_who_queues_for_a_slot_leaves_at_once(void **state) {
   corral_close(s.c);
 }
 
-/* corral_should_stop of a call's own compute is true only with stop_alone and without other
+/* corral_fill_should_stop of a call's own compute is true only with stop_alone and without other
  * waiters. */
 static void a_compute_is_told_when_the_last_one_has_left(void **state) {
   (void)state;
@@ -239,7 +244,7 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
     slow s = {.c = opened(CORRAL_OPTIONS(.store = "memory:"))};
     corral_cancel_token *cancel_token = corral_cancel_token_new();
     caller leader = {.slow = &s, .policy = usual()}, other = leader;
-    leader.policy.cancel_token = cancel_token;
+    leader.cancel_token = cancel_token;
     leader.policy.stop_alone = told == 0 ? CORRAL_OFF : 1;
     start(&leader);
     wait_for(&s.inside, 1);
@@ -375,7 +380,7 @@ static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri)
     assert_int_equal(s.ran, ran + 1);
   }
   for (int i = 0; i < 3; i++) asks_by(c, "k", &policy, &s);
-  assert_int_equal(corral_set(c, "k", 1, &policy, "set", 3), CORRAL_OK);
+  assert_int_equal(corral_set(c, "k", 1, CORRAL_CALL(.policy = &policy), "set", 3), CORRAL_OK);
   assert_string_equal(asks_by(c, "k", &policy, &s).text, "set");
   corral_close(c);
 }
@@ -421,7 +426,8 @@ static void what_others_do_is_told(const char *uri) {
   for (int i = 0; i < 20; i++) {
     char text[16];
     snprintf(text, sizeof text, "%d", i);
-    assert_int_equal(corral_set(other, "k", 1, &policy, text, strlen(text)), CORRAL_OK);
+    assert_int_equal(corral_set(other, "k", 1, CORRAL_CALL(.policy = &policy), text, strlen(text)),
+                     CORRAL_OK);
     int64_t until = lab_now_us() + 10000000;
     while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
       if (lab_now_us() > until) fail_msg("%s was not told", text);

@@ -29,15 +29,15 @@ static int give_x(corral_fill *fill, const void *key, size_t key_len, void *arg)
 static corral *opened(const corral_options *options) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, options, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
+  if (corral_open(options, &c, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
   return c;
 }
 
 /* corral_get must return this text and this `how`. */
-static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
+static void gets(corral *c, const char *key, const corral_call *call, const char *text,
                  corral_how how) {
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), policy, &value);
+  int status = corral_get(c, key, strlen(key), call, &value);
   if (status != CORRAL_OK) fail_msg("corral_get(%s): %s", key, corral_status_name(status));
   if (corral_value_size(value) != strlen(text) ||
       memcmp(corral_value_data(value), text, strlen(text)) != 0)
@@ -47,16 +47,16 @@ static void gets(corral *c, const char *key, const corral_policy *policy, const 
   corral_value_unref(value);
 }
 
-static int status_of(corral *c, const char *key, const corral_policy *policy) {
+static int status_of(corral *c, const char *key, const corral_call *call) {
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), policy, &value);
+  int status = corral_get(c, key, strlen(key), call, &value);
   corral_value_unref(value);
   return status;
 }
 
 static const char *state_of(corral *c, const char *key) {
-  static corral_inspection seen;
-  assert_int_equal(corral_inspect(c, key, strlen(key), &seen, sizeof seen, NULL), CORRAL_OK);
+  static corral_inspection seen = {.size = sizeof seen};
+  assert_int_equal(corral_inspect(c, key, strlen(key), NULL, &seen), CORRAL_OK);
   return seen.state;
 }
 
@@ -70,25 +70,27 @@ static void on_each(void (*story)(const char *uri)) {
 
 static void plain_story(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   assert_int_equal(status_of(c, "k", NULL), CORRAL_EMISS);
   assert_string_equal(state_of(c, "k"), "none");
   assert_int_equal(
       corral_set(c, "k", 1,
-                 CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "one",
-                 3),
+                 CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF,
+                                                     .swr_ms = 7000)),
+                 "one", 3),
       CORRAL_OK);
   gets(c, "k", NULL, "one", CORRAL_FRESH);
   assert_int_equal(corral_set(c, "k", 1, NULL, "two", 3), CORRAL_OK);
   gets(c, "k", NULL, "two", CORRAL_FRESH);
   assert_int_equal(
       corral_set(c, "k", 1,
-                 CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF, .swr_ms = 7000), "three",
-                 5),
+                 CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 50000, .jitter_pct = CORRAL_OFF,
+                                                     .swr_ms = 7000)),
+                 "three", 5),
       CORRAL_OK);
-  assert_int_equal(corral_inspect(c, "k", 1, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "k", 1, NULL, &seen), CORRAL_OK);
   assert_string_equal(seen.state, "fresh");
-  assert_int_equal(seen.size, 5);
+  assert_int_equal(seen.value_size, 5);
   assert_true(seen.stored_size > 5);
   assert_int_equal(seen.ttl_ms, 50000);
   assert_int_equal(seen.swr_ms, 7000);
@@ -134,15 +136,15 @@ static int uses_it(corral *c) {
 
 static int is_refused_it(corral *c) {
   corral_value *value = NULL;
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   corral_error error = {0};
-  if (corral_get(c, "k", 1, CORRAL_POLICY(.error = &error), &value) != CORRAL_EFORKED) return 1;
+  if (corral_get(c, "k", 1, CORRAL_CALL(.error = &error), &value) != CORRAL_EFORKED) return 1;
   if (error.status != CORRAL_EFORKED || error.text[0] == '\0') return 2;
   if (corral_set(c, "k", 1, NULL, "x", 1) != CORRAL_EFORKED) return 3;
   if (corral_invalidate(c, "k", 1, NULL) != CORRAL_EFORKED ||
       corral_expire(c, "k", 1, NULL) != CORRAL_EFORKED)
     return 4;
-  if (corral_inspect(c, "k", 1, &seen, sizeof seen, NULL) != CORRAL_EFORKED) return 5;
+  if (corral_inspect(c, "k", 1, NULL, &seen) != CORRAL_EFORKED) return 5;
   corral_close(c);
   return 0;
 }
@@ -171,12 +173,12 @@ static void keys_story(const char *uri) {
   corral_value *value = NULL;
   char *key = calloc(1, KEY_MOST + 1);
   assert_non_null(key);
-  assert_int_equal(corral_set(c, key, 0, CORRAL_POLICY(.error = &error), "x", 1), CORRAL_EINVAL);
+  assert_int_equal(corral_set(c, key, 0, CORRAL_CALL(.error = &error), "x", 1), CORRAL_EINVAL);
   assert_non_null(strstr(error.text, "empty"));
-  assert_int_equal(corral_set(c, key, KEY_MOST + 1, CORRAL_POLICY(.error = &error), "x", 1),
+  assert_int_equal(corral_set(c, key, KEY_MOST + 1, CORRAL_CALL(.error = &error), "x", 1),
                    CORRAL_EINVAL);
   assert_non_null(strstr(error.text, "65536"));
-  assert_int_equal(corral_set(c, key, KEY_MOST, CORRAL_POLICY(.error = &error), "most", 4),
+  assert_int_equal(corral_set(c, key, KEY_MOST, CORRAL_CALL(.error = &error), "most", 4),
                    CORRAL_OK);
   key[KEY_MOST - 1] = 1;
   assert_int_equal(corral_get(c, key, KEY_MOST, NULL, &value), CORRAL_EMISS);
@@ -210,11 +212,14 @@ static int fill_64_mib(corral_fill *fill, const void *key, size_t key_len, void 
 static void large_story(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri));
   corral_value *made = NULL, *found = NULL;
-  assert_int_equal(
-      corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 20000), fill_64_mib, NULL, &made),
-      CORRAL_OK);
+  assert_int_equal(corral_get_or_compute(c, "k", 1,
+                                         CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000)),
+                                         fill_64_mib, NULL, &made),
+                   CORRAL_OK);
   assert_int_equal(corral_value_kept(made), CORRAL_KEPT);
-  assert_int_equal(corral_get(c, "k", 1, CORRAL_POLICY(.wait_ms = 20000), &found), CORRAL_OK);
+  assert_int_equal(
+      corral_get(c, "k", 1, CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000)), &found),
+      CORRAL_OK);
   assert_int_equal(corral_value_how(found), CORRAL_FRESH);
   assert_int_equal(corral_value_size(found), 64 * MIB);
   assert_int_equal(memcmp(corral_value_data(made), corral_value_data(found), 64 * MIB), 0);
@@ -298,14 +303,15 @@ static void a_users_key_is_never_a_tags_a_locks_or_a_variants(void **state) {
   static const char *const names[] = {"corral-tag:T", "~tag::T",    ":~tag::T",      "lock:L",
                                       "~lock::L",     "k\nvary de", "~variant::de:k"};
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
-  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
+  corral_call *german = CORRAL_CALL(.variant = "de", .variant_len = 2);
   corral_value *value;
   corral_lock *lock;
   assert_int_equal(corral_get_or_compute(c, "tagged", 6, NULL, give_tagged, NULL, &value),
                    CORRAL_OK);
   corral_value_unref(value);
   assert_int_equal(corral_set(c, "k", 1, german, "ja", 2), CORRAL_OK);
-  assert_int_equal(corral_lock_take(c, "L", 1, CORRAL_LOCK(.ttl_ms = 60000), &lock), CORRAL_OK);
+  assert_int_equal(corral_lock_take(c, "L", 1, CORRAL_LOCK(.ttl_ms = 60000), &lock, NULL),
+                   CORRAL_OK);
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     assert_int_equal(corral_set(c, names[i], strlen(names[i]), NULL, "forged", 6), CORRAL_OK);
     assert_int_equal(corral_invalidate(c, names[i], strlen(names[i]), NULL), CORRAL_OK);
@@ -332,8 +338,8 @@ static void variants_of_a_key_are_apart_and_the_compute_is_told_which(void **sta
   (void)state;
   corral *c =
       opened(CORRAL_OPTIONS(.store = "memory:", .compute = give_variant, .near_bytes = 1 << 20));
-  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2),
-                *french = CORRAL_POLICY(.variant = "fr", .variant_len = 2);
+  corral_call *german = CORRAL_CALL(.variant = "de", .variant_len = 2),
+              *french = CORRAL_CALL(.variant = "fr", .variant_len = 2);
   for (int turn = 0; turn < 2; turn++) {
     corral_how how = turn == 0 ? CORRAL_COMPUTED : CORRAL_FRESH;
     gets(c, "page", NULL, "none", how);
@@ -345,7 +351,8 @@ static void variants_of_a_key_are_apart_and_the_compute_is_told_which(void **sta
   gets(c, "page", french, "fr", CORRAL_FRESH);
   assert_int_equal(corral_invalidate(c, "page", 4, NULL), CORRAL_OK);
   gets(c, "page", german, "neu", CORRAL_FRESH);
-  assert_int_equal(corral_invalidate_variant(c, "page", 4, "de", 2, NULL), CORRAL_OK);
+  assert_int_equal(corral_invalidate(c, "page", 4, CORRAL_CALL(.variant = "de", .variant_len = 2)),
+                   CORRAL_OK);
   gets(c, "page", german, "de", CORRAL_COMPUTED);
   gets(c, "page", french, "fr", CORRAL_FRESH);
   corral_close(c);
@@ -353,7 +360,7 @@ static void variants_of_a_key_are_apart_and_the_compute_is_told_which(void **sta
 
 static int give_other(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   corral_value *value = NULL;
-  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2);
+  corral_call *german = CORRAL_CALL(.variant = "de", .variant_len = 2);
   size_t size;
   if (corral_fill_variant(fill, &size) == NULL) return corral_fill_bytes(fill, "inner", 5);
   assert_int_equal(corral_get_or_compute(arg, key, key_len, german, give_other, arg, &value),
@@ -369,8 +376,7 @@ static void a_variants_compute_may_ask_for_the_key_but_not_for_itself(void **sta
   (void)state;
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:"));
   corral_value *value = NULL;
-  assert_int_equal(corral_get_or_compute(c, "k", 1,
-                                         CORRAL_POLICY(.variant = "de", .variant_len = 2),
+  assert_int_equal(corral_get_or_compute(c, "k", 1, CORRAL_CALL(.variant = "de", .variant_len = 2),
                                          give_other, c, &value),
                    CORRAL_OK);
   assert_int_equal(corral_value_size(value), 5);
@@ -384,20 +390,20 @@ static void the_stored_key_can_be_asked_for(void **state) {
   size_t len = 0;
   corral_error error;
   corral *c = opened(CORRAL_OPTIONS(.store = "memory:", .name_space = "a:b"));
-  corral_policy *german = CORRAL_POLICY(.variant = "de", .variant_len = 2, .error = &error);
+  corral_call *german = CORRAL_CALL(.variant = "de", .variant_len = 2, .error = &error);
   assert_int_equal(
-      corral_stored_key(c, CORRAL_KEY_VALUE, "k:1", 3, german, room, sizeof room, &len), CORRAL_OK);
+      corral_encode_key(c, CORRAL_KEY_VALUE, "k:1", 3, german, room, sizeof room, &len), CORRAL_OK);
   assert_int_equal(len, 21);
   assert_memory_equal(room, "~variant:a%3Ab:de:k:1", 21);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_LOCK, "k", 1, NULL, room, sizeof room, &len),
+  assert_int_equal(corral_encode_key(c, CORRAL_KEY_LOCK, "k", 1, NULL, room, sizeof room, &len),
                    CORRAL_OK);
   assert_memory_equal(room, "~lock:a%3Ab:k", len);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, german, room, sizeof room, &len),
+  assert_int_equal(corral_encode_key(c, CORRAL_KEY_TAG, "k", 1, german, room, sizeof room, &len),
                    CORRAL_EINVAL);
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_TAG, "k", 1, NULL, room, 3, &len),
+  assert_int_equal(corral_encode_key(c, CORRAL_KEY_TAG, "k", 1, NULL, room, 3, &len),
                    CORRAL_ETOOBIG);
   german->variant_len = 1025;
-  assert_int_equal(corral_stored_key(c, CORRAL_KEY_VALUE, "k", 1, german, room, sizeof room, &len),
+  assert_int_equal(corral_encode_key(c, CORRAL_KEY_VALUE, "k", 1, german, room, sizeof room, &len),
                    CORRAL_EINVAL);
   assert_string_equal(error.text, "the variant has 1025 bytes; accepted: 1 to 1024, or 0 and none");
   corral_close(c);
@@ -409,10 +415,10 @@ static void null_is_an_answer_and_not_a_crash(void **state) {
   (void)state;
   corral *c = NULL;
   corral_value *value = NULL;
-  corral_inspection seen;
-  assert_int_equal(corral_open(NULL, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_EINVAL);
-  assert_int_equal(corral_open(&c, NULL, NULL), CORRAL_EINVAL);
-  assert_true(corral_open(&c, CORRAL_OPTIONS(.store = NULL), NULL) < 0);
+  corral_inspection seen = {.size = sizeof seen};
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), NULL, NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_open(NULL, &c, NULL), CORRAL_EINVAL);
+  assert_true(corral_open(CORRAL_OPTIONS(.store = NULL), &c, NULL) < 0);
   assert_null(c);
   assert_int_equal(corral_get(NULL, "k", 1, NULL, &value), CORRAL_EINVAL);
   assert_int_equal(corral_invalidate(NULL, "k", 1, NULL), CORRAL_EINVAL);
@@ -422,7 +428,7 @@ static void null_is_an_answer_and_not_a_crash(void **state) {
   assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, NULL, NULL, &value), CORRAL_EINVAL);
   assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, give_x, NULL, NULL), CORRAL_EINVAL);
   assert_int_equal(corral_set(c, "k", 1, NULL, NULL, 1), CORRAL_EINVAL);
-  assert_int_equal(corral_inspect(c, "k", 1, NULL, sizeof seen, NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_inspect(c, "k", 1, NULL, NULL), CORRAL_EINVAL);
   assert_null(value);
   assert_int_equal(corral_counter(NULL, CORRAL_EVENT_HIT), 0);
   assert_non_null(corral_event_name(CORRAL_EVENT_COUNT));
@@ -437,7 +443,7 @@ static void refuses(const corral_options *options, const char *name, long long l
   corral_error error = {0};
   char number[24];
   snprintf(number, sizeof number, "%lld", limit);
-  if (corral_open(&c, options, &error) != CORRAL_EINVAL)
+  if (corral_open(options, &c, &error) != CORRAL_EINVAL)
     fail_msg("%s: not refused beyond %lld", name, limit);
   if (strstr(error.text, name) == NULL || strstr(error.text, number) == NULL)
     fail_msg("%s: '%s'", name, error.text);
@@ -464,12 +470,12 @@ static void an_unknown_scheme_is_told_what_exists(void **state) {
   (void)state;
   corral *c = NULL;
   corral_error error = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "nosuch://host"), &error),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "nosuch://host"), &c, &error),
                    CORRAL_ENOPLUGIN);
   assert_non_null(strstr(error.text, "nosuch"));
   assert_non_null(strstr(error.text, "memory"));
   assert_non_null(strstr(error.text, "lmdb"));
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "no scheme"), &error), CORRAL_EURI);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "no scheme"), &c, &error), CORRAL_EURI);
 }
 
 static void options_of_a_newer_header_are_refused_once_they_are_used(void **state) {
@@ -484,14 +490,15 @@ static void options_of_a_newer_header_are_refused_once_they_are_used(void **stat
   } policy = {.known = {.size = sizeof policy}};
   corral_error error = {0};
   corral *c = opened(&longer.known);
-  assert_int_equal(corral_set(c, "k", 1, &policy.known, "x", 1), CORRAL_OK);
+  assert_int_equal(corral_set(c, "k", 1, CORRAL_CALL(.policy = &policy.known), "x", 1), CORRAL_OK);
   policy.newer = policy.known.size != 0;
-  policy.known.error = &error;
-  assert_int_equal(corral_set(c, "k", 1, &policy.known, "x", 1), CORRAL_EOPTION);
+  assert_int_equal(
+      corral_set(c, "k", 1, CORRAL_CALL(.policy = &policy.known, .error = &error), "x", 1),
+      CORRAL_EOPTION);
   assert_int_equal(error.status, CORRAL_EOPTION);
   corral_close(c);
   longer.newer = longer.known.size != 0;
-  assert_int_equal(corral_open(&c, &longer.known, &error), CORRAL_EOPTION);
+  assert_int_equal(corral_open(&longer.known, &c, &error), CORRAL_EOPTION);
   assert_non_null(strstr(error.text, CORRAL_VERSION));
 }
 

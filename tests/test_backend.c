@@ -165,16 +165,15 @@ static void who_asks_after_a_change_does_not_get_what_was_begun_before(void **st
 static void a_report_bears_the_end_of_its_snapshot_as_its_version(void **state) {
   (void)state;
   corral *c;
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   backend b = backend_start("--store", redis_server_uri(redis), "--namespace", "version", NULL);
-  assert_int_equal(corral_open(&c,
-                               CORRAL_OPTIONS(.store = redis_server_uri(redis),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(redis),
                                               .name_space = "version", .generation = 1),
-                               NULL),
+                               &c, NULL),
                    CORRAL_OK);
   for (int i = 0; i < 2; i++) {
     assert_true(revenue_of(&b, "north") >= 0);
-    assert_int_equal(corral_inspect(c, "north", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+    assert_int_equal(corral_inspect(c, "north", 5, NULL, &seen), CORRAL_OK);
     assert_string_equal(seen.state, "fresh");
     assert_int_equal(
         seen.version,

@@ -57,7 +57,7 @@ static int originate(corral_fill *fill, const void *key, size_t key_len, void *a
 static corral *opened(const corral_options *options) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, options, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
+  if (corral_open(options, &c, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
   return c;
 }
 
@@ -70,7 +70,7 @@ static corral *opened_with(const char *uri, origin *o, int64_t workers) {
 static void gets(corral *c, const char *key, const corral_policy *policy, const char *text,
                  corral_how how) {
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), policy, &value);
+  int status = corral_get(c, key, strlen(key), CORRAL_CALL(.policy = policy), &value);
   if (status != CORRAL_OK) fail_msg("corral_get(%s): %s", key, corral_status_name(status));
   if (corral_value_size(value) != strlen(text) ||
       memcmp(corral_value_data(value), text, strlen(text)) != 0)
@@ -82,7 +82,8 @@ static void gets(corral *c, const char *key, const corral_policy *policy, const 
 
 static corral_how how_of(corral *c, const char *key, const corral_policy *policy) {
   corral_value *value = NULL;
-  assert_int_equal(corral_get(c, key, strlen(key), policy, &value), CORRAL_OK);
+  assert_int_equal(corral_get(c, key, strlen(key), CORRAL_CALL(.policy = policy), &value),
+                   CORRAL_OK);
   corral_how how = corral_value_how(value);
   corral_value_unref(value);
   return how;
@@ -90,14 +91,14 @@ static corral_how how_of(corral *c, const char *key, const corral_policy *policy
 
 static int status_of(corral *c, const char *key, const corral_policy *policy) {
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), policy, &value);
+  int status = corral_get(c, key, strlen(key), CORRAL_CALL(.policy = policy), &value);
   corral_value_unref(value);
   return status;
 }
 
 static const char *state_of(corral *c, const char *key) {
-  static corral_inspection seen;
-  assert_int_equal(corral_inspect(c, key, strlen(key), &seen, sizeof seen, NULL), CORRAL_OK);
+  static corral_inspection seen = {.size = sizeof seen};
+  assert_int_equal(corral_inspect(c, key, strlen(key), NULL, &seen), CORRAL_OK);
   return seen.state;
 }
 
@@ -141,10 +142,13 @@ static void a_stale_value_is_answered_at_once_and_rebuilt_behind(void **state) {
 static void negative_story(const char *uri) {
   origin o = {.negative = 1};
   corral_error error = {0};
+  corral_value *value;
   corral *c = opened_with(uri, &o, 0);
   for (int i = 0; i < 3; i++)
     assert_int_equal(
-        status_of(c, "nobody", CORRAL_POLICY(.negative_ttl_ms = 60000, .error = &error)),
+        corral_get(c, "nobody", 6,
+                   CORRAL_CALL(.policy = CORRAL_POLICY(.negative_ttl_ms = 60000), .error = &error),
+                   &value),
         CORRAL_ENOTFOUND);
   assert_int_equal(error.status, CORRAL_ENOTFOUND);
   assert_int_equal(o.entered, 1);
@@ -166,12 +170,12 @@ static void no_such_thing_is_remembered(void **state) {
 static void deadline_story(const char *uri) {
   origin o = {.gated = 1};
   corral *c = opened_with(uri, &o, 0);
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   int64_t before = now_ms();
   assert_int_equal(status_of(c, "k", CORRAL_POLICY(.wait_ms = 100)), CORRAL_EDEADLINE);
   assert_in_range(now_ms() - before, 99, 100 + SOON_MS);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_DEADLINE), 1);
-  assert_int_equal(corral_inspect(c, "k", 1, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "k", 1, NULL, &seen), CORRAL_OK);
   assert_true(seen.lease_left_ms > 0);
   assert_non_null(strchr(seen.holder, '/'));
   lab_add(&o.gate, 1);
@@ -318,12 +322,11 @@ typedef struct witness {
   atomic_int strange_keys;
 } witness;
 
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                        void *arg) {
+static void count_event(const corral_event_info *info, void *arg) {
   witness *w = arg;
-  (void)detail;
-  atomic_fetch_add(&w->seen[event], 1);
-  if (key != NULL && (key_len != 1 || *(const char *)key < 'a' || *(const char *)key > 'z'))
+  atomic_fetch_add(&w->seen[info->event], 1);
+  if (info->key != NULL &&
+      (info->key_len != 1 || *(const char *)info->key < 'a' || *(const char *)info->key > 'z'))
     atomic_fetch_add(&w->strange_keys, 1);
 }
 
@@ -393,9 +396,9 @@ static void close_story(const char *uri) {
   pthread_join(helper, NULL);
   c = opened(CORRAL_OPTIONS(.store = uri));
   if (strncmp(uri, "lmdb", 4) == 0) {
-    corral_inspection seen;
+    corral_inspection seen = {.size = sizeof seen};
     gets(c, "k", NULL, "k 3", CORRAL_FRESH);
-    assert_int_equal(corral_inspect(c, "l", 1, &seen, sizeof seen, NULL), CORRAL_OK);
+    assert_int_equal(corral_inspect(c, "l", 1, NULL, &seen), CORRAL_OK);
     assert_int_equal(seen.lease_left_ms, 0);
     assert_string_equal(seen.state, "stale");
   }
@@ -434,7 +437,7 @@ static void computes_that_come_at_once_run_at_once(void **state) {
     const corral_policy *policy = CORRAL_POLICY(.swr_ms = 60000);
     corral *c = opened_with("memory:", &o, 4);
     gets(c, "k", policy, "k 1", CORRAL_COMPUTED);
-    assert_int_equal(corral_set(c, "l", 1, policy, "l 0", 3), CORRAL_OK);
+    assert_int_equal(corral_set(c, "l", 1, CORRAL_CALL(.policy = policy), "l 0", 3), CORRAL_OK);
     assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
     assert_int_equal(corral_expire(c, "l", 1, NULL), CORRAL_OK);
     lab_sleep_ms(1); /* until the worker is idle */

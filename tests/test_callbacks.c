@@ -13,7 +13,7 @@ static char uri[64];
 /* Opens a corral on the test's store with this event callback. */
 static corral *open_with(corral_event_fn *hook, void *arg) {
   corral *c = NULL;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri, .on_event = hook, .event_arg = arg), &error) !=
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .on_event = hook, .event_arg = arg), &c, &error) !=
       CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
@@ -42,8 +42,8 @@ static int give_answer(corral_fill *fill, const void *key, size_t key_len, void 
 
 static int ask(corral *c, const char *key, corral_error *detail) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = detail),
-                                     give_answer, NULL, &value);
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.error = detail), give_answer,
+                                     NULL, &value);
   corral_value_unref(value);
   return status;
 }
@@ -126,8 +126,8 @@ static void do_everything(corral_lock *lock, const char *why, void *arg) {
   uint64_t extended = corral_counter(s->corral, CORRAL_EVENT_LOCK_EXTENDED);
   s->statuses[0] = ask(s->corral, "key", NULL);
   s->statuses[1] = corral_invalidate(s->corral, "key", 3, NULL);
-  s->statuses[2] =
-      corral_lock_take(s->corral, "third", 5, CORRAL_LOCK(.ttl_ms = KEPT_MS, .keep = 1), &taken);
+  s->statuses[2] = corral_lock_take(s->corral, "third", 5,
+                                    CORRAL_LOCK(.ttl_ms = KEPT_MS, .keep = 1), &taken, NULL);
   /* Its own lock and the other one must be extended meanwhile. */
   until(s->corral, CORRAL_EVENT_LOCK_EXTENDED, extended + 8);
   s->statuses[3] = corral_lock_extend(s->other, 0, NULL);
@@ -222,14 +222,10 @@ typedef struct watcher {
 } watcher;
 
 /* Calls functions of the corral within the first event. */
-static void call_back(corral_event event, const void *key, size_t key_len, const char *detail,
-                      void *arg) {
+static void call_back(const corral_event_info *info, void *arg) {
   watcher *w = arg;
   corral_error why = {0};
-  (void)event;
-  (void)key;
-  (void)key_len;
-  (void)detail;
+  (void)info;
   if (w->corral == NULL || atomic_fetch_add(&w->calls, 1) > 0) return;
   w->wrong += ask(w->corral, "another", &why) != CORRAL_EINVAL;
   snprintf(w->text, sizeof w->text, "%s", why.text);
@@ -256,12 +252,10 @@ static void on_event_may_use_other_corrals_and_is_refused_its_own(void **state) 
   corral_close(c);
 }
 
-static void block_first_extension(corral_event event, const void *key, size_t key_len,
-                                  const char *detail, void *arg) {
+static void block_first_extension(const corral_event_info *info, void *arg) {
   watcher *w = arg;
-  (void)detail;
-  if (event != CORRAL_EVENT_LOCK_EXTENDED) return;
-  w->wrong += key_len != 1 || memcmp(key, "n", 1) != 0;
+  if (info->event != CORRAL_EVENT_LOCK_EXTENDED) return;
+  w->wrong += info->key_len != 1 || memcmp(info->key, "n", 1) != 0;
   if (atomic_fetch_add(&w->extended, 1) == 0) await(&w->gate, 1);
 }
 

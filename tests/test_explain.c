@@ -1,4 +1,4 @@
-/* test_explain.c: corral_explain: a policy as sentences, and its warnings. */
+/* test_explain.c: corral_policy_explain: a policy as sentences, and its warnings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 static char text[4096];
 
 static void explained(const corral_policy *policy) {
-  assert_int_equal(corral_explain(policy, text, sizeof text, NULL), CORRAL_OK);
+  assert_int_equal(corral_policy_explain(policy, text, sizeof text, NULL), CORRAL_OK);
 }
 
 static void says(const char *what) {
@@ -91,14 +91,15 @@ static void too_little_room_cuts_and_a_wrong_policy_writes_nothing(void **state)
   (void)state;
   char little[16];
   corral_error error = {0};
-  assert_int_equal(corral_explain(NULL, little, sizeof little, NULL), CORRAL_OK);
+  assert_int_equal(corral_policy_explain(NULL, little, sizeof little, NULL), CORRAL_OK);
   assert_string_equal(little, "A value is fres");
-  assert_int_equal(corral_explain(CORRAL_POLICY(.ttl_ms = -5), little, sizeof little, &error),
-                   CORRAL_EINVAL);
+  assert_int_equal(
+      corral_policy_explain(CORRAL_POLICY(.ttl_ms = -5), little, sizeof little, &error),
+      CORRAL_EINVAL);
   assert_string_equal(little, "A value is fres");
   assert_non_null(strstr(error.text, "ttl_ms = -5"));
-  assert_int_equal(corral_explain(NULL, NULL, 10, &error), CORRAL_EINVAL);
-  assert_int_equal(corral_explain(NULL, little, 0, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_policy_explain(NULL, NULL, 10, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_policy_explain(NULL, little, 0, &error), CORRAL_EINVAL);
 }
 
 int main(void) {

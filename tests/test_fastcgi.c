@@ -113,7 +113,7 @@ static void errors_and_heads_are_as_with_cgi(void **state) {
                       "200 corral; fwd=miss; stored|path /a query b=c\n");
   assert_string_equal(
       page_kit_show(kit, "/page/none"),
-      "404 |404 Not Found: no such thing: the origin said so, and that answer is remembered\n");
+      "404 |404 Not Found: no such thing, said the origin; the answer is remembered\n");
   assert_string_equal(page_kit_show(kit, "/page/bad"), "502 |502 Bad Gateway: computing failed\n");
   assert_string_equal(page_kit_show(kit, "/page/bad"), "502 |502 Bad Gateway: computing failed\n");
   assert_int_equal(page_kit_computes(kit), 3);

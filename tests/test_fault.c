@@ -74,7 +74,7 @@ static corral_options *options(void) {
 static corral *opened(void) {
   corral *c = NULL;
   corral_error error = {0};
-  if (corral_open(&c, options(), &error) != CORRAL_OK) fail_msg("%s: %s", label, error.text);
+  if (corral_open(options(), &c, &error) != CORRAL_OK) fail_msg("%s: %s", label, error.text);
   return c;
 }
 
@@ -125,7 +125,8 @@ static int computed(corral *c, const char *key, char expected) {
 
 static int set(corral *c, const char *key, char with) {
   corral_error error = {0};
-  int status = corral_set(c, key, strlen(key), CORRAL_POLICY(.error = &error, .ttl_ms = 60000),
+  int status = corral_set(c, key, strlen(key),
+                          CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 60000), .error = &error),
                           filled(with), SIZE);
   must_be_status(status);
   return status;
@@ -134,10 +135,10 @@ static int set(corral *c, const char *key, char with) {
 static int lock_once(corral *c, const char *name) {
   corral_lock *lock = NULL;
   int status = corral_lock_take(c, name, strlen(name),
-                                CORRAL_LOCK(.ttl_ms = 30000, .wait_ms = CORRAL_OFF), &lock);
+                                CORRAL_LOCK(.ttl_ms = 30000, .wait_ms = CORRAL_OFF), &lock, NULL);
   must_be_status(status);
   if (status != CORRAL_OK) return status;
-  must_be_status(corral_lock_check(lock, 1));
+  must_be_status(corral_lock_left_ms(lock) > 0 ? CORRAL_OK : CORRAL_ELOST);
   must_be_status(corral_lock_release(lock, NULL));
   return CORRAL_OK;
 }
@@ -150,7 +151,7 @@ static void numbered(char room[32], const char *stem, unsigned round) {
 static void tour(corral *c, unsigned round) {
   char key[32];
   corral_error error = {0};
-  corral_inspection inspection;
+  corral_inspection inspection = {.size = sizeof inspection};
   numbered(key, "lock", round);
   (void)lock_once(c, key);
   if (at->locks_only) return;
@@ -160,10 +161,10 @@ static void tour(corral *c, unsigned round) {
   (void)computed(c, key, 'c');
   if (at->origin != NULL) return;
   (void)set(c, "swap", 'n');
-  must_be_status(corral_expire(c, key, strlen(key), &error));
+  must_be_status(corral_expire(c, key, strlen(key), CORRAL_CALL(.error = &error)));
   (void)computed(c, key, 'c');
-  must_be_status(corral_inspect(c, key, strlen(key), &inspection, sizeof inspection, &error));
-  must_be_status(corral_invalidate(c, key, strlen(key), &error));
+  must_be_status(corral_inspect(c, key, strlen(key), CORRAL_CALL(.error = &error), &inspection));
+  must_be_status(corral_invalidate(c, key, strlen(key), CORRAL_CALL(.error = &error)));
 }
 
 /* ---- rounds -------------------------------------------------------------------------------- */
@@ -211,7 +212,7 @@ static void round_with(fault_kind kind, int64_t countdown, unsigned round) {
            (long long)countdown);
   prepare();
   fault_arm(kind, countdown, 1);
-  int status = corral_open(&c, options(), &error);
+  int status = corral_open(options(), &c, &error);
   must_be_status(status);
   if (status == CORRAL_OK) tour(c, round);
   fault_disarm();

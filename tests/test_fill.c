@@ -159,11 +159,11 @@ static void lives_without_measure_do_not_overflow(void **state) {
 static void a_compute_can_ask_whether_it_is_still_wanted(void **state) {
   (void)state;
   corral_fill fill = empty();
-  assert_false(corral_should_stop(&fill));
+  assert_false(corral_fill_should_stop(&fill));
   assert_false(corral_fill_has_stale(&fill));
   fill.stop = 1;
   fill.has_stale = 1;
-  assert_true(corral_should_stop(&fill));
+  assert_true(corral_fill_should_stop(&fill));
   assert_true(corral_fill_has_stale(&fill));
 }
 
@@ -254,11 +254,11 @@ static void what_is_too_long_or_too_many_is_refused(void **state) {
   corral_fill fill = empty();
   assert_int_equal(corral_fill_tag(&fill, "", 0), CORRAL_EINVAL);
   assert_int_equal(corral_fill_tag(&fill, NULL, 3), CORRAL_EINVAL);
-  assert_int_equal(corral_fill_tag(&fill, zeroes, CRL_TAG_MOST + 1), CORRAL_EINVAL);
-  assert_int_equal(corral_fill_validator(&fill, zeroes, CRL_VALIDATOR_MOST + 1), CORRAL_ETOOBIG);
-  for (size_t i = 1; i <= CRL_TAGS; i++)
+  assert_int_equal(corral_fill_tag(&fill, zeroes, CORRAL_TAG_MAX + 1), CORRAL_EINVAL);
+  assert_int_equal(corral_fill_validator(&fill, zeroes, CORRAL_VALIDATOR_MAX + 1), CORRAL_ETOOBIG);
+  for (size_t i = 1; i <= CORRAL_TAGS_MAX; i++)
     assert_int_equal(corral_fill_tag(&fill, zeroes, i), CORRAL_OK);
-  assert_int_equal(corral_fill_tag(&fill, zeroes, CRL_TAG_MOST), CORRAL_ETOOBIG);
+  assert_int_equal(corral_fill_tag(&fill, zeroes, CORRAL_TAG_MAX), CORRAL_ETOOBIG);
   assert_int_equal(corral_fill_tag(&fill, zeroes, 3), CORRAL_OK);
   crl_alloc_countdown = 0;
   assert_int_equal(corral_fill_validator(&fill, "x", 1), CORRAL_ENOMEM);
@@ -286,7 +286,7 @@ static void tags_that_make_no_sense_are_told(void **state) {
     for (size_t i = 0; i < sizeof noise; i++)
       noise[i] = (uint8_t)(crl_policy_mix(seed * 64 + i) % 19);
     crl_tags_read(noise, sizeof noise, &got);
-    assert_true(got.count <= CRL_TAGS + 1);
+    assert_true(got.count <= CORRAL_TAGS_MAX + 1);
   }
 }
 

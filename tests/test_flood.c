@@ -186,7 +186,7 @@ static void the_memory_store_spreads_them(void **state) {
   (void)state;
   corral *c = NULL;
   corral_value *value;
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL), CORRAL_OK);
   uint64_t before = atomic_load(&comparisons);
   for (int i = 0; i < FLOOD; i++)
     assert_int_equal(corral_set(c, keys[i], LEN, NULL, "x", 1), CORRAL_OK);
@@ -202,7 +202,7 @@ static void a_batch_spreads_them(void **state) {
   (void)state;
   static corral_item items[FLOOD];
   corral *c = NULL;
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL), CORRAL_OK);
   for (int i = 0; i < FLOOD; i++) items[i] = (corral_item){.key = keys[i], .key_len = LEN};
   uint64_t before = atomic_load(&comparisons);
   assert_int_equal(corral_get_many(c, items, FLOOD, NULL, NULL, NULL), CORRAL_OK);
@@ -216,10 +216,10 @@ static void locks_spread_them(void **state) {
   (void)state;
   static corral_lock *locks[FLOOD];
   corral *c = NULL;
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL), CORRAL_OK);
   uint64_t before = atomic_load(&comparisons);
   for (int i = 0; i < FLOOD; i++)
-    assert_int_equal(corral_lock_take(c, keys[i], LEN, CORRAL_LOCK(.owner = "o"), &locks[i]),
+    assert_int_equal(corral_lock_take(c, keys[i], LEN, CORRAL_LOCK(.owner = "o"), &locks[i], NULL),
                      CORRAL_OK);
   expect_few("locks", before, FLOOD);
   for (int i = 0; i < FLOOD; i++) assert_int_equal(corral_lock_release(locks[i], NULL), CORRAL_OK);

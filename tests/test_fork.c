@@ -43,8 +43,8 @@ static int give_answer(corral_fill *fill, const void *key, size_t key_len, void 
 
 static int ask(corral *c, const char *key, corral_error *error) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = error),
-                                     give_answer, NULL, &value);
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.error = error), give_answer,
+                                     NULL, &value);
   corral_value_unref(value);
   return status;
 }
@@ -54,7 +54,7 @@ static int ask(corral *c, const char *key, corral_error *error) {
 static void open_and_close(int i) {
   corral *c = NULL;
   const char *uri = uris[i % STORES];
-  if (uri == NULL || corral_open(&c, CORRAL_OPTIONS(.store = uri), NULL) != CORRAL_OK) return;
+  if (uri == NULL || corral_open(CORRAL_OPTIONS(.store = uri), &c, NULL) != CORRAL_OK) return;
   (void)ask(c, "key", NULL);
   corral_close(c);
 }
@@ -71,14 +71,14 @@ static void lock(int i) {
   corral_lock *held = NULL;
   corral *c = shared[i % STORES];
   if (c != NULL &&
-      corral_lock_take(c, "n", 1, CORRAL_LOCK(.keep = 1, .wait_ms = 100), &held) == CORRAL_OK)
+      corral_lock_take(c, "n", 1, CORRAL_LOCK(.keep = 1, .wait_ms = 100), &held, NULL) == CORRAL_OK)
     corral_lock_release(held, NULL);
 }
 
 /* Each call loads a file that isn't a plugin, rejects it, and unloads it. */
 static int load(void) {
   corral *c = NULL;
-  return corral_open(&c, CORRAL_OPTIONS(.store = "odd:"), NULL);
+  return corral_open(CORRAL_OPTIONS(.store = "odd:"), &c, NULL);
 }
 
 static void load_and_unload(int i) {
@@ -103,15 +103,15 @@ static void begin(void *arg, corral_fill *fill, const void *key, size_t key_len)
 
 static void loop(int i) {
   corral_loop *l = NULL;
-  corral_call *call = NULL;
+  corral_async_call *call = NULL;
   int done = 0;
-  if (shared[i % STORES] == NULL || corral_loop_open(&l, shared[i % STORES], NULL) != CORRAL_OK)
+  if (shared[i % STORES] == NULL || corral_loop_open(shared[i % STORES], &l, NULL) != CORRAL_OK)
     return;
-  int status = corral_get_async(l, "key", 3, NULL,
-                                CORRAL_ASYNC(.start = begin, .done = on_done, .arg = &done), &call);
+  int status = corral_loop_get(l, "key", 3, NULL,
+                               CORRAL_ASYNC(.start = begin, .done = on_done, .arg = &done), &call);
   while (status == CORRAL_OK && !done) {
     crl_env_pause_us(100);
-    corral_dispatch(l);
+    corral_loop_dispatch(l);
   }
   corral_loop_close(l);
 }
@@ -141,7 +141,7 @@ static int live(void) {
     corral *c = NULL;
     if (uris[i] == NULL) continue;
     if (ask(shared[i], "key", NULL) != CORRAL_EFORKED) return 10 + i;
-    if (corral_open(&c, CORRAL_OPTIONS(.store = uris[i]), NULL) != CORRAL_OK) return 20 + i;
+    if (corral_open(CORRAL_OPTIONS(.store = uris[i]), &c, NULL) != CORRAL_OK) return 20 + i;
     if (ask(c, "key", NULL) != CORRAL_OK) return 30 + i;
     if (corral_invalidate(c, "another", 7, NULL) != CORRAL_OK) return 40 + i;
     corral_close(c);
@@ -204,7 +204,7 @@ static void a_child_forked_during_anything_opens_gets_and_closes(void **state) {
   pthread_t threads[ACTORS];
   for (int i = 0; i < STORES; i++) {
     if (uris[i] == NULL) continue;
-    assert_int_equal(corral_open(&shared[i], CORRAL_OPTIONS(.store = uris[i]), NULL), CORRAL_OK);
+    assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uris[i]), &shared[i], NULL), CORRAL_OK);
     assert_int_equal(ask(shared[i], "key", NULL), CORRAL_OK);
   }
   for (int i = 0; i < ACTORS; i++)

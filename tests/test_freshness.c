@@ -221,16 +221,16 @@ static void check_tries(lab *l, int tries, int pauses) {
 static void check_outage(lab *l, const char *uri) {
   corral *c = NULL;
   corral_error error;
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   load how = {.policy = {.size = sizeof how.policy, .ttl_ms = LIFE_MS, .sie_ms = GRACE_MS}};
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
   lab_await(l, &l->keys[0].computes, 2);
   lab_sleep_ms(OUTAGE_MS);
   int tries = l->keys[0].computes - 1;
-  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   int64_t healed = lab_now_us();
   assert_int_equal(l->marks[RENEWED], 0);
   lab_add(&l->marks[BROKEN], -1);
@@ -364,7 +364,7 @@ static void ask_once(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS, .gate = &l->marks[GATE]};
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.error = NULL), &work);
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(0), &work);
   lab_agree(l, 0, &answer);
   add_sample(lab_now_us());
   lab_add(&l->marks[ANSWERED], 1);
@@ -436,13 +436,13 @@ static void warm(lab_seat *seat) {
 static void check_long_forgotten(lab *l, const char *uri) {
   corral *c = NULL;
   corral_error error;
-  corral_inspection seen;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+  corral_inspection seen = {.size = sizeof seen};
+  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = warm});
   lab_end(l);
   do {
-    assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+    assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
     lab_sleep_ms(5);
   } while (seen.age_ms <= PAST_SWR_MS);
   assert_string_equal(seen.state, "stale");

@@ -37,7 +37,7 @@ static corral *opened(const char *template, const corral_policy *policy) {
   corral *c = NULL;
   corral_error error = {0};
   snprintf(url, sizeof url, "%s%s", http_origin_url(server), template);
-  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = url, .policy = policy),
+  if (corral_open(CORRAL_OPTIONS(.store = "memory:", .origin = url, .policy = policy), &c,
                   &error) != CORRAL_OK)
     fail_msg("%s: %s", url, error.text);
   return c;
@@ -47,7 +47,7 @@ static corral *opened(const char *template, const corral_policy *policy) {
 static _Thread_local char got[256];
 static int gets(corral *c, const char *key, corral_error *error) {
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), CORRAL_POLICY(.error = error), &value);
+  int status = corral_get(c, key, strlen(key), CORRAL_CALL(.error = error), &value);
   got[0] = '\0';
   if (status == CORRAL_OK)
     snprintf(got, sizeof got, "%.*s", (int)corral_value_size(value),
@@ -89,16 +89,16 @@ static void a_thousand_calls_of_a_loop_are_one_request(void **state) {
   (void)state;
   corral *c = opened("/{key}", NULL);
   corral_loop *loop = NULL;
-  assert_int_equal(corral_loop_open(&loop, c, NULL), CORRAL_OK);
+  assert_int_equal(corral_loop_open(c, &loop, NULL), CORRAL_OK);
   http_origin_answer(server, "/async", HTTP_ANSWER(.body = "hello", .held = 1));
   for (int i = 0; i < 1000; i++)
-    assert_int_equal(corral_get_async(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL),
+    assert_int_equal(corral_loop_get(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL),
                      CORRAL_OK);
   int64_t until = crl_env_now_ms() + 10000;
   while (async_right < 1000 && crl_env_now_ms() < until) {
-    struct pollfd ready = {.fd = corral_fd(loop), .events = POLLIN};
+    struct pollfd ready = {.fd = corral_loop_fd(loop), .events = POLLIN};
     poll(&ready, 1, 20);
-    corral_dispatch(loop);
+    corral_loop_dispatch(loop);
     if (http_origin_running(server, "/async") > 0) http_origin_let(server, "/async");
   }
   assert_int_equal(async_right, 1000);
@@ -222,11 +222,11 @@ static void a_bad_url_is_refused_at_open(void **state) {
   corral *c = NULL;
   corral_error error = {0};
   assert_int_equal(
-      corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "http://host/"), &error),
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .origin = "http://host/"), &c, &error),
       CORRAL_EURI);
   assert_non_null(strstr(error.text, "{key}"));
   assert_int_equal(
-      corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = "HTTPS://host/{key}"), &error),
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .origin = "HTTPS://host/{key}"), &c, &error),
       CORRAL_OK);
   corral_close(c);
 }

@@ -23,7 +23,7 @@ static crl_key_space space_of(const char *name_space, size_t max_key) {
 static void expect(const char *form, crl_key_kind kind, const char *name_space, const char *variant,
                    const char *user) {
   crl_key key;
-  crl_key_space space = space_of(name_space, CRL_KEY_MOST);
+  crl_key_space space = space_of(name_space, CORRAL_KEY_MAX);
   crl_name name = {.key = user,
                    .key_len = strlen(user),
                    .variant = variant,
@@ -92,7 +92,7 @@ static void hash_tags_of_users_keys_name_the_slot_of_all_their_forms(void **stat
   size_t len;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     crl_key key;
-    crl_key_space space = space_of(rows[i].name_space, CRL_KEY_MOST);
+    crl_key_space space = space_of(rows[i].name_space, CORRAL_KEY_MAX);
     const char *variant = rows[i].variant;
     crl_name name = {.key = "x:{user:42}:{y}",
                      .key_len = 15,
@@ -151,7 +151,7 @@ static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void
 static void the_digest_is_that_of_the_whole_key_in_every_store(void **state) {
   (void)state;
   crl_key wide, narrow;
-  crl_key_space space = space_of("app", CRL_KEY_MOST),
+  crl_key_space space = space_of("app", CORRAL_KEY_MAX),
                 small = {.prefix = space.prefix, .prefix_len = space.prefix_len, .max_key = 40};
   char user[100] = "x";
   crl_name name = {.key = user, .key_len = sizeof user};
@@ -255,7 +255,7 @@ static void all_differ(size_t max_key) {
 
 static void different_names_never_share_a_key(void **state) {
   (void)state;
-  all_differ(CRL_KEY_MOST);
+  all_differ(CORRAL_KEY_MAX);
 }
 
 static void nor_do_they_when_keys_are_shortened(void **state) {

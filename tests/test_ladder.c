@@ -169,7 +169,8 @@ static int ask_the_other(corral_fill *fill, const void *key, size_t key_len, voi
   corral_value *value = NULL;
   const char *other = *(const char *)key == 'x' ? "y" : "x";
   lab_meet(seat->lab, &seat->lab->marks[MEETING], 2, 1);
-  int status = corral_get_or_compute(seat->corral, other, 1, CORRAL_POLICY(.wait_ms = 300),
+  int status = corral_get_or_compute(seat->corral, other, 1,
+                                     CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 300)),
                                      ask_the_other, seat, &value);
   corral_value_unref(value);
   if (status != CORRAL_EDEADLINE && status != CORRAL_OK)
@@ -181,7 +182,8 @@ static void ask_x_or_y(lab_seat *seat) {
   corral_value *value = NULL;
   int64_t before = lab_now_us();
   int status = corral_get_or_compute(seat->corral, seat->process == 0 ? "x" : "y", 1,
-                                     CORRAL_POLICY(.wait_ms = 5000), ask_the_other, seat, &value);
+                                     CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 5000)),
+                                     ask_the_other, seat, &value);
   if (status != CORRAL_OK) lab_wrong(seat->lab, "%s", corral_status_name(status));
   if (lab_now_us() - before > 3000000)
     lab_wrong(seat->lab, "that took %lld us", (long long)(lab_now_us() - before));

@@ -67,7 +67,7 @@ static void spawn(lab *l, const char *uri, const script *s, int threads) {
 static corral *opened(const char *uri) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   return c;
 }
@@ -92,14 +92,14 @@ static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
   script waiter = {
       .policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000},
       .done = LATER_DONE};
-  corral_inspection seen = {0};
+  corral_inspection seen = {.size = sizeof seen};
   corral *c = opened(uri);
   assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
   spawn(l, uri, &leader, 1);
   lab_await(l, &l->keys[0].computes, 1);
   spawn(l, uri, &waiter, 1);
   lab_await(l, &l->events[1][CORRAL_EVENT_POLL], 8);
-  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   int64_t before = lab_now_us();
   lab_kill(l, 0);
   lab_await(l, &l->keys[0].computes, 2);
@@ -176,14 +176,14 @@ static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   lab *l = lab_new();
   script waiter = {.policy = defaults, .done = LATER_DONE};
   corral *c = opened(uri);
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   lab_spawn(
       l, &(lab_plan){
              .uri = uri, .processes = 1, .threads = 1, .body = compute_in_no_time_then_for_ever});
   lab_await(l, &l->keys[0].computes, 2);
   spawn(l, uri, &waiter, 1);
   lab_await(l, &l->events[1][CORRAL_EVENT_WAIT], 1);
-  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   assert_in_range(seen.lease_left_ms, 1, 500);
   int64_t before = lab_now_us();
   lab_kill(l, 0);
@@ -446,7 +446,8 @@ static void lay_stale(lab *l, corral *c) {
   char value[300];
   int len = snprintf(value, sizeof value, "key-0 99 ");
   memset(value + len, '9', sizeof value - (size_t)len);
-  assert_int_equal(corral_set(c, "key-0", 5, CORRAL_POLICY(.sie_ms = 60000), value, sizeof value),
+  assert_int_equal(corral_set(c, "key-0", 5, CORRAL_CALL(.policy = CORRAL_POLICY(.sie_ms = 60000)),
+                              value, sizeof value),
                    CORRAL_OK);
   assert_int_equal(lab_look(l, c, 0).number, 99);
   assert_int_equal(corral_expire(c, "key-0", 5, NULL), CORRAL_OK);
@@ -454,7 +455,7 @@ static void lay_stale(lab *l, corral *c) {
 
 static void check_abandoned(lab *l, const char *uri, int stale) {
   corral *c = opened(uri);
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   if (stale) lay_stale(l, c);
   lab_spawn(l, &(lab_plan){.uri = uri,
                            .processes = 2,
@@ -464,7 +465,7 @@ static void check_abandoned(lab *l, const char *uri, int stale) {
   lab_await(l, &l->marks[LATER_DONE], 5);
   /* the event comes after the waiters' answers */
   lab_await(l, &l->events[0][CORRAL_EVENT_ABANDONED], 1);
-  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   assert_int_equal(seen.lease_left_ms, 0);
   assert_int_equal(seen.failure_code, CORRAL_EABANDONED);
   assert_true(seen.retry_left_ms > 0);
@@ -473,7 +474,7 @@ static void check_abandoned(lab *l, const char *uri, int stale) {
   lab_end(l);
   assert_int_equal(l->events[0][CORRAL_EVENT_FENCED], 1);
   assert_int_equal(l->keys[0].computes, 1);
-  assert_int_equal(corral_inspect(c, "key-0", 5, &seen, sizeof seen, NULL), CORRAL_OK);
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   assert_string_equal(seen.state, stale ? "stale" : "none");
   assert_int_equal(seen.failure_code, CORRAL_EABANDONED);
   corral_close(c);

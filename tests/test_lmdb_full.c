@@ -52,10 +52,11 @@ static char seen(corral_value *value) {
   return first;
 }
 
-static const corral_policy *long_life(corral_error *error) {
-  static corral_policy policy;
-  policy = *CORRAL_POLICY(.error = error, .ttl_ms = 60000, .sie_ms = 60000);
-  return &policy;
+static const corral_call *long_life(corral_error *error) {
+  static const corral_policy policy = {.size = sizeof policy, .ttl_ms = 60000, .sie_ms = 60000};
+  static corral_call call;
+  call = *CORRAL_CALL(.policy = &policy, .error = error);
+  return &call;
 }
 
 static int prepare(corral *c, corral_error *error) {
@@ -66,7 +67,8 @@ static int prepare(corral *c, corral_error *error) {
   for (unsigned i = 0; i < KEYS && status == CORRAL_OK; i++) {
     numbered(key, "k", i);
     status = corral_set(c, key, strlen(key), long_life(error), old, SIZE);
-    if (status == CORRAL_OK) status = corral_expire(c, key, strlen(key), error);
+    if (status == CORRAL_OK)
+      status = corral_expire(c, key, strlen(key), CORRAL_CALL(.error = error));
   }
   return status;
 }
@@ -105,17 +107,17 @@ static int full_disk_story(void) {
   corral_error error = {0};
   corral_lock *lock = NULL;
   if (!small_disk()) return NOT_HERE;
-  int status = corral_open(
-      &c, CORRAL_OPTIONS(.store = address("disk/x", "?size=16m"), .breaker_failures = 1000),
-      &error);
+  int status =
+      corral_open(CORRAL_OPTIONS(.store = address("disk/x", "?size=16m"), .breaker_failures = 1000),
+                  &c, &error);
   if (status == CORRAL_OK) status = prepare(c, &error);
   if (status != CORRAL_OK) return wrong("prepare", status, &error);
   fill_disk();
   if (compute_all(c, &error) != FINE) return WRONG;
   if (corral_counter(c, CORRAL_EVENT_STORE_ERROR) == 0) return wrong("nothing failed", 0, &error);
   set_all(c, &error);
-  (void)corral_invalidate(c, "k0", 2, &error);
-  status = corral_lock_take(c, "l", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF, .error = &error), &lock);
+  (void)corral_invalidate(c, "k0", 2, CORRAL_CALL(.error = &error));
+  status = corral_lock_take(c, "l", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &lock, &error);
   if (status == CORRAL_OK) corral_lock_release(lock, NULL);
   if (is_seen(c, "kept", 'o', &error) != FINE) return WRONG;
   (void)unlink(file("disk/ballast"));

@@ -286,10 +286,9 @@ static void watches_of_all_processes_are_told_that_any_key_may_have_changed(void
 
 static char anew[400];
 
-static void note(corral_event event, const void *key, size_t key_len, const char *detail,
-                 void *arg) {
-  (void)key, (void)key_len, (void)arg;
-  if (event == CORRAL_EVENT_STORE_ANEW) snprintf(anew, sizeof anew, "%s", detail);
+static void note(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event == CORRAL_EVENT_STORE_ANEW) snprintf(anew, sizeof anew, "%s", info->detail);
 }
 
 static void the_user_is_told_what_became_of_the_files(void **state) {
@@ -300,7 +299,7 @@ static void the_user_is_told_what_became_of_the_files(void **state) {
   closed(&k);
   assert_int_equal(truncate(file("event"), 5000), 0);
   assert_int_equal(
-      corral_open(&c, CORRAL_OPTIONS(.store = address("event", ""), .on_event = note), &error),
+      corral_open(CORRAL_OPTIONS(.store = address("event", ""), .on_event = note), &c, &error),
       CORRAL_OK);
   assert_int_equal(corral_set(c, "k", 1, NULL, "v", 1), CORRAL_OK);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_STORE_ANEW), 1);

@@ -29,10 +29,10 @@ static int setup(void **state) {
   memset(&error, 0, sizeof error);
   atomic_store(&a_lost, 0);
   assert_int_equal(
-      corral_open(&a, CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost),
+      corral_open(CORRAL_OPTIONS(.store = uri, .on_event = on_event, .event_arg = &a_lost), &a,
                   &error),
       CORRAL_OK);
-  assert_int_equal(corral_open(&b, CORRAL_OPTIONS(.store = uri, .on_event = on_event), &error),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .on_event = on_event), &b, &error),
                    CORRAL_OK);
   return 0;
 }
@@ -95,12 +95,12 @@ static void names_are_bytes_of_any_value_and_length(void **state) {
   corral_lock *lock = NULL, *other = NULL;
   memset(name, 0xff, sizeof name);
   name[3] = 0;
-  assert_int_equal(corral_lock_take(a, name, sizeof name, NULL, &lock), CORRAL_OK);
+  assert_int_equal(corral_lock_take(a, name, sizeof name, NULL, &lock, NULL), CORRAL_OK);
   assert_int_equal(
-      corral_lock_take(b, name, sizeof name, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other),
+      corral_lock_take(b, name, sizeof name, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other, NULL),
       CORRAL_EBUSY);
   assert_int_equal(
-      corral_lock_take(b, name, sizeof name - 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other),
+      corral_lock_take(b, name, sizeof name - 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &other, NULL),
       CORRAL_OK);
   size_t len;
   assert_memory_equal(corral_lock_name(lock, &len), name, sizeof name);
@@ -112,24 +112,25 @@ static void names_are_bytes_of_any_value_and_length(void **state) {
 static void wrong_arguments_are_named(void **state) {
   (void)state;
   corral_lock *lock = NULL;
-  corral_lock_options *options = CORRAL_LOCK(.ttl_ms = 10, .error = &error);
+  corral_lock_options *options = CORRAL_LOCK(.ttl_ms = 10);
   size_t count;
-  assert_int_equal(corral_lock_take(a, "n", 1, options, &lock), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, "n", 1, options, &lock, &error), CORRAL_EINVAL);
   assert_string_equal(error.text, "ttl_ms = 10 ms; accepted: 50 to 86400000, or 0 for the default");
   options->ttl_ms = 0;
-  assert_int_equal(corral_lock_take(a, "", 0, options, &lock), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, "", 0, options, &lock, &error), CORRAL_EINVAL);
   assert_string_equal(error.text, "the lock's name is empty; accepted: 1 to 65536 bytes");
   static char longer[65537];
-  assert_int_equal(corral_lock_take(a, longer, sizeof longer, options, &lock), CORRAL_EINVAL);
-  assert_int_equal(corral_lock_take(NULL, "n", 1, options, &lock), CORRAL_EINVAL);
-  assert_int_equal(corral_lock_take(a, "n", 1, options, NULL), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, longer, sizeof longer, options, &lock, &error),
+                   CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(NULL, "n", 1, options, &lock, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, "n", 1, options, NULL, &error), CORRAL_EINVAL);
   assert_int_equal(corral_lock_show(a, "n", 1, NULL, 0, NULL, &error), CORRAL_EINVAL);
   assert_int_equal(corral_lock_show(a, "n", 1, NULL, 0, &count, &error), CORRAL_OK);
   struct {
     corral_lock_options known;
     int64_t later;
-  } newer = {.known = {.size = sizeof newer, .error = &error}, .later = 1};
-  assert_int_equal(corral_lock_take(a, "n", 1, &newer.known, &lock), CORRAL_EOPTION);
+  } newer = {.known = {.size = sizeof newer}, .later = 1};
+  assert_int_equal(corral_lock_take(a, "n", 1, &newer.known, &lock, &error), CORRAL_EOPTION);
   lock = take(a, "n", CORRAL_LOCK(0));
   assert_int_equal(corral_lock_extend(lock, 7, &error), CORRAL_EINVAL);
   assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
@@ -140,7 +141,7 @@ static void without_randomness_there_is_no_lock(void **state) {
   (void)state;
   corral_lock *none = NULL;
   atomic_store(&no_randomness, 1);
-  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none);
+  int status = corral_lock_take(a, "n", 1, NULL, &none, &error);
   atomic_store(&no_randomness, 0);
   assert_int_equal(status, CORRAL_EIO);
   assert_null(none);
@@ -153,8 +154,7 @@ static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
   for (long n = 0; n < 12; n++) {
     corral_lock *lock = NULL;
     atomic_store(&crl_alloc_countdown, n);
-    int status =
-        corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = CORRAL_OFF), &lock);
+    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF), &lock, &error);
     atomic_store(&crl_alloc_countdown, -1);
     if (status != CORRAL_OK && status != CORRAL_ENOMEM)
       fail_msg("allocation %ld: %s: %s", n, corral_status_name(status), error.text);
@@ -196,8 +196,8 @@ static void *share(void *arg) {
   corral_error detail;
   for (int i = 0; i < SHARINGS; i++) {
     corral_lock *lock = NULL;
-    int status = corral_lock_take(
-        a, "n", 1, CORRAL_LOCK(.owner = "we", .reentrant = 1, .keep = 1, .error = &detail), &lock);
+    int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "we", .reentrant = 1, .keep = 1),
+                                  &lock, &detail);
     if (status == CORRAL_OK) status = corral_lock_extend(lock, 60000, &detail);
     if (status == CORRAL_OK) status = corral_lock_release(lock, &detail);
     if (status != CORRAL_OK) *(int *)arg = status;
@@ -221,7 +221,7 @@ static void a_hold_is_whole_before_another_thread_of_its_owner_can_have_it(void 
 
 static void lost_once(corral_lock *lock, const char *why, void *arg) {
   (void)why;
-  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  assert_int_equal(corral_lock_left_ms(lock), 0);
   atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
@@ -230,11 +230,11 @@ static void a_hold_ends_by_its_ttl_and_its_holder_is_told_once(void **state) {
   _Atomic int told = 0;
   corral_lock *lock =
       take(a, "n", CORRAL_LOCK(.ttl_ms = 100, .on_lost = lost_once, .lost_arg = &told));
-  assert_int_equal(corral_lock_check(lock, 0), CORRAL_OK);
-  assert_int_equal(corral_lock_check(lock, 200), CORRAL_ELOST);
+  assert_true(corral_lock_left_ms(lock) > 0);
+  assert_true(corral_lock_left_ms(lock) < 200);
   corral_lock *next = take(b, "n", CORRAL_LOCK(.ttl_ms = 60000));
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
-  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  assert_int_equal(corral_lock_left_ms(lock), 0);
   assert_int_equal(corral_lock_left_ms(lock), 0);
   assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
@@ -267,7 +267,7 @@ static void a_kept_hold_outlives_its_ttl(void **state) {
       take(a, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1, .on_lost = lost_once, .lost_arg = &told));
   until(a, CORRAL_EVENT_LOCK_EXTENDED, 8);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
-  assert_int_equal(corral_lock_check(lock, 1), CORRAL_OK);
+  assert_true(corral_lock_left_ms(lock) > 1);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   uint64_t extended = corral_counter(a, CORRAL_EVENT_LOCK_EXTENDED);
   lock = take(b, "n", CORRAL_LOCK(.ttl_ms = 60));
@@ -316,7 +316,7 @@ typedef struct waiter {
 static void *wait_for_it(void *arg) {
   waiter *w = arg;
   corral_lock *lock;
-  w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock);
+  w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock, NULL);
   w->came = crl_env_now_us();
   if (w->status != CORRAL_OK) return NULL;
   if (w->inside != NULL) {
@@ -354,7 +354,7 @@ static void a_waiter_in_the_same_process_is_woken_without_a_watch(void **state) 
   (void)state;
   corral *c;
   waiter w = {0};
-  assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &error),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:", .watch = CORRAL_OFF), &c, &error),
                    CORRAL_OK);
   corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 60000));
   start(&w, c, CORRAL_LOCK(.wait_ms = 60000, .poll_max_ms = 60000));
@@ -423,7 +423,7 @@ static void the_deadline_ends_a_wait_and_says_who_was_in_the_way(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.note = "the other")), *none = NULL;
   int64_t begun = crl_env_now_ms();
-  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.wait_ms = 100, .error = &error), &none),
+  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.wait_ms = 100), &none, &error),
                    CORRAL_EDEADLINE);
   assert_in_range(crl_env_now_ms() - begun, 100, 2000);
   assert_non_null(strstr(error.text, "the other"));
@@ -450,11 +450,11 @@ static void a_cancelled_wait_ends(void **state) {
 static void who_has_it_already_is_told_at_once(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error), &none),
-                   CORRAL_ERECURSION);
-  assert_int_equal(
-      corral_lock_take(a, "n", 1, CORRAL_LOCK(.owner = "another", .wait_ms = CORRAL_OFF), &none),
-      CORRAL_EBUSY);
+  assert_int_equal(corral_lock_take(a, "n", 1, NULL, &none, &error), CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_take(a, "n", 1,
+                                    CORRAL_LOCK(.owner = "another", .wait_ms = CORRAL_OFF), &none,
+                                    NULL),
+                   CORRAL_EBUSY);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
@@ -472,7 +472,7 @@ static void a_count_never_outlives_the_lock_that_it_counts(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 60)), *none = NULL;
   for (int64_t end = crl_env_now_ms() + 70; crl_env_now_ms() < end;) crl_env_pause_us(1000);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1), &none, &error),
                    CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_EXPIRED);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
@@ -506,7 +506,7 @@ static void readers_share_and_a_writer_is_alone(void **state) {
 static void a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself(void **state) {
   (void)state;
   corral_lock *r = take(a, "n", CORRAL_LOCK(.shared = 1)), *none = NULL;
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1), &none, &error),
                    CORRAL_ERECURSION);
   assert_int_equal(corral_lock_release(r, &error), CORRAL_OK);
   corral_lock *w = take(a, "n", CORRAL_LOCK(0));

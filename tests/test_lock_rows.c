@@ -89,9 +89,8 @@ a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void
   (void)state;
   corral_lock *none = NULL;
   redis_server_ask(server, "SETNX ~lock::n someone");
-  assert_int_equal(
-      corral_lock_take(a, "n", 1, CORRAL_LOCK(.error = &error, .wait_ms = 30000), &none),
-      CORRAL_EFOREIGN);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 30000), &none, &error),
+                   CORRAL_EFOREIGN);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FOREIGN), 1);
   assert_string_equal(redis_server_ask(server, "PTTL ~lock::n"), "-1");
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.repair_ms = 300, .wait_ms = 20000));
@@ -99,10 +98,9 @@ a5_a_lock_without_ttl_of_others_is_reported_and_healed_once_only_on_request(void
   corral_lock_release(lock, NULL);
   redis_server_ask(server, "DEL ~lock::n");
   redis_server_ask(server, "SET ~lock::n someone PX 100000");
-  assert_int_equal(corral_lock_take(a, "n", 1,
-                                    CORRAL_LOCK(.error = &error, .wait_ms = 200, .repair_ms = 50),
-                                    &none),
-                   CORRAL_EDEADLINE);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 200, .repair_ms = 50), &none, &error),
+      CORRAL_EDEADLINE);
   assert_true(strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10) > 90000);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_REPAIRED), 1);
 }
@@ -210,9 +208,8 @@ static void *resume_later(void *arg) {
 static corral *open_hasty(void) {
   corral *c;
   if (corral_open(
-          &c,
           CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 300, .breaker_failures = 100),
-          &error) != CORRAL_OK)
+          &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }
@@ -226,10 +223,10 @@ static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
   assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
-  assert_int_equal(
-      corral_lock_take(hasty, "n", 1,
-                       CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF, .error = &error), &none),
-      CORRAL_EINDOUBT);
+  assert_int_equal(corral_lock_take(hasty, "n", 1,
+                                    CORRAL_LOCK(.ttl_ms = 60000, .wait_ms = CORRAL_OFF), &none,
+                                    &error),
+                   CORRAL_EINDOUBT);
   pthread_join(resumes, NULL);
   corral_lock *lock = take(b, "n", CORRAL_LOCK(.wait_ms = 10000));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
@@ -259,8 +256,8 @@ static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **s
   assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_later, NULL) != 0) abort();
-  int status = corral_lock_take(
-      a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF, .error = &error), &none);
+  int status =
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF), &none, &error);
   pthread_join(resumes, NULL);
   assert_int_equal(status, CORRAL_EINDOUBT);
   assert_non_null(strstr(error.text, "too late"));
@@ -271,7 +268,7 @@ static void a_server_that_is_away_is_asked_with_pauses(void **state) {
   (void)state;
   corral_lock *none = NULL;
   redis_server_kill(server);
-  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 1000, .error = &error), &none);
+  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 1000), &none, &error);
   redis_server_restart(server);
   assert_int_equal(status, CORRAL_EUNAVAILABLE);
   assert_true(corral_counter(a, CORRAL_EVENT_LOCK_ASKED) < 40);
@@ -281,7 +278,7 @@ static void a_server_that_is_away_is_asked_with_pauses(void **state) {
 
 static void lost(corral_lock *lock, const char *why, void *arg) {
   (void)why;
-  assert_int_equal(corral_lock_check(lock, 0), CORRAL_ELOST);
+  assert_int_equal(corral_lock_left_ms(lock), 0);
   atomic_store((_Atomic int64_t *)arg, crl_env_now_us());
 }
 
@@ -360,10 +357,8 @@ t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off(void *
     corral *c = open_one(NULL);
     corral_lock *lock = take(c, "n", CORRAL_LOCK(.ttl_ms = 300, .keep = 1));
     if (write(out[1], "!", 1) != 1 || read(in[0], &word, 1) != 1) _exit(1);
-    word = corral_lock_check(lock, 0) == CORRAL_ELOST &&
-                   corral_lock_release(lock, NULL) == CORRAL_ELOST
-               ? 'y'
-               : 'n';
+    word = corral_lock_left_ms(lock) == 0 && corral_lock_release(lock, NULL) == CORRAL_ELOST ? 'y'
+                                                                                             : 'n';
     _exit(write(out[1], &word, 1) != 1);
   }
   assert_int_equal(read(out[0], &word, 1), 1);
@@ -397,7 +392,7 @@ static void n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss(void **s
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 100)), *none = NULL;
   for (int64_t end = crl_env_now_ms() + 120; crl_env_now_ms() < end;) crl_env_pause_us(1000);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .error = &error), &none),
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1), &none, &error),
                    CORRAL_ELOST);
   assert_null(none);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
@@ -420,9 +415,8 @@ static void n6_who_would_wait_for_itself_is_told_at_once(void **state) {
   (void)state;
   corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none = NULL;
   uint64_t asked = corral_counter(a, CORRAL_EVENT_LOCK_ASKED);
-  assert_int_equal(
-      corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000, .error = &error), &none),
-      CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 60000), &none, &error),
+                   CORRAL_ERECURSION);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), asked);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }

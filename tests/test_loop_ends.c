@@ -48,10 +48,10 @@ static void a_call_whose_compute_is_abandoned_may_be_told_to_start_again(void **
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
   request r = {0};
-  assert_int_equal(corral_get_async(loop, "a", 1, NULL,
-                                    CORRAL_ASYNC(.done = request_done, .start = abandon_twice,
-                                                 .gone = request_gone, .arg = &r),
-                                    NULL),
+  assert_int_equal(corral_loop_get(loop, "a", 1, NULL,
+                                   CORRAL_ASYNC(.done = request_done, .start = abandon_twice,
+                                                .gone = request_gone, .arg = &r),
+                                   NULL),
                    CORRAL_OK);
   RUN_UNTIL(loop, r.gones, 1);
   assert_int_equal(r.starts, 3);
@@ -68,7 +68,7 @@ static void gone_comes_after_the_compute_that_a_cancelled_call_began(void **stat
   request r = {0}, other = {.makes = "y"};
   ask(loop, "a", NULL, &r);
   RUN_UNTIL(loop, r.starts, 1);
-  corral_call_cancel(r.call);
+  corral_async_call_cancel(r.call);
   ask(loop, "b", NULL, &other);
   RUN_UNTIL(loop, other.gones, 1);
   assert_int_equal(r.gones, 0);
@@ -85,13 +85,9 @@ typedef struct joiner {
 } joiner;
 
 /* Lets the flight land while another call is about to join it. */
-static void land_at_join(corral_event event, const void *key, size_t key_len, const char *detail,
-                         void *arg) {
+static void land_at_join(const corral_event_info *info, void *arg) {
   joiner *j = arg;
-  (void)key;
-  (void)key_len;
-  (void)detail;
-  if (event != CORRAL_EVENT_JOIN) return;
+  if (info->event != CORRAL_EVENT_JOIN) return;
   make(&j->leader, "x");
   await_counter(j->c, CORRAL_EVENT_FILL, 1);
   crl_env_pause_us(20000); /* the landing follows the event */
@@ -129,7 +125,7 @@ static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void
   RUN_UNTIL(loop, leader.starts, 1);
   ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
   await_counter(other, CORRAL_EVENT_WAIT, 1);
-  corral_call_cancel(waiter.call);
+  corral_async_call_cancel(waiter.call);
   RUN_UNTIL(there, waiter.gones, 1);
   assert_int_equal(waiter.dones + waiter.starts, 0);
   make(&leader, "x");
@@ -158,7 +154,7 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   }
   crl_env_pause_us(20000); /* a longer pause would show more looks of a run that doesn't wait */
   assert_in_range(corral_counter(other, CORRAL_EVENT_POLL), 20, 41);
-  corral_call_cancel(waiter.call);
+  corral_async_call_cancel(waiter.call);
   RUN_UNTIL(there, waiter.gones, 1);
   make(&leader, "x");
   RUN_UNTIL(loop, leader.gones, 1);
@@ -178,10 +174,11 @@ calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline
   ask(loop, "a", CORRAL_POLICY(DROWSY), &leader);
   RUN_UNTIL(loop, leader.starts, 1);
   ask(loop, "b", CORRAL_POLICY(DROWSY), &cancelled);
-  ask(loop, "c", CORRAL_POLICY(DROWSY, .cancel_token = cancel_token), &ticketed);
+  ask_by(loop, "c", CORRAL_CALL(.policy = CORRAL_POLICY(DROWSY), .cancel_token = cancel_token),
+         &ticketed);
   ask(loop, "d", CORRAL_POLICY(.wait_ms = 50, .poll_ms = 60000, .poll_max_ms = 60000), &late);
   await_counter(c, CORRAL_EVENT_LIMITED, 3);
-  corral_call_cancel(cancelled.call);
+  corral_async_call_cancel(cancelled.call);
   corral_cancel_token_cancel(cancel_token);
   RUN_UNTIL(loop, cancelled.gones + ticketed.gones + late.gones, 3);
   assert_int_equal(cancelled.dones, 0);
@@ -238,13 +235,14 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .workers = 1));
   corral_loop *loop = loop_of(c);
   assert_int_equal(
-      corral_run_async(loop, wait_at_gate,
-                       CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL),
+      corral_loop_run(loop, wait_at_gate,
+                      CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL,
+                      NULL),
       CORRAL_OK);
   assert_int_equal(
-      corral_run_async(loop, wait_at_gate,
-                       CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &second),
-                       NULL),
+      corral_loop_run(loop, wait_at_gate,
+                      CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &second), NULL,
+                      NULL),
       CORRAL_OK);
   assert_true(lab_await_ms(&first.began, 1, LOOP_PATIENCE_MS));
   pthread_create(&thread, NULL, open_gate, &gate);
@@ -270,7 +268,9 @@ static void a_ticket_isnt_needed_any_more_when_its_call_is_done(void **state) {
     corral_cancel_token *cancel_token = corral_cancel_token_new();
     request r = {.makes = "x", .arg = cancel_token, .on_done = free_ticket};
     corral_expire(c, "stale", 5, NULL);
-    ask(loop, "stale", CORRAL_POLICY(.swr_ms = 600000, .cancel_token = cancel_token), &r);
+    ask_by(loop, "stale",
+           CORRAL_CALL(.policy = CORRAL_POLICY(.swr_ms = 600000), .cancel_token = cancel_token),
+           &r);
     RUN_UNTIL(loop, r.gones, 1);
   }
   corral_loop_close(loop);
@@ -282,7 +282,7 @@ static void nor_is_it_when_the_call_is_done_and_its_compute_still_runs(void **st
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
   request r = {.arg = corral_cancel_token_new(), .on_done = free_ticket};
-  ask(loop, "a", CORRAL_POLICY(.wait_ms = 30, .cancel_token = r.arg), &r);
+  ask_by(loop, "a", CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 30), .cancel_token = r.arg), &r);
   RUN_UNTIL(loop, r.dones, 1);
   RUN_UNTIL(loop, r.starts, 1);
   assert_int_equal(r.status, CORRAL_EDEADLINE);
@@ -336,7 +336,7 @@ static void a_call_that_cant_be_given_a_timer_is_refused_or_ends(void **state) {
 }
 
 static void await_mail(corral_loop *loop) {
-  struct pollfd fd = {.fd = corral_fd(loop), .events = POLLIN};
+  struct pollfd fd = {.fd = corral_loop_fd(loop), .events = POLLIN};
   assert_int_equal(poll(&fd, 1, LOOP_PATIENCE_MS), 1);
 }
 
@@ -347,9 +347,9 @@ static void a_call_that_cant_be_given_its_second_timer_ends(void **state) {
   static request leader, waiters[TIMERS - 3];
   request soft = {0}, last = {0};
   crowd(loop, &leader, waiters, TIMERS - 3);
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
   ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 30), &soft);
-  corral_dispatch(loop);
+  corral_loop_dispatch(loop);
   await_mail(loop); /* its timer rang */
   ask(loop, "a", &patient, &last);
   atomic_store(&crl_alloc_countdown, 0);

@@ -12,12 +12,12 @@ static void a_cancelled_call_is_told_nothing_but_that_it_is_gone(void **state) {
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
   ask(d.loop, "a", NULL, &waiter);
-  corral_call_cancel(waiter.call);
+  corral_async_call_cancel(waiter.call);
   ask(d.loop, "b", NULL, &flying);
-  corral_call_cancel(flying.call);
+  corral_async_call_cancel(flying.call);
   RUN_UNTIL(d.loop, waiter.gones + flying.gones, 2);
   assert_int_equal(waiter.dones + waiter.starts + flying.dones + flying.starts, 0);
-  corral_call_cancel(leader.call);
+  corral_async_call_cancel(leader.call);
   make(&leader, "all the same");
   RUN_UNTIL(d.loop, leader.gones, 1);
   assert_int_equal(leader.dones, 0);
@@ -37,7 +37,7 @@ static void who_joined_a_call_that_is_cancelled_before_it_computes_leads_on(void
     snprintf(key, sizeof key, "k%d", i);
     ask(d.loop, key, NULL, &first);
     ask(d.loop, key, NULL, &second);
-    corral_call_cancel(first.call);
+    corral_async_call_cancel(first.call);
     RUN_UNTIL(d.loop, first.gones + second.gones, 2);
     assert_int_equal(first.starts + first.dones, 0);
     assert_string_equal(second.text, "mine");
@@ -53,7 +53,7 @@ static void an_abandoned_compute_is_begun_anew_by_one_who_waits(void **state) {
   RUN_UNTIL(d.loop, first.starts, 1);
   ask(d.loop, "a", NULL, &second);
   ask(d.loop, "a", NULL, &third);
-  corral_call_cancel(first.call);
+  corral_async_call_cancel(first.call);
   corral_fill_abandon(first.fill);
   RUN_UNTIL(d.loop, first.gones + second.gones + third.gones, 3);
   assert_int_equal(second.starts + third.starts, 1);
@@ -69,8 +69,10 @@ static void a_cancel_token_ends_calls_that_fly_and_calls_that_wait(void **state)
   request leader = {0}, waiter = {0}, abroad = {0};
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
-  ask(d.loop, "a", CORRAL_POLICY(.cancel_token = cancel_token), &waiter);
-  ask(other.loop, "a", CORRAL_POLICY(.cancel_token = cancel_token, .wait_ms = 60000), &abroad);
+  ask_by(d.loop, "a", CORRAL_CALL(.cancel_token = cancel_token), &waiter);
+  ask_by(other.loop, "a",
+         CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 60000), .cancel_token = cancel_token),
+         &abroad);
   await_counter(other.c, CORRAL_EVENT_WAIT, 1);
   corral_cancel_token_cancel(cancel_token);
   RUN_UNTIL(d.loop, waiter.gones, 1);
@@ -91,10 +93,10 @@ static void with_stop_alone_a_compute_is_told_to_stop_when_the_last_one_left(voi
   ask(d.loop, "a", NULL, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);
   ask(d.loop, "a", NULL, &waiter);
-  corral_call_cancel(leader.call);
-  assert_false(corral_should_stop(leader.fill));
-  corral_call_cancel(waiter.call);
-  assert_true(corral_should_stop(leader.fill));
+  corral_async_call_cancel(leader.call);
+  assert_false(corral_fill_should_stop(leader.fill));
+  corral_async_call_cancel(waiter.call);
+  assert_true(corral_fill_should_stop(leader.fill));
   corral_fill_abandon(leader.fill);
   RUN_UNTIL(d.loop, leader.gones, 1);
   closed(&d);
@@ -113,7 +115,7 @@ static void closing_a_loop_lets_others_lead_and_leaves_the_fills_valid(void **st
   assert_int_equal(leader.dones, 0);
   RUN_UNTIL(other, waiter.gones, 1);
   assert_string_equal(waiter.text, "the other's");
-  assert_true(corral_should_stop(leader.fill));
+  assert_true(corral_fill_should_stop(leader.fill));
   corral_loop_close(other);
   corral_close(d.c);
   make(&leader, "to nobody");
@@ -128,7 +130,7 @@ static void a_loop_may_be_closed_at_any_time(void **state) {
     corral_expire(d.c, "stale", 5, NULL);
     static const char *const keys[] = {"a", "a", "stale", "b", "stale", "c"};
     for (int i = 0; i < 6; i++) ask(d.loop, keys[i], NULL, &r[i]);
-    corral_call_cancel(r[3].call);
+    corral_async_call_cancel(r[3].call);
     for (int i = 0; i < turns % 6; i++) turn(d.loop, crl_env_now_ms() + 2);
     closed(&d);
     for (int i = 0; i < 6; i++) {

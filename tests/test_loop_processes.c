@@ -42,12 +42,14 @@ static void body(lab_seat *seat) {
   corral_loop *loop = NULL;
   crowd w = {.seat = seat};
   corral_error error;
-  if (corral_loop_open(&loop, seat->corral, &error) != CORRAL_OK)
+  if (corral_loop_open(seat->corral, &loop, &error) != CORRAL_OK)
     lab_wrong(l, "no loop: %s", error.text);
   lab_meet(l, &l->marks[READY], PROCESSES, 1);
   for (int i = 0; i < CALLS && loop != NULL; i++)
-    if (corral_get_async(
-            loop, "a", 1, CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 500, .lease_min_ms = 500),
+    if (corral_loop_get(
+            loop, "a", 1,
+            CORRAL_CALL(.policy =
+                            CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 500, .lease_min_ms = 500)),
             CORRAL_ASYNC(.done = on_done, .start = on_start, .gone = on_gone, .arg = &w),
             NULL) != CORRAL_OK)
       lab_wrong(l, "a call was refused");
@@ -128,7 +130,7 @@ calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void 
   ask(there, "b", CORRAL_POLICY(.wait_ms = 50), &waiter[1]);
   ask(there, "c", patient, &waiter[2]);
   await_counter(other, CORRAL_EVENT_HOST_WAIT, 3);
-  corral_call_cancel(waiter[0].call);
+  corral_async_call_cancel(waiter[0].call);
   RUN_UNTIL(there, waiter[0].gones + waiter[1].gones, 2);
   assert_int_equal(waiter[0].dones, 0);
   assert_int_equal(waiter[1].status, CORRAL_EDEADLINE);

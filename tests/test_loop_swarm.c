@@ -39,7 +39,7 @@ typedef struct desk {
 typedef struct asked {
   struct asked *next, **link;
   desk *desk;
-  corral_call *call;
+  corral_async_call *call;
   int key, is_work, only_looks, may_compute_alone, has_cancel_token;
   int dones, starts, is_cancelled;
   int64_t begun, wait_ms;
@@ -132,7 +132,8 @@ static void end_compute(world *w, compute *one) {
   if (one->how == ABANDONS) {
     corral_fill_abandon(one->fill);
   } else if (one->how == FAILS) {
-    corral_fill_failed(one->fill, 7, "no luck");
+    corral_fill_fail(one->fill, 7, "no luck");
+    corral_fill_done(one->fill);
   } else {
     fill_version(one->fill, one->version);
     corral_fill_done(one->fill);
@@ -333,7 +334,7 @@ static void begin_call(desk *d) {
                .may_compute_alone = policy.at_deadline == CORRAL_DEADLINE_COMPUTE};
   a->is_work = key >= QUIET && chance(dice, 6);
   a->has_cancel_token = !a->is_work && cancel_token < TICKETS && chance(dice, 30);
-  if (a->has_cancel_token) policy.cancel_token = d->cancel_tokens[cancel_token];
+  corral_cancel_token *token = a->has_cancel_token ? d->cancel_tokens[cancel_token] : NULL;
   if (a->next != NULL) a->next->link = &a->next;
   d->pending = a;
   d->count++;
@@ -341,8 +342,10 @@ static void begin_call(desk *d) {
   d->begins++;
   corral_async *async = CORRAL_ASYNC(.done = on_done, .start = has_start ? on_start : NULL,
                                      .gone = on_gone, .arg = a);
-  int status = a->is_work ? corral_run_async(d->loop, work, async, &a->call)
-                          : corral_get_async(d->loop, name, len, &policy, async, &a->call);
+  int status = a->is_work ? corral_loop_run(d->loop, work, async, &a->call, NULL)
+                          : corral_loop_get(d->loop, name, len,
+                                            CORRAL_CALL(.policy = &policy, .cancel_token = token),
+                                            async, &a->call);
   d->begins--;
   if (status != CORRAL_OK) wrong(w, "a call began with %s", corral_status_text(status));
 }
@@ -353,7 +356,7 @@ static void cancel_one(desk *d) {
   if (a == NULL || a->dones > 0 || a->is_cancelled) return;
   a->is_cancelled = 1;
   atomic_fetch_add(&d->world->cancelled, 1);
-  corral_call_cancel(a->call);
+  corral_async_call_cancel(a->call);
 }
 
 static void act(desk *d) {
@@ -392,14 +395,14 @@ static void close_desk(desk *d) {
 
 static void open_desk(desk *d) {
   corral_error error;
-  if (corral_loop_open(&d->loop, d->c, &error) != CORRAL_OK)
+  if (corral_loop_open(d->c, &d->loop, &error) != CORRAL_OK)
     wrong(d->world, "no loop: %s", error.text);
 }
 
 static void turn_desk(desk *d, int64_t now) {
-  struct pollfd fd = {.fd = corral_fd(d->loop), .events = POLLIN};
+  struct pollfd fd = {.fd = corral_loop_fd(d->loop), .events = POLLIN};
   for (compute *one; (one = take_due(d->world, d, now)) != NULL;) end_compute(d->world, one);
-  if (poll(&fd, 1, 1) > 0) corral_dispatch(d->loop);
+  if (poll(&fd, 1, 1) > 0) corral_loop_dispatch(d->loop);
 }
 
 static void *run_desk(void *arg) {
@@ -473,8 +476,8 @@ static void *run_blocker(void *arg) {
                .key = b->key = (int)between(&b->dice, 0, KEYS - 1),
                .own_floor = atomic_load(&w->floor_of[b->which][b->key])};
     int64_t begun = crl_env_now_ms();
-    int status = corral_get_or_compute(w->c[b->which], name, key_name(name, b->key), &policy,
-                                       compute_blocking, b, &value);
+    int status = corral_get_or_compute(w->c[b->which], name, key_name(name, b->key),
+                                       CORRAL_CALL(.policy = &policy), compute_blocking, b, &value);
     if (crl_env_now_ms() - begun > policy.wait_ms + SLACK_MS)
       wrong(w, "a blocking call took %d ms", (int)(crl_env_now_ms() - begun));
     judge(&a, status, value);

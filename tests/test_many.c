@@ -7,13 +7,15 @@ static void cold_keys_are_one_compute_and_warm_ones_none(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("a", "b", "c", "d");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   for (size_t i = 0; i < n; i++) is_own(&items[i], CORRAL_COMPUTED);
   assert_int_equal(corral_value_kept(items[3].value), CORRAL_KEPT);
   drop(items, n);
   assert_int_equal(r->calls, 1);
   n = ITEMS("a", "b", "c", "d");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   for (size_t i = 0; i < n; i++) is_own(&items[i], CORRAL_FRESH);
   drop(items, n);
   assert_int_equal(r->calls, 1);
@@ -25,17 +27,20 @@ static void each_key_of_a_mixed_batch_gets_its_own_answer(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("fresh", "stale", "fail-known", "none-known");
-  assert_int_equal(corral_get_many(r->c, items, 2, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, 2, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   drop(items, 2);
   n = ITEMS("x-fresh", "x-stale", "f-known", "n-known");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   drop(items, n);
   assert_int_equal(corral_expire(r->c, "x-stale", 7, NULL), CORRAL_OK);
   atomic_store(&r->calls, 0);
   atomic_store(&r->computes, 0);
   n = ITEMS("x-fresh", "x-stale", "missing", "f-new", "n-new", "empty", "f-known", "n-known", "x");
   items[8].key_len = 0;
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   is_own(&items[0], CORRAL_FRESH);
   is_own(&items[1], CORRAL_COMPUTED);
   is_own(&items[2], CORRAL_COMPUTED);
@@ -58,9 +63,10 @@ static void a_failure_of_a_stale_key_leaves_its_value(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("f-old", "good");
-  corral_set(r->c, "f-old", 5, usual(), "f-old", 5);
+  corral_set(r->c, "f-old", 5, CORRAL_CALL(.policy = usual()), "f-old", 5);
   corral_expire(r->c, "f-old", 5, NULL);
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   is_own(&items[0], CORRAL_STALE);
   is_own(&items[1], CORRAL_COMPUTED);
   drop(items, n);
@@ -70,7 +76,9 @@ static void a_negative_return_value_fails_those_that_were_given_nothing(void **s
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("a", "b", "c", "d");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), give_up_halfway, r), CORRAL_OK);
+  assert_int_equal(
+      corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), give_up_halfway, r),
+      CORRAL_OK);
   is_own(&items[0], CORRAL_COMPUTED);
   is_own(&items[1], CORRAL_COMPUTED);
   is_error(&items[2], CORRAL_EFAILED);
@@ -83,7 +91,8 @@ static void a_key_that_appears_twice_is_computed_once(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("a", "b", "a", "f", "a", "f", "p", "p");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   for (size_t i = 0; i < 5; i++)
     if (i != 3) is_own(&items[i], CORRAL_COMPUTED);
   assert_ptr_equal(items[0].value, items[4].value);
@@ -100,10 +109,12 @@ static void what_cant_be_cached_is_computed_along_with_the_rest(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("p", "a");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   drop(items, n);
   n = ITEMS("p", "b", "a");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   is_own(&items[0], CORRAL_COMPUTED);
   assert_int_equal(corral_value_kept(items[0].value), CORRAL_KEPT_NOT);
   is_own(&items[1], CORRAL_COMPUTED);
@@ -116,10 +127,11 @@ static void without_a_compute_it_only_looks(void **state) {
   room *r = *state;
   corral_item items[KEYS];
   size_t n = ITEMS("set", "missing", "stale");
-  corral_set(r->c, "set", 3, usual(), "set", 3);
-  corral_set(r->c, "stale", 5, usual(), "stale", 5);
+  corral_set(r->c, "set", 3, CORRAL_CALL(.policy = usual()), "set", 3);
+  corral_set(r->c, "stale", 5, CORRAL_CALL(.policy = usual()), "stale", 5);
   corral_expire(r->c, "stale", 5, NULL);
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), NULL, NULL), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), NULL, NULL),
+                   CORRAL_OK);
   is_own(&items[0], CORRAL_FRESH);
   is_error(&items[1], CORRAL_EMISS);
   is_own(&items[2], CORRAL_STALE);
@@ -131,14 +143,19 @@ static void what_concerns_the_call_is_its_status_and_that_of_each_item(void **st
   corral_item items[KEYS];
   corral_error error = {0};
   size_t n = ITEMS("a", "b");
-  assert_int_equal(corral_get_many(r->c, items, 0, usual(), by_letter, r), CORRAL_OK);
-  assert_int_equal(corral_get_many(r->c, NULL, 0, usual(), by_letter, r), CORRAL_OK);
-  assert_int_equal(corral_get_many(r->c, NULL, 1, CORRAL_POLICY(.error = &error), by_letter, r),
+  assert_int_equal(corral_get_many(r->c, items, 0, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, NULL, 0, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, NULL, 1, CORRAL_CALL(.error = &error), by_letter, r),
                    CORRAL_EINVAL);
   assert_int_equal(error.status, CORRAL_EINVAL);
-  assert_int_equal(corral_get_many(NULL, items, n, usual(), by_letter, r), CORRAL_EINVAL);
+  assert_int_equal(corral_get_many(NULL, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_EINVAL);
   is_error(&items[1], CORRAL_EINVAL);
-  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_POLICY(.ttl_ms = -5), by_letter, r),
+  assert_int_equal(corral_get_many(r->c, items, n,
+                                   CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = -5)), by_letter,
+                                   r),
                    CORRAL_EINVAL);
   is_error(&items[0], CORRAL_EINVAL);
   assert_int_equal(r->calls, 0);
@@ -149,13 +166,15 @@ static int ask_for_own_keys(corral_fill *const *fills, size_t count, void *arg) 
   corral_item items[KEYS];
   corral_value *value = NULL;
   size_t n = ITEMS("a", "inner", "b");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), by_letter, r),
+                   CORRAL_OK);
   is_error(&items[0], CORRAL_ERECURSION);
   is_own(&items[1], CORRAL_COMPUTED);
   is_error(&items[2], CORRAL_ERECURSION);
   drop(items, n);
-  assert_int_equal(corral_get_or_compute(r->c, "b", 1, usual(), give, NULL, &value),
-                   CORRAL_ERECURSION);
+  assert_int_equal(
+      corral_get_or_compute(r->c, "b", 1, CORRAL_CALL(.policy = usual()), give, NULL, &value),
+      CORRAL_ERECURSION);
   for (size_t i = 0; i < count; i++) give_key(fills[i]);
   return CORRAL_OK;
 }
@@ -164,7 +183,9 @@ static int ask_for_a_batch(corral_fill *fill, const void *key, size_t key_len, v
   room *r = arg;
   corral_item items[KEYS];
   size_t n = ITEMS("a", "outer", "b");
-  assert_int_equal(corral_get_many(r->c, items, n, usual(), ask_for_own_keys, r), CORRAL_OK);
+  assert_int_equal(
+      corral_get_many(r->c, items, n, CORRAL_CALL(.policy = usual()), ask_for_own_keys, r),
+      CORRAL_OK);
   is_own(&items[0], CORRAL_COMPUTED);
   is_error(&items[1], CORRAL_ERECURSION);
   is_own(&items[2], CORRAL_COMPUTED);
@@ -175,7 +196,8 @@ static int ask_for_a_batch(corral_fill *fill, const void *key, size_t key_len, v
 static void a_compute_that_asks_for_one_of_its_own_keys_is_told_so(void **state) {
   room *r = *state;
   corral_value *value;
-  assert_int_equal(corral_get_or_compute(r->c, "outer", 5, usual(), ask_for_a_batch, r, &value),
+  assert_int_equal(corral_get_or_compute(r->c, "outer", 5, CORRAL_CALL(.policy = usual()),
+                                         ask_for_a_batch, r, &value),
                    CORRAL_OK);
   corral_value_unref(value);
 }
@@ -188,7 +210,9 @@ static void a_thousand_keys_are_one_compute(void **state) {
     for (int i = 0; i < 1000; i++)
       items[i] = (corral_item){.key = names[i],
                                .key_len = (size_t)snprintf(names[i], sizeof *names, "key-%d", i)};
-    assert_int_equal(corral_get_many(r->c, items, 1000, usual(), by_letter, r), CORRAL_OK);
+    assert_int_equal(
+        corral_get_many(r->c, items, 1000, CORRAL_CALL(.policy = usual()), by_letter, r),
+        CORRAL_OK);
     for (int i = 0; i < 1000; i++) is_own(&items[i], round == 0 ? CORRAL_COMPUTED : CORRAL_FRESH);
     drop(items, 1000);
   }
@@ -202,7 +226,8 @@ static void tags_and_the_whole_namespace_are_heeded(void **state) {
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .generation = 1, .name_space = "n"));
   for (int round = 0; round < 4; round++) {
     size_t n = ITEMS("t1", "t2", "bare");
-    assert_int_equal(corral_get_many(r.c, items, n, usual(), by_letter, &r), CORRAL_OK);
+    assert_int_equal(corral_get_many(r.c, items, n, CORRAL_CALL(.policy = usual()), by_letter, &r),
+                     CORRAL_OK);
     is_own(&items[0], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
     is_own(&items[1], round == 1 ? CORRAL_FRESH : CORRAL_COMPUTED);
     is_own(&items[2], round == 1 || round == 2 ? CORRAL_FRESH : CORRAL_COMPUTED);
@@ -220,7 +245,9 @@ static void copies_of_this_process_answer_without_the_store(void **state) {
   open_room(&r, CORRAL_OPTIONS(.store = "memory:", .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   for (int round = 0; round < 3; round++) {
     size_t n = ITEMS("a", "t", "n");
-    assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.near_ms = 60000), by_letter, &r),
+    assert_int_equal(corral_get_many(r.c, items, n,
+                                     CORRAL_CALL(.policy = CORRAL_POLICY(.near_ms = 60000)),
+                                     by_letter, &r),
                      CORRAL_OK);
     is_own(&items[0], round == 0 ? CORRAL_COMPUTED : CORRAL_FRESH);
     is_error(&items[2], CORRAL_ENOTFOUND);
@@ -252,7 +279,9 @@ static int tour(long index) {
   for (int round = 0; round < 2; round++) {
     size_t n = ITEMS("a", "f", "n", "e", "p", "t", "a");
     int status = corral_get_many(
-        r.c, items, n, CORRAL_POLICY(.near_ms = round == 0 ? CORRAL_OFF : 1000), by_letter, &r);
+        r.c, items, n,
+        CORRAL_CALL(.policy = CORRAL_POLICY(.near_ms = round == 0 ? CORRAL_OFF : 1000)), by_letter,
+        &r);
     assert_true(status == CORRAL_OK || status == CORRAL_ENOMEM);
     check_any(items, n);
     drop(items, n);
@@ -261,7 +290,9 @@ static int tour(long index) {
   crl_alloc_countdown = -1;
   size_t n = ITEMS("a", "b");
   corral_invalidate(r.c, "a", 1, NULL);
-  assert_int_equal(corral_get_many(r.c, items, n, CORRAL_POLICY(.retry_ms = 1), by_letter, &r),
+  assert_int_equal(corral_get_many(r.c, items, n,
+                                   CORRAL_CALL(.policy = CORRAL_POLICY(.retry_ms = 1)), by_letter,
+                                   &r),
                    CORRAL_OK);
   is_own(&items[0], CORRAL_COMPUTED);
   is_own(&items[1], CORRAL_COMPUTED);

@@ -28,7 +28,7 @@ static void a_batch_computes_its_own_while_another_computes_the_rest_and_joins_t
 static int hold_all(corral_fill *const *fills, size_t count, void *arg) {
   room *r = arg;
   atomic_fetch_add(&r->inside, 1);
-  while (atomic_load(&r->held) && !corral_should_stop(fills[0])) nap_ms(1);
+  while (atomic_load(&r->held) && !corral_fill_should_stop(fills[0])) nap_ms(1);
   for (size_t i = 0; i < count; i++) give_key(fills[i]);
   atomic_fetch_sub(&r->inside, 1);
   return CORRAL_OK;
@@ -63,10 +63,9 @@ static int both_at_once(corral_fill *const *fills, size_t count, void *arg) {
 /* Two calls that join "x" meet there, while they enter their keys. */
 static pthread_barrier_t meeting;
 
-static void meet_at_x(corral_event event, const void *key, size_t key_len, const char *detail,
-                      void *arg) {
-  (void)detail, (void)arg;
-  if (event == CORRAL_EVENT_JOIN && key_len == 1 && memcmp(key, "x", 1) == 0)
+static void meet_at_x(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event == CORRAL_EVENT_JOIN && info->key_len == 1 && memcmp(info->key, "x", 1) == 0)
     pthread_barrier_wait(&meeting);
 }
 
@@ -126,7 +125,8 @@ static void while_held(room *r, const corral_policy *policy,
   atomic_store(&r->held, 1);
   start_single(&other, r, "theirs", hold_still);
   until(atomic_load(&r->inside) == 1);
-  assert_int_equal(corral_get_many(r->c, items, n, policy, by_letter, r), CORRAL_OK);
+  assert_int_equal(corral_get_many(r->c, items, n, CORRAL_CALL(.policy = policy), by_letter, r),
+                   CORRAL_OK);
   check(items);
   is_own(&items[1], CORRAL_COMPUTED);
   drop(items, n);
@@ -154,7 +154,7 @@ static void a_deadline_may_be_followed_by_an_own_compute(void **state) {
 static void after_soft_ms_a_stale_value_will_do(void **state) {
   room *r = *state;
   const corral_policy *policy = CORRAL_POLICY(.swr_ms = CORRAL_OFF, .sie_ms = 60000);
-  corral_set(r->c, "theirs", 6, policy, "theirs", 6);
+  corral_set(r->c, "theirs", 6, CORRAL_CALL(.policy = policy), "theirs", 6);
   corral_expire(r->c, "theirs", 6, NULL);
   while_held(r, CORRAL_POLICY(.soft_ms = 30, .wait_ms = 20000), is_stale);
 }
@@ -170,7 +170,7 @@ static void who_leaves_keeps_what_was_computed(void **state) {
   b.policy = *usual();
   b.r = r;
   b.compute = by_letter;
-  b.policy.cancel_token = cancel_token;
+  b.cancel_token = cancel_token;
   b.count = name_items(b.items, (const char *const[]){"theirs", "mine", NULL});
   assert_int_equal(pthread_create(&b.thread, NULL, call_batch, &b), 0);
   until(corral_counter(r->c, CORRAL_EVENT_FILL) == 1);
@@ -279,7 +279,7 @@ static void eight_threads_with_overlapping_batches_compute_each_key_once(void **
   (void)state;
   static crowd all;
   pthread_t threads[THREADS];
-  assert_int_equal(corral_open(&all.c, CORRAL_OPTIONS(.store = "memory:"), NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &all.c, NULL), CORRAL_OK);
   pthread_barrier_init(&all.barrier, NULL, THREADS);
   for (int i = 0; i < THREADS; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, crowd_member, &all), 0);

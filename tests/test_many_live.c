@@ -64,7 +64,7 @@ static corral *open_at(const char *uri, const corral_options *more) {
   corral_error error;
   corral_options options = *more;
   options.store = uri;
-  if (corral_open(&c, &options, &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
+  if (corral_open(&options, &c, &error) != CORRAL_OK) fail_msg("%s: %s", uri, error.text);
   return c;
 }
 
@@ -72,7 +72,8 @@ static void ask(corral *c, const char *stem, size_t count, int status, corral_ho
   name(stem, count);
   calls = computes = 0;
   assert_int_equal(corral_get_many(c, list.items, count,
-                                   CORRAL_POLICY(.retry_ms = 60000, .near_ms = CORRAL_OFF),
+                                   CORRAL_CALL(.policy = CORRAL_POLICY(.retry_ms = 60000,
+                                                                       .near_ms = CORRAL_OFF)),
                                    by_letter, NULL),
                    CORRAL_OK);
   for (size_t i = 0; i < count; i++) {
@@ -213,15 +214,19 @@ static void while_the_store_is_away_each_key_is_computed_all_the_same(void **sta
   assert_int_equal(calls, 1);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_DEGRADED), 20);
   name("key", 3);
-  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE),
-                                   by_letter, NULL),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_get_many(c, list.items, 3,
+                      CORRAL_CALL(.policy = CORRAL_POLICY(.when_away = CORRAL_AWAY_STALE)),
+                      by_letter, NULL),
+      CORRAL_OK);
   for (int i = 0; i < 3; i++)
     assert_int_equal(corral_value_how(list.items[i].value), CORRAL_OUTBOX);
   for (int i = 0; i < 3; i++) corral_value_unref(list.items[i].value);
-  assert_int_equal(corral_get_many(c, list.items, 3, CORRAL_POLICY(.when_away = CORRAL_AWAY_ERROR),
-                                   by_letter, NULL),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_get_many(c, list.items, 3,
+                      CORRAL_CALL(.policy = CORRAL_POLICY(.when_away = CORRAL_AWAY_ERROR)),
+                      by_letter, NULL),
+      CORRAL_OK);
   for (int i = 0; i < 3; i++) assert_int_equal(list.items[i].status, CORRAL_EUNAVAILABLE);
   corral_close(c);
 }
@@ -265,11 +270,9 @@ static void meet(shared *all, int all_of_them) {
 }
 
 /* Both processes miss before either sends a claim. */
-static void meet_at_first_miss(corral_event event, const void *key, size_t key_len,
-                               const char *detail, void *arg) {
+static void meet_at_first_miss(const corral_event_info *info, void *arg) {
   member *m = arg;
-  (void)key, (void)key_len, (void)detail;
-  if (event != CORRAL_EVENT_MISS || m->met) return;
+  if (info->event != CORRAL_EVENT_MISS || m->met) return;
   m->met = 1;
   meet(m->all, 2 * (m->round + 1));
 }
@@ -284,8 +287,8 @@ static void ask_round(corral *c, member *m) {
     list.items[MOST - 1 - i] = swap;
   }
   int64_t before = now_ms();
-  if (corral_get_many(c, list.items, MOST, CORRAL_POLICY(.wait_ms = 20000), count_computes, m) !=
-      CORRAL_OK)
+  if (corral_get_many(c, list.items, MOST, CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000)),
+                      count_computes, m) != CORRAL_OK)
     atomic_fetch_add(&m->all->wrongs, 1);
   if (now_ms() - before > m->all->longest_ms) m->all->longest_ms = now_ms() - before;
   for (size_t i = 0; i < MOST; i++) {

@@ -447,10 +447,11 @@ static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_f
   unsigned char *end = crl_ngx_record_write(bytes, record, field, 1);
   memcpy(end, "forged", 6);
   assert_int_equal(
-      corral_open(&c, CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000),
+      corral_open(CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000), &c,
                   NULL),
       CORRAL_OK);
-  assert_int_equal(corral_set(c, key, strlen(key), CORRAL_POLICY(.ttl_ms = 60000), bytes,
+  assert_int_equal(corral_set(c, key, strlen(key),
+                              CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 60000)), bytes,
                               (size_t)(end + 6 - bytes)),
                    CORRAL_OK);
   corral_close(c);

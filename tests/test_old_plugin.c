@@ -26,8 +26,9 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static corral_how ask(corral *c, int *runs) {
   corral_value *value = NULL;
   corral_error error = {0};
-  if (corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.ttl_ms = 600000, .error = &error), compute,
-                            runs, &value) != CORRAL_OK)
+  if (corral_get_or_compute(c, "key", 3,
+                            CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 600000), .error = &error),
+                            compute, runs, &value) != CORRAL_OK)
     fail_msg("%s", error.text);
   assert_int_equal(corral_value_size(value), 6);
   assert_memory_equal(corral_value_data(value), "answer", 6);
@@ -40,7 +41,7 @@ static void computes_once(const char *uri) {
   corral *c = NULL;
   corral_error error = {0};
   int runs = 0;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = uri), &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   assert_int_equal(ask(c, &runs), CORRAL_COMPUTED);
   assert_int_equal(ask(c, &runs), CORRAL_FRESH);
@@ -81,7 +82,7 @@ static void refused(const char *scheme, const char *const texts[]) {
   char uri[64];
   snprintf(uri, sizeof uri, "%s:", scheme);
   for (int i = 0; i < 40; i++) /* more often than there is room for plugins */
-    assert_int_equal(corral_open(&c, CORRAL_OPTIONS(.store = uri), &error), CORRAL_ENOPLUGIN);
+    assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri), &c, &error), CORRAL_ENOPLUGIN);
   assert_null(c);
   for (size_t i = 0; texts[i] != NULL; i++)
     if (strstr(error.text, texts[i]) == NULL)

@@ -226,7 +226,7 @@ static void check_explained(place *p) {
     if (number == p->row->def) continue;
     crl_option_show(p->row, number, value);
     accepts(p, p->row->name, value, number);
-    assert_int_equal(corral_explain(&p->user.policy, text, sizeof text, NULL), CORRAL_OK);
+    assert_int_equal(corral_policy_explain(&p->user.policy, text, sizeof text, NULL), CORRAL_OK);
     snprintf(said, sizeof said, "\nSet: %s=%s.\n", p->row->name, value);
     if (strstr(text, said) == NULL) fail_msg("'%s' is not in:\n%s", said, text);
   }

@@ -213,10 +213,10 @@ static void so_does_one_in_the_start_of_an_event_loop_s_call(void **state) {
   request r = {.arg = &s, .inner = 1};
   site_open(&s, next_store(), (corral_options){.max_computes = 1});
   corral_loop *loop = loop_of(s.c);
-  assert_int_equal(corral_get_async(loop, "a", 1, NULL,
-                                    CORRAL_ASYNC(.done = request_done, .start = start_nests,
-                                                 .gone = request_gone, .arg = &r),
-                                    NULL),
+  assert_int_equal(corral_loop_get(loop, "a", 1, NULL,
+                                   CORRAL_ASYNC(.done = request_done, .start = start_nests,
+                                                .gone = request_gone, .arg = &r),
+                                   NULL),
                    CORRAL_OK);
   RUN_UNTIL(loop, r.gones, 1);
   assert_int_equal(r.inner, CORRAL_OK);
@@ -240,8 +240,9 @@ static void so_does_one_in_a_function_on_the_library_s_thread(void **state) {
   site_open(&s, next_store(), (corral_options){.max_computes = 1, .workers = 1});
   corral_loop *loop = loop_of(s.c);
   assert_int_equal(
-      corral_run_async(loop, function_nests,
-                       CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL),
+      corral_loop_run(loop, function_nests,
+                      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL,
+                      NULL),
       CORRAL_OK);
   RUN_UNTIL(loop, r.gones, 1);
   assert_int_equal(r.inner, CORRAL_OK);
@@ -269,8 +270,9 @@ static void a_function_waits_for_a_place_to_compute_like_any_caller(void **state
     call(&a, &s, "Ga");
     site_await(&s, 1);
     assert_int_equal(
-        corral_run_async(loop, function_gets,
-                         CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL),
+        corral_loop_run(loop, function_gets,
+                        CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL,
+                        NULL),
         CORRAL_OK);
     await_counter(s.c, CORRAL_EVENT_LIMITED, 1);
     lab_add(&s.gate, 1);

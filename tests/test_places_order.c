@@ -23,10 +23,10 @@ static void start_noted(void *arg, corral_fill *fill, const void *key, size_t ke
 static void ask_queued(corral_loop *loop, request *r, site *s, const char *key,
                        const corral_policy *policy, int nth) {
   *r = (request){.arg = s};
-  assert_int_equal(corral_get_async(loop, key, strlen(key), policy,
-                                    CORRAL_ASYNC(.done = request_done, .start = start_noted,
-                                                 .gone = request_gone, .arg = r),
-                                    &r->call),
+  assert_int_equal(corral_loop_get(loop, key, strlen(key), CORRAL_CALL(.policy = policy),
+                                   CORRAL_ASYNC(.done = request_done, .start = start_noted,
+                                                .gone = request_gone, .arg = r),
+                                   &r->call),
                    CORRAL_OK);
   await_counter(s->c, CORRAL_EVENT_LIMITED, (uint64_t)nth);
 }
@@ -146,7 +146,7 @@ static void who_leaves_the_queue_keeps_nobody_back(void **state) {
   ask_queued(loop, &r[0], &s, "cancelled", NULL, 2);
   ask_queued(loop, &r[1], &s, "l", NULL, 3);
   call_queued(&last, &s, "t", 4);
-  corral_call_cancel(r[0].call);
+  corral_async_call_cancel(r[0].call);
   RUN_UNTIL(loop, r[0].gones, 1);
   ends(&hasty, CORRAL_EDEADLINE);
   lab_add(&s.gate, 1);
@@ -166,7 +166,7 @@ static void who_leaves_the_queue_keeps_nobody_back(void **state) {
 typedef struct batch {
   pthread_t thread;
   site *site;
-  const corral_policy *policy;
+  const corral_call *call;
   corral_item items[4];
   size_t count;
   char keys[40];
@@ -195,16 +195,15 @@ static long sleeps_of_this_thread(void) {
 static void *batch_run(void *arg) {
   batch *b = arg;
   long before = sleeps_of_this_thread();
-  if (corral_get_many(b->site->c, b->items, b->count, b->policy, compute_batch, b->site) !=
-      CORRAL_OK)
+  if (corral_get_many(b->site->c, b->items, b->count, b->call, compute_batch, b->site) != CORRAL_OK)
     b->site->wrongs++;
   b->sleeps = sleeps_of_this_thread() - before;
   return NULL;
 }
 
-static void batch_begin(batch *b, site *s, const char *keys, const corral_policy *policy) {
+static void batch_begin(batch *b, site *s, const char *keys, const corral_call *call) {
   char *rest;
-  *b = (batch){.site = s, .policy = policy};
+  *b = (batch){.site = s, .call = call};
   snprintf(b->keys, sizeof b->keys, "%s", keys);
   for (char *key = strtok_r(b->keys, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
     b->items[b->count++] = (corral_item){.key = key, .key_len = strlen(key)};
@@ -277,9 +276,9 @@ static void a_call_of_several_keys_that_leaves_the_queue_keeps_nobody_back(void 
   site s = {0};
   corral_cancel_token *token = corral_cancel_token_new();
   open_full(&s, &holder);
-  batch_begin(&hasty, &s, "a b", CORRAL_POLICY(.wait_ms = 20));
+  batch_begin(&hasty, &s, "a b", CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20)));
   await_counter(s.c, CORRAL_EVENT_LIMITED, 2);
-  batch_begin(&cancelled, &s, "c d", CORRAL_POLICY(.cancel_token = token));
+  batch_begin(&cancelled, &s, "c d", CORRAL_CALL(.cancel_token = token));
   await_counter(s.c, CORRAL_EVENT_LIMITED, 4);
   call_queued(&last, &s, "t", 5);
   corral_cancel_token_cancel(token);

@@ -27,7 +27,7 @@ static corral *opened(void) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
   if (corral_open(
-          &c, CORRAL_OPTIONS(.store = redis_server_uri(server), .max_value = MIB, .op_ms = 5000),
+          CORRAL_OPTIONS(.store = redis_server_uri(server), .max_value = MIB, .op_ms = 5000), &c,
           &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
@@ -45,9 +45,10 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static corral_kept ask(corral *c, const char *wanted, int *ran) {
   corral_value *value = NULL;
   corral_error error = {0};
-  corral_policy *policy = CORRAL_POLICY(.wait_ms = 60000, .error = &error);
+  corral_policy *policy = CORRAL_POLICY(.wait_ms = 60000);
   *ran = 0;
-  if (corral_get_or_compute(c, "k", 1, policy, compute, ran, &value) != CORRAL_OK)
+  if (corral_get_or_compute(c, "k", 1, CORRAL_CALL(.policy = policy, .error = &error), compute, ran,
+                            &value) != CORRAL_OK)
     fail_msg("%s", error.text);
   assert_int_equal(corral_value_size(value), strlen(wanted));
   assert_memory_equal(corral_value_data(value), wanted, strlen(wanted));
@@ -194,8 +195,8 @@ static void a_lease_and_a_verdict_without_an_end_end_one_length_from_the_next_cl
     uint8_t *record = record_make(header, 0, 0, &size);
     redis_server_ask(server, "SET k %b PX 86400000", record, size);
     free(record);
-    while (corral_get_or_compute(c, "k", 1, CORRAL_POLICY(.wait_ms = 60000), compute, &ran,
-                                 &value) != CORRAL_OK)
+    while (corral_get_or_compute(c, "k", 1, CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 60000)),
+                                 compute, &ran, &value) != CORRAL_OK)
       if (++tries > 100000) fail_msg("state %d blocks the key", states[i]);
     assert_int_equal(ran, 1);
     assert_int_equal(corral_value_kept(value), CORRAL_KEPT);

@@ -170,10 +170,9 @@ static corral *corral_at(int port) {
   char uri[64];
   corral *c = NULL;
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", port);
-  int status = corral_open(&c,
-                           CORRAL_OPTIONS(.store = uri, .op_ms = OP_MS, .breaker_failures = 1,
+  int status = corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = OP_MS, .breaker_failures = 1,
                                           .breaker_rest_ms = WAIT_MS, .host_lock = CORRAL_OFF),
-                           NULL);
+                           &c, NULL);
   assert_int_equal(status, CORRAL_OK);
   return c;
 }
@@ -183,7 +182,8 @@ static corral_how ask(corral *c, const char *key, size_t size) {
   corral_error error = {0};
   int status = corral_get_or_compute(
       c, key, strlen(key),
-      CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = LEASE_MS, .error = &error),
+      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = LEASE_MS),
+                  .error = &error),
       compute, &size, &value);
   if (status != CORRAL_OK) fail_msg("%s: %s", key, error.text);
   corral_how how = corral_value_how(value);

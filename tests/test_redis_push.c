@@ -38,12 +38,10 @@ typedef struct log {
   _Atomic int count;
 } log;
 
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                     void *arg) {
+static void on_event(const corral_event_info *info, void *arg) {
   log *l = arg;
-  (void)key;
-  (void)key_len;
-  if (event != CORRAL_EVENT_WATCH) return;
+  const char *detail = info->detail;
+  if (info->event != CORRAL_EVENT_WATCH) return;
   int at = atomic_load(&l->count);
   snprintf(l->said[at % 8], sizeof l->said[0], "%s", detail == NULL ? "" : detail);
   atomic_store(&l->count, at + 1);
@@ -197,7 +195,8 @@ static void a_change_between_look_and_registration_leaves_no_copy(void **state) 
     char text[16];
     int64_t until = lab_now_us() + LIMIT_US;
     snprintf(text, sizeof text, "%d", i);
-    assert_int_equal(corral_set(other, "k", 1, &policy, text, strlen(text)), CORRAL_OK);
+    assert_int_equal(corral_set(other, "k", 1, CORRAL_CALL(.policy = &policy), text, strlen(text)),
+                     CORRAL_OK);
     while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
       if (lab_now_us() > until) fail_msg("%s was not told", text);
   }
@@ -233,7 +232,8 @@ static void *waits(void *arg) {
   corral_policy policy = usual();
   policy.poll_ms = policy.poll_max_ms = policy.lease_ms = 60000;
   say s = {.text = "computed by the waiter"};
-  w->status = corral_get_or_compute(w->c, "k", 1, &policy, answer, &s, &value);
+  w->status =
+      corral_get_or_compute(w->c, "k", 1, CORRAL_CALL(.policy = &policy), answer, &s, &value);
   if (w->status == CORRAL_OK)
     snprintf(w->text, sizeof w->text, "%.*s", (int)corral_value_size(value),
              (const char *)corral_value_data(value));
@@ -261,7 +261,9 @@ static void *run_leader(void *arg) {
   corral_value *value = NULL;
   corral_policy policy = usual();
   policy.lease_ms = 60000;
-  assert_int_equal(corral_get_or_compute(l->c, "k", 1, &policy, leads, l, &value), CORRAL_OK);
+  assert_int_equal(
+      corral_get_or_compute(l->c, "k", 1, CORRAL_CALL(.policy = &policy), leads, l, &value),
+      CORRAL_OK);
   corral_value_unref(value);
   return NULL;
 }

@@ -68,7 +68,7 @@ static void no_store_shows_a_password(void **state) {
       corral_error error = {0};
       snprintf(uri, sizeof uri, "%s%s", rows[j][0] == '@' ? schemes[i] : "",
                rows[j] + (rows[j][0] == '@'));
-      int status = corral_open(&c, CORRAL_OPTIONS(.store = uri), &error);
+      int status = corral_open(CORRAL_OPTIONS(.store = uri), &c, &error);
       if (strstr(error.text, "s3cr3t") != NULL) fail_msg("%s: %s", uri, error.text);
       if (status == CORRAL_OK)
         corral_close(c);
@@ -99,7 +99,7 @@ static void no_origin_shows_a_password(void **state) {
   for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
     corral *c = NULL;
     corral_error error = {0};
-    if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:", .origin = urls[i]), &error) == CORRAL_OK)
+    if (corral_open(CORRAL_OPTIONS(.store = "memory:", .origin = urls[i]), &c, &error) == CORRAL_OK)
       fail_msg("opened: %s", urls[i]);
     if (strstr(error.text, "s3cr3t") != NULL) fail_msg("%s: %s", urls[i], error.text);
   }

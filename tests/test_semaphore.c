@@ -107,7 +107,8 @@ static int compute_inner(corral_fill *fill, const void *key, size_t key_len, voi
 static int compute_outer(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   lab_seat *seat = arg;
   corral_value *value = NULL;
-  int status = corral_get_or_compute(seat->corral, "inner", 5, CORRAL_POLICY(.wait_ms = 300),
+  int status = corral_get_or_compute(seat->corral, "inner", 5,
+                                     CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 300)),
                                      compute_inner, NULL, &value);
   if (status != CORRAL_OK) lab_wrong(seat->lab, "the inner key: %s", corral_status_name(status));
   corral_value_unref(value);

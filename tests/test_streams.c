@@ -121,9 +121,9 @@ static void the_hosts_lock_takes_none(void **state) {
 static int open_loop(void) {
   corral *c = NULL;
   corral_loop *loop = NULL;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = "memory:"), NULL) != CORRAL_OK) return 1;
-  if (corral_loop_open(&loop, c, NULL) != CORRAL_OK) return 2;
-  return corral_fd(loop) > 2 && is_closed(0) && is_closed(1) && is_closed(2) ? 0 : 3;
+  if (corral_open(CORRAL_OPTIONS(.store = "memory:"), &c, NULL) != CORRAL_OK) return 1;
+  if (corral_loop_open(c, &loop, NULL) != CORRAL_OK) return 2;
+  return corral_loop_fd(loop) > 2 && is_closed(0) && is_closed(1) && is_closed(2) ? 0 : 3;
 }
 
 static void a_loop_takes_none(void **state) {

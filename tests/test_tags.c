@@ -77,9 +77,10 @@ static const char *const names[KEYS] = {"a", "b", "c"};
 static void read_one(lab_seat *seat, int turn) {
   corral_value *value = NULL;
   int told = atomic_load(&seat->lab->marks[TOLD]);
-  int status = corral_get_or_compute(seat->corral, names[turn % KEYS], 1,
-                                     CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF),
-                                     compute, seat, &value);
+  int status = corral_get_or_compute(
+      seat->corral, names[turn % KEYS], 1,
+      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF)), compute, seat,
+      &value);
   check(seat, told, status, value);
   corral_value_unref(value);
 }
@@ -91,7 +92,8 @@ static void read_all(lab_seat *seat) {
   int told = atomic_load(&seat->lab->marks[TOLD]);
   int status =
       corral_get_many(seat->corral, items, KEYS,
-                      CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF), compute_many, seat);
+                      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000, .near_ms = CORRAL_OFF)),
+                      compute_many, seat);
   for (int i = 0; i < KEYS; i++) {
     check(seat, told, status == CORRAL_OK ? items[i].status : status, items[i].value);
     corral_value_unref(items[i].value);

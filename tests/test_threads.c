@@ -62,13 +62,9 @@ static int make(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   return CORRAL_OK;
 }
 
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                        void *arg) {
+static void count_event(const corral_event_info *info, void *arg) {
   crowd *all = arg;
-  (void)key;
-  (void)key_len;
-  (void)detail;
-  atomic_fetch_add(&all->seen[event], 1);
+  atomic_fetch_add(&all->seen[info->event], 1);
 }
 
 /* `floor`: the key's floor before the call. */
@@ -111,7 +107,7 @@ static void do_one(worker *w) {
   crowd *all = w->all;
   char name[16];
   corral_value *value = NULL;
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   int status, key = (int)(roll(w, 2) == 0 ? roll(w, 5) : roll(w, KEYS)); /* some keys are hot */
   size_t len = (size_t)snprintf(name, sizeof name, "key-%d", key);
   int floor = atomic_load(&all->floor[key]);
@@ -121,7 +117,7 @@ static void do_one(worker *w) {
     case 0: invalidate(all, key, name); break;
     case 1: corral_expire(all->corral, name, len, NULL); break;
     case 2: set(all, key, name); break;
-    case 3: corral_inspect(all->corral, name, len, &seen, sizeof seen, NULL); break;
+    case 3: corral_inspect(all->corral, name, len, NULL, &seen); break;
     case 4:
     case 5:
     case 6:
@@ -129,11 +125,12 @@ static void do_one(worker *w) {
     case 8:
     case 9:
     case 10:
-      status = corral_get(all->corral, name, len, policy, &value);
+      status = corral_get(all->corral, name, len, CORRAL_CALL(.policy = policy), &value);
       check(all, key, name, status, value, floor);
       break;
     default:
-      status = corral_get_or_compute(all->corral, name, len, policy, make, all, &value);
+      status = corral_get_or_compute(all->corral, name, len, CORRAL_CALL(.policy = policy), make,
+                                     all, &value);
       check(all, key, name, status, value, floor);
   }
 }
@@ -152,10 +149,9 @@ static void eight_threads_do_everything_at_once(void **state) {
   uint64_t seed = (uint64_t)(uintptr_t)&seed ^ UINT64_C(0x9e3779b97f4a7c15);
   pthread_mutex_init(&all.mutex, NULL);
   assert_int_equal(
-      corral_open(&all.corral,
-                  CORRAL_OPTIONS(.store = "memory:", .compute = make, .compute_arg = &all,
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .compute = make, .compute_arg = &all,
                                  .workers = 3, .on_event = count_event, .event_arg = &all),
-                  NULL),
+                  &all.corral, NULL),
       CORRAL_OK);
   for (int i = 0; i < THREADS; i++) {
     workers[i] = (worker){.all = &all, .number = i, .dice = seed + (uint64_t)i * 7919};

@@ -34,11 +34,10 @@ static corral *open_with(int64_t max_computes, corral_compute *compute) {
   corral *c = NULL;
   if (max_computes == 0) snprintf(uri, sizeof uri, "memory:unwind%d", number++);
   int status = corral_open(
-      &c,
       CORRAL_OPTIONS(.store = uri, .workers = 1, .max_computes = max_computes, .compute = compute,
                      .policy = CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS,
                                              .wait_ms = WAIT_MS)),
-      &error);
+      &c, &error);
   if (status != CORRAL_OK) fail_msg("%s", error.text);
   return c;
 }
@@ -109,7 +108,7 @@ static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
 
 static int ask(corral *c, const char *key) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_POLICY(.error = &error), compute,
+  int status = corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.error = &error), compute,
                                      NULL, &value);
   corral_value_unref(value);
   return status;
@@ -238,7 +237,7 @@ static void a_bound_compute_that_ends_its_thread_is_begun_anew_on_another(void *
   exits = 1;
   atomic_store(&gate, 1);
   atomic_store(&leaves, 3);
-  assert_int_equal(corral_get(a, "key", 3, CORRAL_POLICY(.error = &error), &value), CORRAL_OK);
+  assert_int_equal(corral_get(a, "key", 3, CORRAL_CALL(.error = &error), &value), CORRAL_OK);
   corral_value_unref(value);
   assert_int_equal(begun, 4);
 }
@@ -265,7 +264,7 @@ static int work_and_exit(corral *c, void *arg, corral_error *detail) {
 static void dispatch_until_done(corral_loop *loop, const ending *e) {
   while (!e->done) {
     crl_env_pause_us(200);
-    corral_dispatch(loop);
+    corral_loop_dispatch(loop);
   }
 }
 
@@ -275,16 +274,16 @@ static void a_loop_s_compute_and_function_that_end_their_thread_are_told(void **
   ending e = {0};
   exits = 1;
   atomic_store(&gate, 1);
-  assert_int_equal(corral_loop_open(&loop, a, &error), CORRAL_OK);
+  assert_int_equal(corral_loop_open(a, &loop, &error), CORRAL_OK);
   assert_int_equal(
-      corral_get_async(loop, "key", 3, NULL, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      corral_loop_get(loop, "key", 3, NULL, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
       CORRAL_OK);
   dispatch_until_done(loop, &e);
   assert_int_equal(e.status, CORRAL_OK);
   assert_int_equal(begun, 2);
   e = (ending){0};
   assert_int_equal(
-      corral_run_async(loop, work_and_exit, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL),
+      corral_loop_run(loop, work_and_exit, CORRAL_ASYNC(.done = on_done, .arg = &e), NULL, NULL),
       CORRAL_OK);
   dispatch_until_done(loop, &e);
   assert_int_equal(e.status, CORRAL_ECANCELLED);

@@ -140,11 +140,10 @@ static void what_an_error_quotes_moves_no_cursor_and_forges_no_line(void **state
 }
 
 static int told;
-static void hook(corral_event event, const void *key, size_t key_len, const char *detail,
-                 void *arg) {
-  assert_int_equal(event, CORRAL_EVENT_FILL);
-  assert_memory_equal(key, "k", key_len);
-  assert_string_equal(detail, "d");
+static void hook(const corral_event_info *info, void *arg) {
+  assert_int_equal(info->event, CORRAL_EVENT_FILL);
+  assert_memory_equal(info->key, "k", info->key_len);
+  assert_string_equal(info->detail, "d");
   assert_ptr_equal(arg, &told);
   told++;
 }

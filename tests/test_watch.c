@@ -124,13 +124,11 @@ static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   atomic_fetch_add(&s->confirms, 1);
 }
 
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                     void *arg) {
+static void on_event(const corral_event_info *info, void *arg) {
   scene *s = arg;
-  (void)key, (void)key_len;
-  if (event != CORRAL_EVENT_WATCH) return;
+  if (info->event != CORRAL_EVENT_WATCH) return;
   int at = atomic_load(&s->said_count);
-  snprintf(s->said[at % 4], sizeof s->said[0], "%s", detail);
+  snprintf(s->said[at % 4], sizeof s->said[0], "%s", info->detail);
   atomic_store(&s->said_count, at + 1);
 }
 
@@ -185,9 +183,7 @@ static void join(scene *s, guest *g) {
 static int is_woken(guest *g) { return crl_waiter_sleep(&g->waiter, crl_env_now_ms() + LIMIT_MS); }
 static int was_woken(guest *g) { return crl_waiter_sleep(&g->waiter, crl_env_now_ms() - 1); }
 
-static void leave(scene *s, guest *g) {
-  crl_watch_leave(s->watch, &g->watcher);
-}
+static void leave(scene *s, guest *g) { crl_watch_leave(s->watch, &g->watcher); }
 
 /* ---- stories ------------------------------------------------------------------------------- */
 

@@ -42,8 +42,8 @@ static int try_out(const char *what, int (*call)(corral *, corral_value **)) {
   options.size = sizeof options;
   options.store = what;
   options.policy = &policy;
-  if (corral_open(&one, &options, nullptr) != CORRAL_OK ||
-      corral_open(&two, &options, nullptr) != CORRAL_OK)
+  if (corral_open(&options, &one, nullptr) != CORRAL_OK ||
+      corral_open(&options, &two, nullptr) != CORRAL_OK)
     return 1;
   try {
     call(one, &value);

@@ -29,7 +29,7 @@ int64_t db_now_ms(void) {
 static int await(PGconn *conn, short want, const db_limit *limit) {
   for (;;) {
     int64_t left = limit->until - db_now_ms();
-    if (left <= 0 || (limit->fill != NULL && corral_should_stop(limit->fill))) return 0;
+    if (left <= 0 || (limit->fill != NULL && corral_fill_should_stop(limit->fill))) return 0;
     struct pollfd fds[] = {{.fd = PQsocket(conn), .events = want},
                            {.fd = limit->stop_fd, .events = POLLIN}};
     if (poll(fds, 2, left < TICK_MS ? (int)left : TICK_MS) < 0 && errno != EINTR) return 0;

@@ -12,9 +12,10 @@
 
 /* Limits of a call. */
 typedef struct db_limit {
-  int64_t until;           /* db_now_ms */
-  int stop_fd;             /* readable when the program ends */
-  const corral_fill *fill; /* the compute that the call is for (corral_should_stop); NULL: none */
+  int64_t until; /* db_now_ms */
+  int stop_fd;   /* readable when the program ends */
+  const corral_fill
+      *fill; /* the compute that the call is for (corral_fill_should_stop); NULL: none */
 } db_limit;
 
 /* A few connections, each used by one thread at a time. */

@@ -97,15 +97,15 @@ static int read_options(settings *s, int argc, char **argv) {
 
 /* ---- the corral ---------------------------------------------------------------------------- */
 
-static void log_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                      void *arg) {
+static void log_event(const corral_event_info *info, void *arg) {
   (void)arg;
-  if (event != CORRAL_EVENT_FAILURE && event != CORRAL_EVENT_STORE_DOWN &&
-      event != CORRAL_EVENT_STORE_UP)
+  if (info->event != CORRAL_EVENT_FAILURE && info->event != CORRAL_EVENT_STORE_DOWN &&
+      info->event != CORRAL_EVENT_STORE_UP)
     return;
-  fprintf(stderr, "backend: %s %.*s: %s\n", corral_event_name(event),
-          key == NULL ? 0 : (int)key_len, key == NULL ? "" : (const char *)key,
-          detail == NULL ? "" : detail);
+  fprintf(stderr, "backend: %s %.*s: %s\n", corral_event_name(info->event),
+          info->key == NULL ? 0 : (int)info->key_len,
+          info->key == NULL ? "" : (const char *)info->key,
+          info->detail == NULL ? "" : info->detail);
 }
 
 static int open_reports(corral **ret, const settings *s, report_source *source) {
@@ -118,12 +118,11 @@ static int open_reports(corral **ret, const settings *s, report_source *source) 
                     .wait_ms = 10000, .compute_ms = REPORT_MS + 2000,
                     .when_away = CORRAL_AWAY_STALE);
   int status = corral_open(
-      ret,
       CORRAL_OPTIONS(.store = s->store, .name_space = s->name_space, .policy = policy,
                      .compute = report_compute, .compute_arg = source, .on_event = log_event,
                      .workers = s->connections, .max_computes = s->connections,
                      .near_bytes = 16 << 20, .generation = 1, .origin = "reports"),
-      &error);
+      ret, &error);
   if (status != CORRAL_OK) fprintf(stderr, "backend: %s\n", error.text);
   return status == CORRAL_OK;
 }

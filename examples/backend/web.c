@@ -150,15 +150,15 @@ static enum MHD_Result report(request *r) {
   web *w = r->web;
   const char *region = NULL;
   size_t len = 0;
-  const corral_policy *policy = CORRAL_POLICY(.cancel_token = w->cancel_token);
+  const corral_call *call = CORRAL_CALL(.cancel_token = w->cancel_token);
   MHD_lookup_connection_value_n(r->from, MHD_GET_ARGUMENT_KIND, "region", 6, &region, &len);
   if (!is_region(region, len))
     return refuse(r->from, MHD_HTTP_BAD_REQUEST,
                   "region: accepted: 1 to 32 of a to z, 0 to 9 and -", NULL, NULL);
-  r->status = corral_peek(w->reports, region, len, policy, &r->value);
+  r->status = corral_peek(w->reports, region, len, call, &r->value);
   if (r->status == CORRAL_OK || r->status == CORRAL_ENOTFOUND) return send_outcome(r);
   r->status =
-      corral_get_async(w->loop, region, len, policy, CORRAL_ASYNC(.done = on_done, .arg = r), NULL);
+      corral_loop_get(w->loop, region, len, call, CORRAL_ASYNC(.done = on_done, .arg = r), NULL);
   if (r->status != CORRAL_OK) return send_failure(r);
   MHD_suspend_connection(r->from);
   return MHD_YES;
@@ -259,7 +259,7 @@ web *web_open(corral *reports, const listener *hears, int port, char *text, size
   w->hears = hears;
   w->cancel_token = corral_cancel_token_new();
   if (w->cancel_token == NULL) goto failed;
-  if (corral_loop_open(&w->loop, reports, &error) != CORRAL_OK) {
+  if (corral_loop_open(reports, &w->loop, &error) != CORRAL_OK) {
     snprintf(text, size, "%s", error.text);
     goto failed;
   }
@@ -281,13 +281,13 @@ static int turn(web *w, int stop_fd, int64_t until) {
   int64_t left = until - db_now_ms();
   struct pollfd fds[] = {
       {.fd = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, .events = POLLIN},
-      {.fd = corral_fd(w->loop), .events = POLLIN},
+      {.fd = corral_loop_fd(w->loop), .events = POLLIN},
       {.fd = stop_fd, .events = POLLIN}};
   left = left < 0 ? 0 : left > INT_MAX ? INT_MAX : left;
   if (MHD_get_timeout(w->daemon, &idle) == MHD_YES && idle < (MHD_UNSIGNED_LONG_LONG)left)
     left = (int64_t)idle;
   poll(fds, 3, (int)left);
-  corral_dispatch(w->loop);
+  corral_loop_dispatch(w->loop);
   MHD_run(w->daemon);
   return fds[2].revents != 0;
 }

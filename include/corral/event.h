@@ -16,19 +16,20 @@
   X(WAIT, "wait", "a flight waited for a leader elsewhere")                                        \
   X(POLL, "poll", "a waiting flight looked again")                                                 \
   X(CLAIM, "claim", "a lease was taken")                                                           \
-  X(COMPUTE, "compute", "a compute ran")                                                           \
+  X(COMPUTE, "compute", "a compute began")                                                         \
   X(FILL, "fill", "a computed value was stored")                                                   \
   X(FENCED, "fenced", "a late fill was refused: the lease was lost or the key invalidated")        \
   X(UNSTORED, "unstored", "a computed value could not be stored")                                  \
   X(FAILURE, "failure", "a compute failed")                                                        \
   X(VERDICT, "verdict", "a remembered failure was served")                                         \
-  X(ABANDONED, "abandoned", "a compute outlived compute_ms")                                       \
+  X(ABANDONED, "abandoned", "a compute took longer than compute_ms")                               \
   X(EXTEND, "extend", "a lease was extended")                                                      \
   X(LEASE_LOST, "lease_lost", "the renewer learned that a lease was lost")                         \
   X(DEADLINE, "deadline", "a call ended by its deadline without a value")                          \
   X(REFRESH, "refresh", "a value was rebuilt in the background")                                   \
   X(STORE_ERROR, "store_error", "an operation on the store failed")                                \
-  X(STORE_DOWN, "store_down", "the breaker opened: the store is left to rest")                     \
+  X(STORE_DOWN, "store_down",                                                                      \
+    "the breaker opened: a server of the store rests until it answers a probe")                    \
   X(STORE_UP, "store_up", "the store answers again")                                               \
   X(DEGRADED, "degraded", "a compute ran without the store's election")                            \
   X(CORRUPT, "corrupt", "a stored record was damaged, or another key's, and was ignored")          \
@@ -38,7 +39,7 @@
   X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")     \
   X(OUTBOX, "outbox", "a fill, or an invalidation, was kept for the return of the store")          \
   X(OUTBOX_HIT, "outbox_hit", "a value of the outbox was served while the store is away")          \
-  X(REPLAYED, "replayed", "what was in the outbox was given to the store when it was back")        \
+  X(REPLAYED, "replayed", "an entry of the outbox was given to the store on its return")           \
   X(EARLY, "early", "a rebuild began before the fresh life ended")                                 \
   X(NEAR, "near", "a copy in this process answered, without a look at the store")                  \
   X(PASS, "pass", "a compute said that its answer can't be cached")                                \
@@ -51,12 +52,12 @@
     "a lock's hold was over before it was released: the text says what to roll back")              \
   X(UNLOCKED, "unlocked", "a lock was released")                                                   \
   X(LOCK_FOREIGN, "lock_foreign",                                                                  \
-    "a lock's key holds what corral did not write, and that never ends")                           \
-  X(LOCK_REPAIRED, "lock_repaired", "such a key was given an end")                                 \
+    "a lock's key holds data without a TTL that corral did not write")                             \
+  X(LOCK_REPAIRED, "lock_repaired", "such a key was given a TTL (repair_ms)")                      \
   X(NEWER, "newer",                                                                                \
     "a key of the store holds a record of a later version of corral, which is left alone")         \
-  X(STORE_ANEW, "store_anew",                                                                      \
-    "the store's files were damaged or replaced: what they held is gone, and it goes on empty")    \
+  X(STORE_ANEW, "store_anew", "the store's files were damaged or replaced: it goes on empty")      \
+  X(COMPUTED, "computed", "a compute ended with an answer, which is no failure")                   \
   X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")
 
 #ifdef __cplusplus
@@ -70,27 +71,28 @@ typedef enum corral_event {
       CORRAL_EVENT_COUNT
 } corral_event;
 
+/* One event. The library fills it; a later version may append members, and `size` tells which there
+ * are. All that it points to is valid during the call of the hook only. */
+typedef struct corral_event_info {
+  size_t size; /* sizeof(corral_event_info) of the library */
+  corral_event event;
+  int status;          /* of what failed; else CORRAL_OK */
+  const void *key;     /* key, or name of the lock; NULL: the event isn't about one */
+  size_t key_len;      /* bytes of `key` */
+  const char *detail;  /* text of an error, in one line; NULL: none */
+  int64_t duration_us; /* of the compute, the wait or the store operation; -1: not measured */
+  int64_t bytes;       /* of the value; of the record where one was stored; -1: none */
+  int server;          /* number of the store's server, from 0; -1: not about one server */
+} corral_event_info;
+
 /* Called for each event, on the thread where it happens, while the library holds no lock of its
  * own. Events of the thread that extends leases and locks come soon afterwards on another thread,
  * by corral_close at the latest; of these, at most 1024 wait for a slow hook, and the rest are
- * counted but not told.
- * `key` (may be NULL) and `detail` (an error's text; may be NULL) are valid during the call only.
+ * counted but not told. docs/events.md says which members each event has.
  * The hook must be quick. Within it, functions of the same corral return CORRAL_EINVAL and
  * corral_close does nothing, because the call that caused the event is still under way;
  * corral_counter and other corrals may be used. */
-typedef void corral_event_fn(corral_event event, const void *key, size_t key_len,
-                             const char *detail, void *arg);
-
-#if defined(__GNUC__)
-__attribute__((visibility("default")))
-#endif
-const char *
-corral_event_name(corral_event event); /* "hit"; "?" if unknown; static storage */
-#if defined(__GNUC__)
-__attribute__((visibility("default")))
-#endif
-const char *
-corral_event_text(corral_event event); /* sentence; "?" if unknown; static storage */
+typedef void corral_event_fn(const corral_event_info *info, void *arg);
 
 #ifdef __cplusplus
 }

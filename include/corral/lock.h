@@ -1,8 +1,8 @@
 /* lock.h: locks for the user's own critical sections, on the stores of a corral.
  *
  *   corral_lock *lock;
- *   int status = corral_lock_take(c, "nightly", 7,
- *                                 CORRAL_LOCK(.ttl_ms = 10000, .keep = 1, .error = &error), &lock);
+ *   int status = corral_lock_take(c, "nightly", 7, CORRAL_LOCK(.ttl_ms = 10000, .keep = 1), &lock,
+ *                                 &error);
  *   if (status == CORRAL_OK) {
  *     work(corral_lock_fence(lock));
  *     status = corral_lock_release(lock, &error);
@@ -20,7 +20,7 @@
  * monotonic clock, from before the request was sent, so it considers the hold over sooner than the
  * store does. The wall clock of this host is not used.
  *
- * Names are bytes: 1 to 65,536 of them, of any value. In the store, a lock is the key
+ * Names are bytes: 1 to CORRAL_KEY_MAX of them, of any value. In the store, a lock is the key
  * "~lock:NAMESPACE:NAME" (docs/keys.md).
  *
  * Threads: any function from any thread, but no other function may be using a lock that is being
@@ -73,7 +73,6 @@ typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
 typedef struct corral_lock_options {
   size_t size;                       /* sizeof(corral_lock_options), set by CORRAL_LOCK */
-  corral_error *error;               /* receives the detail of a failure; may be NULL */
   corral_cancel_token *cancel_token; /* corral_cancel_token_cancel ends the wait; may be NULL */
   /* shown to others behind host, process and thread; at most 40 bytes count; may be NULL */
   const char *note;
@@ -87,8 +86,11 @@ typedef struct corral_lock_options {
 #undef CORRAL_LOCK_FIELD
 } corral_lock_options;
 
-/* Options in place (C only). A number that is 0 is the table's default. */
+/* Options in place: CORRAL_LOCK(.ttl_ms = 10000); in C++ CORRAL_LOCK(.ttl_ms(10000)), see
+ * corral/cxx.h. A number that is 0 is the table's default. */
+#ifndef __cplusplus
 #define CORRAL_LOCK(...) (&(corral_lock_options){.size = sizeof(corral_lock_options), __VA_ARGS__})
+#endif
 
 /* corral_policy_set (corral/option.h) for the options of a lock; "note" and "owner" set a pointer
  * to `text`. */
@@ -108,7 +110,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * CORRAL_EINVAL, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_EIO (no randomness for a
  * token). */
 CORRAL_API int corral_lock_take(corral *c, const void *name, size_t name_len,
-                                const corral_lock_options *options, corral_lock **ret);
+                                const corral_lock_options *options, corral_lock **ret,
+                                corral_error *error);
 
 /* Reasons of a lost hold: corral_error.code with CORRAL_ELOST. */
 enum {
@@ -128,16 +131,14 @@ CORRAL_API int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_erro
 /* Makes an exclusive hold a shared one, with no moment in which another exclusive hold could begin;
  * a shared hold stays as it is. Statuses as corral_lock_extend; CORRAL_EUNSUPPORTED. */
 CORRAL_API int corral_lock_downgrade(corral_lock *lock, corral_error *error);
-/* For use before a side effect. CORRAL_OK: the hold isn't known to be lost and has at least need_ms
- * left by this host's monotonic clock; else CORRAL_ELOST. No I/O, and next to no cost; it can't see
- * that the store lost the hold. */
-CORRAL_API int corral_lock_check(const corral_lock *lock, int64_t need_ms);
-/* Time left of the hold in ms, by this host's monotonic clock; 0: it is over or lost. No I/O. */
+/* Time left of the hold in ms, by this host's monotonic clock; 0: it is over, or known to be lost.
+ * For use before a side effect. No I/O, and next to no cost; it can't see that the store lost the
+ * hold. */
 CORRAL_API int64_t corral_lock_left_ms(const corral_lock *lock);
 /* Fencing token of the hold. No I/O. */
 CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);
-/* Name of the lock, valid as long as `lock`; `len` may be NULL. No I/O. */
-CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *len);
+/* Name of the lock, valid as long as `lock`; `ret_len` may be NULL. No I/O. */
+CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len);
 
 /* One holder of a lock. Its size is frozen. */
 typedef struct corral_lock_holder {
@@ -159,5 +160,17 @@ CORRAL_API int corral_lock_show(corral *c, const void *name, size_t name_len,
 
 #ifdef __cplusplus
 }
+
+CORRAL_BUILDER_BEGIN(corral_lock_options)
+CORRAL_BUILDER_FIELD(corral_lock_options, cancel_token)
+CORRAL_BUILDER_FIELD(corral_lock_options, note)
+CORRAL_BUILDER_FIELD(corral_lock_options, owner)
+CORRAL_BUILDER_FIELD(corral_lock_options, on_lost)
+CORRAL_BUILDER_FIELD(corral_lock_options, lost_arg)
+#define CORRAL_BUILDER_ROW(name, ...) CORRAL_BUILDER_FIELD(corral_lock_options, name)
+CORRAL_LOCK_MAP(CORRAL_BUILDER_ROW)
+#undef CORRAL_BUILDER_ROW
+CORRAL_BUILDER_END(corral_lock_options)
+#define CORRAL_LOCK(...) (corral_lock_options_builder() __VA_ARGS__)
 #endif
 #endif

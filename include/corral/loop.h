@@ -1,20 +1,20 @@
 /* loop.h: get-or-compute for event loops: no call here blocks, and no waiter costs a thread.
  *
  *   corral_loop *loop;
- *   corral_loop_open(&loop, c, &error);             one for each thread that runs an event loop
- *   watch corral_fd(loop) for reading;              level-triggered or edge-triggered
- *   when it is readable: corral_dispatch(loop);     runs the callbacks
- *   corral_get_async(loop, "key", 3, policy,
- *                    CORRAL_ASYNC(.done = on_value, .start = begin_query, .arg = request), &call);
+ *   corral_loop_open(c, &loop, &error);               one for each thread that runs an event loop
+ *   watch corral_loop_fd(loop) for reading;           level-triggered or edge-triggered
+ *   when it is readable: corral_loop_dispatch(loop);  runs the callbacks
+ *   corral_loop_get(loop, "key", 3, NULL,
+ *                   CORRAL_ASYNC(.done = on_value, .start = begin_query, .arg = request), &call);
  *
  * Ten thousand calls for one key are one flight; a call that waits for it takes some 700 bytes. A
  * few threads of the corral talk to the store, each with the operations of many calls at a time.
  *
  * Threads: a loop and its calls belong to the thread that dispatches the loop: open, dispatch,
- * close, get, run and cancel are called there, and all callbacks run there, within corral_dispatch.
- * The functions of a fill may be called from any thread, one at a time. A callback may call
- * everything but corral_dispatch and corral_loop_close of the same loop. After a fork a loop, like
- * its corral, is the parent's. */
+ * close, get, run and cancel are called there, and all callbacks run there, within
+ * corral_loop_dispatch. The functions of a fill may be called from any thread, one at a time. A
+ * callback may call everything but corral_loop_dispatch and corral_loop_close of the same loop.
+ * After a fork a loop, like its corral, is the parent's. */
 #ifndef CORRAL_LOOP_H
 #define CORRAL_LOOP_H
 
@@ -27,7 +27,7 @@ extern "C" {
 /* The calls of one thread's event loop. */
 typedef struct corral_loop corral_loop;
 /* A call under way, until its `done` was called or it was cancelled. */
-typedef struct corral_call corral_call;
+typedef struct corral_async_call corral_async_call;
 
 /* Callbacks of a call. Copied. */
 typedef struct corral_async {
@@ -35,12 +35,12 @@ typedef struct corral_async {
   /* Required. Called once per call that isn't cancelled, never from within the function that began
    * the call, with what corral_get_or_compute would have returned. `value` is the callback's, to be
    * given to corral_value_unref; NULL unless the status is CORRAL_OK, and always for
-   * corral_run_async.
+   * corral_loop_run.
    * `error` is valid until the callback returns, and all zero when the status is CORRAL_OK. */
   void (*done)(void *arg, int status, corral_value *value, const corral_error *error);
   /* Begins the compute, when this call leads the flight of its key, and returns without waiting.
-   * The compute ends, then or later and on any thread, with exactly one call of corral_fill_done,
-   * corral_fill_failed or corral_fill_abandon; `fill` and `key` are valid until then.
+   * The compute ends, then or later and on any thread, with exactly one call of corral_fill_done
+   * or corral_fill_abandon; `fill` and `key` are valid until then.
    * Called before `done`; or after it, when a stale value was answered and is rebuilt in the
    * background, or when the call's deadline came just before. Called once; once more at the
    * deadline of a call whose policy has CORRAL_DEADLINE_COMPUTE; and again after
@@ -55,57 +55,60 @@ typedef struct corral_async {
   void *arg;
 } corral_async;
 
-/* The callbacks in place (C only): CORRAL_ASYNC(.done = f, .arg = x). */
+/* The callbacks in place: CORRAL_ASYNC(.done = f, .arg = x); in C++
+ * CORRAL_ASYNC(.done(f).arg(x)). */
+#ifndef __cplusplus
 #define CORRAL_ASYNC(...) (&(corral_async){.size = sizeof(corral_async), __VA_ARGS__})
+#endif
 
 /* Opens a loop of this corral, for the thread that will dispatch it. No I/O, no thread.
  * CORRAL_EINVAL, CORRAL_EIO (no file descriptor left), CORRAL_ENOMEM, CORRAL_EFORKED,
  * CORRAL_ECLOSED. */
-CORRAL_API int corral_loop_open(corral_loop **ret, corral *c, corral_error *error);
+CORRAL_API int corral_loop_open(corral *c, corral_loop **ret, corral_error *error);
 /* Cancels the loop's calls, calls `gone` of each, and frees the loop; to be called before
  * corral_close. Computes that the loop began are given up: other callers of their keys lead. The
  * fills of these computes stay valid and must still be ended, from any thread, if need be after
  * corral_close; that has no other effect then.
- * Blocks while the store is told of the given-up leases, and while functions of corral_run_async
+ * Blocks while the store is told of the given-up leases, and while functions of corral_loop_run
  * run; functions that have not begun never will. NULL is allowed. */
 CORRAL_API void corral_loop_close(corral_loop *loop);
-/* Descriptor that is readable when corral_dispatch has something to do; -1 for NULL. It belongs to
- * the loop: not to be read or closed by the caller. */
-CORRAL_API int corral_fd(const corral_loop *loop);
+/* Descriptor that is readable when corral_loop_dispatch has something to do; -1 for NULL. It
+ * belongs to the loop: not to be read or closed by the caller. */
+CORRAL_API int corral_loop_fd(const corral_loop *loop);
 /* Runs the callbacks that are due; never waits. Returns the number of notices that it handled, 0
  * when there were none. */
-CORRAL_API int corral_dispatch(corral_loop *loop);
+CORRAL_API int corral_loop_dispatch(corral_loop *loop);
 
 /* Begins a corral_get_or_compute with `start` as the compute, or a corral_get where `start` is
  * NULL. A stale value inside swr_ms is answered at once and rebuilt in the background. The call
- * ends by its deadline, except for a compute of its own by at_deadline. The policy's `error` is not
+ * ends by its deadline, except for a compute of its own by at_deadline. The call's `error` is not
  * used after this function returns; its cancel token is used until `done`, or until `gone` of a
  * cancelled call. *ret (`ret` may be NULL) is valid until the first of `done` and `gone`.
  * CORRAL_OK: `done` will be called. Any other status: no callback will. CORRAL_EINVAL,
  * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_ERECURSION (within `start` of that same key),
- * CORRAL_EFORKED, CORRAL_ECLOSED; detail goes to the policy's error. */
-CORRAL_API int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
-                                const corral_policy *policy, const corral_async *async,
-                                corral_call **ret);
-/* A function for corral_run_async. It may block; its status and *error go to `done`. */
+ * CORRAL_EFORKED, CORRAL_ECLOSED; detail goes to the call's error. */
+CORRAL_API int corral_loop_get(corral_loop *loop, const void *key, size_t key_len,
+                               const corral_call *call, const corral_async *async,
+                               corral_async_call **ret);
+/* A function for corral_loop_run. It may block; its status and *error go to `done`. */
 typedef int corral_work(corral *c, void *arg, corral_error *error);
 /* Runs `work` on a thread of the corral, then `done` with its status and error: so every blocking
  * function of the library (corral_invalidate, corral_set, corral_invalidate_tag, locks) can be used
  * in a loop. `start` is not used. At most `workers` of them run at once, bound computes included.
  * CORRAL_OK, CORRAL_EINVAL, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread to
  * be had). */
-CORRAL_API int corral_run_async(corral_loop *loop, corral_work *work, const corral_async *async,
-                                corral_call **ret);
+CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corral_async *async,
+                               corral_async_call **ret, corral_error *error);
 /* Cancels a call: `done` and `start` won't be called any more, `gone` will, by the next dispatch or
- * a later one. A compute or a function of corral_run_async that the call began goes on; a function
+ * a later one. A compute or a function of corral_loop_run that the call began goes on; a function
  * that has not begun yet begins all the same. No effect within `done`. NULL is allowed. */
-CORRAL_API void corral_call_cancel(corral_call *call);
+CORRAL_API void corral_async_call_cancel(corral_async_call *async_call);
 
 /* Answers from the near tier of this process, without leaving the thread. CORRAL_OK and *ret, or
- * CORRAL_ENOTFOUND (remembered); CORRAL_EMISS: the store must be asked (corral_get_async,
+ * CORRAL_ENOTFOUND (remembered); CORRAL_EMISS: the store must be asked (corral_loop_get,
  * corral_get). A peek never starts a rebuild ahead of time; the looks at the store do, and a key
  * that is asked for has one of those every near_ms. Any thread. Other errors as corral_get. */
-CORRAL_API int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+CORRAL_API int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *call,
                            corral_value **ret);
 
 /* ---- end of a compute begun by `start` ----------------------------------------------------- */
@@ -113,8 +116,6 @@ CORRAL_API int corral_peek(corral *c, const void *key, size_t key_len, const cor
 /* Ends the compute with what was filled, as a corral_compute that returns CORRAL_OK. `fill` is not
  * valid any more. Any thread. */
 CORRAL_API void corral_fill_done(corral_fill *fill);
-/* corral_fill_fail, then corral_fill_done. */
-CORRAL_API void corral_fill_failed(corral_fill *fill, int32_t code, const char *text);
 /* Ends the compute without an answer and without blame for the origin: its callers enter anew, the
  * caller of this compute among them, and one of them leads. A caller that computes alone, because
  * of its deadline, gets CORRAL_EDEADLINE. Nothing is remembered. `fill` is not valid any more. Any
@@ -126,5 +127,13 @@ CORRAL_API int corral_fill_is_alone(const corral_fill *fill);
 
 #ifdef __cplusplus
 }
+
+CORRAL_BUILDER_BEGIN(corral_async)
+CORRAL_BUILDER_FIELD(corral_async, done)
+CORRAL_BUILDER_FIELD(corral_async, start)
+CORRAL_BUILDER_FIELD(corral_async, gone)
+CORRAL_BUILDER_FIELD(corral_async, arg)
+CORRAL_BUILDER_END(corral_async)
+#define CORRAL_ASYNC(...) (corral_async_builder() __VA_ARGS__)
 #endif
 #endif

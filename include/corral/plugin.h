@@ -491,8 +491,8 @@ static inline uint64_t corral_digest_number(const corral_host *host, const void 
   return number;
 }
 
-/* corral_fill_bytes and its kin, by their names without the prefix corral_fill_ (should_stop:
- * corral_should_stop). */
+/* corral_fill_bytes and its kin, by their names without the prefix corral_fill_ (failed:
+ * corral_fill_fail, then corral_fill_done). */
 typedef struct corral_fill_calls {
   size_t size;
   int (*bytes)(corral_fill *fill, const void *data, size_t size);

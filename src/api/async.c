@@ -23,28 +23,28 @@ void crl_async_post(corral_loop *loop, crl_mail *m) {
   (void)n; /* the counter is at most 1: the write can't block */
 }
 
-static void post_call(corral_call *call) {
+static void post_call(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   crl_async_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
 static void on_wake(crl_waiter *waiter) {
-  post_call((corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter)));
+  post_call((corral_async_call *)(void *)((char *)waiter - offsetof(corral_async_call, waiter)));
 }
 static int64_t on_timer(crl_timer *timer) {
-  post_call((corral_call *)(void *)((char *)timer - offsetof(corral_call, timer)));
+  post_call((corral_async_call *)(void *)((char *)timer - offsetof(corral_async_call, timer)));
   return INT64_MAX;
 }
 static void on_cancel(void *call) { post_call(call); }
 
 /* ---- callbacks of runs --------------------------------------------------------------------- */
 
-corral_call *crl_async_call(crl_caller *caller) {
-  return (corral_call *)(void *)((char *)caller - offsetof(corral_call, caller));
+corral_async_call *crl_async_call(crl_caller *caller) {
+  return (corral_async_call *)(void *)((char *)caller - offsetof(corral_async_call, caller));
 }
 
-void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
+void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
   call->answer = crl_alloc(sizeof *call->answer);
   if (call->answer != NULL)
     *call->answer = *outcome;
@@ -55,7 +55,7 @@ void crl_async_take_answer(corral_call *call, crl_outcome *outcome) {
 }
 
 static void answered(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   pthread_mutex_lock(&call->loop->mutex);
   if (call->flying == r) {
     crl_outcome outcome = crl_run_outcome(r);
@@ -65,7 +65,7 @@ static void answered(crl_caller *caller, crl_run *r) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-void crl_async_refuse(corral_call *call, crl_entry *entry) {
+void crl_async_refuse(corral_async_call *call, crl_entry *entry) {
   crl_herd_unlisten(entry, &call->join.listener, CRL_WAIT_LEFT);
   crl_entry_unref(entry);
 }
@@ -73,7 +73,7 @@ void crl_async_refuse(corral_call *call, crl_entry *entry) {
 /* Begins to listen here, on the scheduler's thread, so that the flight's entry is never without a
  * waiter. Lock order: a herd's mutex before the loop's. */
 static void waits(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
   /* `flying` is another: the call was answered or cancelled */
@@ -94,7 +94,7 @@ static void waits(crl_caller *caller, crl_run *r) {
 /* Posts the start of the compute to the loop as mail of its own, once for each run. 0: the call was
  * cancelled, the loop is closed, or no memory. */
 static int begin(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
   pthread_mutex_lock(&loop->mutex);
   int begins = !call->is_cancelled && !loop->is_closed;
@@ -118,7 +118,7 @@ void crl_async_unref_loop(corral_loop *loop, size_t count) {
   free(loop);
 }
 
-static void free_call(corral_call *call) {
+static void free_call(corral_async_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
@@ -126,7 +126,7 @@ static void free_call(corral_call *call) {
   crl_async_unref_loop(loop, 1);
 }
 
-void crl_async_run_gone(corral_call *call) {
+void crl_async_run_gone(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   call->runs--;
   int frees = call->runs == 0 && call->loop->is_closed;
@@ -138,7 +138,7 @@ void crl_async_run_gone(corral_call *call) {
 /* A run that ends unanswered, such as an abandoned compute at the caller's deadline, gives
  * CORRAL_EDEADLINE. */
 static void gone(crl_caller *caller, crl_run *r) {
-  corral_call *call = crl_async_call(caller);
+  corral_async_call *call = crl_async_call(caller);
   crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
   pthread_mutex_lock(&call->loop->mutex);
   int is_unanswered = call->flying == r;
@@ -147,45 +147,43 @@ static void gone(crl_caller *caller, crl_run *r) {
     crl_async_take_answer(call, &outcome);
   }
   pthread_mutex_unlock(&call->loop->mutex);
-  if (is_unanswered)
-    crl_event_emit(&call->loop->context->events, CORRAL_EVENT_DEADLINE, call->join.name.key,
-                   call->join.name.key_len, NULL);
+  if (is_unanswered) crl_run_tell_deadline(&call->join);
   crl_async_run_gone(call);
 }
 
 /* ---- steps of a call; on the loop's thread ------------------------------------------------- */
 
 /* Sets the timer to the next moment that ends the wait. */
-static int arm(corral_call *call) {
+static int arm(corral_async_call *call) {
   return crl_timers_set(call->loop->context->threads.timers, &call->timer,
                         crl_join_until(&call->join));
 }
 
 /* Begins the wait on an entry, to which the call already listens: from now on the timer and the
  * cancel token end it too. Without a timer (not CORRAL_OK) the caller must end the wait. */
-static int settle_down(corral_call *call) {
+static int settle_down(corral_async_call *call) {
   call->state = CRL_ASYNC_JOINED;
-  crl_cancel_join(call->asked.policy.cancel_token, &call->canceller, on_cancel, call);
+  crl_cancel_join(call->asked.cancel_token, &call->canceller, on_cancel, call);
   return arm(call);
 }
 
-static void stop_waiting(corral_call *call) {
-  crl_cancel_leave(call->asked.policy.cancel_token, &call->canceller);
+static void stop_waiting(corral_async_call *call) {
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
   crl_timers_clear(call->loop->context->threads.timers, &call->timer);
 }
 
-void crl_async_leave(corral_call *call) {
+void crl_async_leave(corral_async_call *call) {
   crl_join_leave(&call->join);
   stop_waiting(call);
 }
 
-static void unlink_call(corral_call *call) {
+static void unlink_call(corral_async_call *call) {
   *call->link = call->next;
   if (call->next != NULL) call->next->link = call->link;
 }
 
 /* Calls `gone` and frees the call, once no run can report to it and none of its mail is queued. */
-static void see_off(corral_call *call) {
+static void see_off(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   int is_over = call->runs == 0 && !call->mail.is_posted;
   pthread_mutex_unlock(&call->loop->mutex);
@@ -197,13 +195,13 @@ static void see_off(corral_call *call) {
 
 /* Frees the call now, or when mail of it that is queued is dispatched: its entry or its cancel
  * token may have posted some. */
-void crl_async_withdraw(corral_call *call) {
+void crl_async_withdraw(corral_async_call *call) {
   call->async.gone = NULL;
   call->state = CRL_ASYNC_ENDED;
   see_off(call);
 }
 
-static void end(corral_call *call, crl_outcome *outcome) {
+static void end(corral_async_call *call, crl_outcome *outcome) {
   corral_value *value = NULL;
   corral_error error = {0};
   call->state = CRL_ASYNC_ENDED;
@@ -213,13 +211,13 @@ static void end(corral_call *call, crl_outcome *outcome) {
   see_off(call);
 }
 
-static void end_plain(corral_call *call, int status) {
+static void end_plain(corral_async_call *call, int status) {
   crl_outcome outcome = crl_outcome_plain(status);
   end(call, &outcome);
 }
 
 /* Gives the call's run to the scheduler. */
-static int lead(corral_call *call) {
+static int lead(corral_async_call *call) {
   corral_loop *loop = call->loop;
   crl_run *r = call->join.run;
   r->flown.caller = &call->caller;
@@ -228,7 +226,7 @@ static int lead(corral_call *call) {
   call->runs++;
   call->flying = r;
   pthread_mutex_unlock(&loop->mutex);
-  int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.policy.cancel_token);
+  int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.cancel_token);
   if (status == CORRAL_OK) {
     call->join.run = NULL;
     return status;
@@ -241,7 +239,7 @@ static int lead(corral_call *call) {
   return status;
 }
 
-static int join(corral_call *call) {
+static int join(corral_async_call *call) {
   int status = settle_down(call);
   if (status == CORRAL_OK)
     post_call(call); /* the flight may have landed already */
@@ -250,11 +248,11 @@ static int join(corral_call *call) {
   return status;
 }
 
-static int go_on(corral_call *call) {
+static int go_on(corral_async_call *call) {
   return call->join.state == CRL_JOIN_LEADS ? lead(call) : join(call);
 }
 
-int crl_async_begin(corral_call *call) {
+int crl_async_begin(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
   crl_join_begin(&call->join);
@@ -265,7 +263,7 @@ int crl_async_begin(corral_call *call) {
   return CORRAL_OK;
 }
 
-static void look(corral_call *call) {
+static void look(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
   do crl_join_look(&call->join);
@@ -286,7 +284,7 @@ static void look(corral_call *call) {
   if (status != CORRAL_OK) end_plain(call, status);
 }
 
-static void end_answered(corral_call *call, crl_outcome *answer) {
+static void end_answered(corral_async_call *call, crl_outcome *answer) {
   if (answer == NULL) {
     end_plain(call, CORRAL_ENOMEM);
     return;
@@ -298,7 +296,7 @@ static void end_answered(corral_call *call, crl_outcome *answer) {
 
 /* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.
  * 0: the wait could not begin, and the call has ended. */
-static int follow(corral_call *call, crl_entry *entry) {
+static int follow(corral_async_call *call, crl_entry *entry) {
   crl_join_take(&call->join, entry, 1);
   int status = settle_down(call);
   if (!call->is_cancelled && status == CORRAL_OK) return 1;
@@ -309,7 +307,7 @@ static int follow(corral_call *call, crl_entry *entry) {
   return 0;
 }
 
-void crl_async_bring_on(corral_call *call) {
+void crl_async_bring_on(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   int is_answered = call->is_answered;
   crl_entry *handed = call->handed;
@@ -336,7 +334,7 @@ crl_caller crl_async_caller(void) {
   return (crl_caller){.answered = answered, .waits = waits, .begin = begin, .gone = gone};
 }
 
-void crl_async_init_waits(corral_call *call) {
+void crl_async_init_waits(corral_async_call *call) {
   call->timer.ring = on_timer;
   call->waiter.hook = on_wake;
   call->join.waiter = &call->waiter;

@@ -32,18 +32,18 @@ struct corral_loop {
   int fd;
   int is_rung, is_closed;
   crl_mail *head, **tail;
-  corral_call *calls; /* all calls; changed by the loop's thread alone */
-  crl_run *computing; /* runs whose compute `start` began and that has not ended */
-  size_t working;     /* number of functions of corral_run_async that run */
+  corral_async_call *calls; /* all calls; changed by the loop's thread alone */
+  crl_run *computing;       /* runs whose compute `start` began and that has not ended */
+  size_t working;           /* number of functions of corral_loop_run that run */
   pthread_cond_t fewer;
   size_t refs; /* the loop's own, and one for each call that isn't freed */
 };
 
-struct corral_call {
+struct corral_async_call {
   crl_caller caller;
   crl_mail mail;
   corral_loop *loop;
-  corral_call *next, **link;
+  corral_async_call *next, **link;
   corral_async async;
   crl_call asked;
   /* Used by the loop's thread alone, but for the listener. */
@@ -67,29 +67,29 @@ struct corral_call {
 /* The callbacks by which a run reports to its call. */
 crl_caller crl_async_caller(void);
 /* The call that embeds `caller`. */
-corral_call *crl_async_call(crl_caller *caller);
+corral_async_call *crl_async_call(crl_caller *caller);
 /* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
  * loop is closed. Called with the loop's mutex held. */
 void crl_async_post(corral_loop *loop, crl_mail *mail);
 /* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
  * below that doesn't say otherwise. */
-int crl_async_begin(corral_call *call);
+int crl_async_begin(corral_async_call *call);
 /* Moves the call on by what was reported to it. */
-void crl_async_bring_on(corral_call *call);
+void crl_async_bring_on(corral_async_call *call);
 /* Frees a call that was refused, without any callback. */
-void crl_async_withdraw(corral_call *call);
+void crl_async_withdraw(corral_async_call *call);
 /* Ends a wait without a result. */
-void crl_async_leave(corral_call *call);
+void crl_async_leave(corral_async_call *call);
 /* Gives the call its answer and posts it: takes over the outcome's reference. Without memory the
  * call ends with CORRAL_ENOMEM. Called with the loop's mutex held. */
-void crl_async_take_answer(corral_call *call, crl_outcome *outcome);
+void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome);
 /* Stops listening to the entry that a run handed to the call, and gives up its reference. Any
  * thread. */
-void crl_async_refuse(corral_call *call, crl_entry *entry);
+void crl_async_refuse(corral_async_call *call, crl_entry *entry);
 /* One run or function fewer reports to the call; after the loop's end the last one frees the call.
  * Any thread. */
-void crl_async_run_gone(corral_call *call);
-void crl_async_init_waits(corral_call *call);
+void crl_async_run_gone(corral_async_call *call);
+void crl_async_init_waits(corral_async_call *call);
 void crl_async_unref_loop(corral_loop *loop, size_t count);
 
 #endif

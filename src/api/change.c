@@ -25,41 +25,34 @@ static void forget_near(crl_context *context, const crl_key *key) {
   if (context->near != NULL) crl_near_drop(context->near, crl_key_hash(key));
 }
 
-static int run_verb(corral *c, corral_verb verb, const crl_name *name, corral_error *error) {
+static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t key_len,
+                    const corral_call *user) {
   crl_key key;
+  crl_call call;
   corral_error detail = {0};
   crl_context *context;
-  int status = crl_handle_key(c, name->key, name->key_len, &context, error);
-  if (status == CORRAL_OK && crl_key_make(&key, CRL_KEY_VALUE, &context->space, name) != CORRAL_OK)
-    status = crl_status_plain(error, CORRAL_ENOMEM);
+  int status = crl_handle_call(c, user_key, key_len, user, &context, &call);
   if (status != CORRAL_OK) return status;
+  crl_name name = crl_call_name(&call, user_key, key_len);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
+    return crl_status_plain(call.error, CORRAL_ENOMEM);
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
-  void_held(context, &op, name);
+  void_held(context, &op, &name);
   forget_near(context, &key);
   /* Done after the store operation: a flight that begins between the two reads the store as it is
    * now. */
-  crl_herd_detach_key(context->herd, name);
+  crl_herd_detach_key(context->herd, &name);
   crl_key_clean(&key);
-  return op.status == CORRAL_OK ? CORRAL_OK : crl_put_say(&op, error);
+  return op.status == CORRAL_OK ? CORRAL_OK : crl_put_say(&op, call.error);
 }
 
-int corral_invalidate(corral *c, const void *key, size_t key_len, corral_error *error) {
-  return run_verb(c, CORRAL_VERB_INVALIDATE, &(crl_name){.key = key, .key_len = key_len}, error);
+int corral_invalidate(corral *c, const void *key, size_t key_len, const corral_call *user) {
+  return run_verb(c, CORRAL_VERB_INVALIDATE, key, key_len, user);
 }
 
-int corral_invalidate_variant(corral *c, const void *key, size_t key_len, const void *variant,
-                              size_t variant_len, corral_error *error) {
-  int status = crl_policy_variant(variant, variant_len, error);
-  if (status != CORRAL_OK) return status;
-  return run_verb(
-      c, CORRAL_VERB_INVALIDATE,
-      &(crl_name){.key = key, .key_len = key_len, .variant = variant, .variant_len = variant_len},
-      error);
-}
-
-int corral_expire(corral *c, const void *key, size_t key_len, corral_error *error) {
-  return run_verb(c, CORRAL_VERB_EXPIRE, &(crl_name){.key = key, .key_len = key_len}, error);
+int corral_expire(corral *c, const void *key, size_t key_len, const corral_call *user) {
+  return run_verb(c, CORRAL_VERB_EXPIRE, key, key_len, user);
 }
 
 /* A flight's tags are unknown until its compute ends, so from now on no caller joins any flight
@@ -76,9 +69,9 @@ static int change_tag(corral *c, const void *tag, size_t len, int only_expire,
 }
 
 static int check_tag(const void *tag, size_t len, corral_error *error) {
-  if (tag != NULL && len >= 1 && len <= CRL_TAG_MOST) return CORRAL_OK;
+  if (tag != NULL && len >= 1 && len <= CORRAL_TAG_MAX) return CORRAL_OK;
   return crl_status_fail(error, CORRAL_EINVAL, "the tag has %zu bytes; accepted: 1 to %d",
-                         tag == NULL ? 0 : len, CRL_TAG_MOST);
+                         tag == NULL ? 0 : len, CORRAL_TAG_MAX);
 }
 
 int corral_invalidate_tag(corral *c, const void *tag, size_t len, corral_error *error) {
@@ -105,34 +98,65 @@ static int change_all(corral *c, int only_expire, corral_error *error) {
 int corral_invalidate_all(corral *c, corral_error *error) { return change_all(c, 0, error); }
 int corral_expire_all(corral *c, corral_error *error) { return change_all(c, 1, error); }
 
-/* Where values carry the tag of the whole namespace: adds it, in the version read before the value
- * is stored. */
-static int tag_of_all(crl_context *context, corral_fill *fill, corral_error *error) {
+/* ---- set ----------------------------------------------------------------------------------- */
+
+/* Gives the fill what a compute would set besides the bytes. */
+static int fill_about(corral_fill *fill, const corral_call *set) {
+  int status = CORRAL_OK;
+  if (set->tag_count > CORRAL_TAGS_MAX)
+    return crl_status_fail(set->error, CORRAL_ETOOBIG, "%zu tags; accepted: at most %d",
+                           set->tag_count, CORRAL_TAGS_MAX);
+  if ((set->tags == NULL && set->tag_count > 0) ||
+      (set->validator == NULL && set->validator_len > 0))
+    return crl_status_fail(set->error, CORRAL_EINVAL, "corral_set: %s is NULL, with a length",
+                           set->tag_count > 0 && set->tags == NULL ? "tags" : "validator");
+  corral_fill_version(fill, set->version);
+  for (size_t i = 0; i < set->tag_count && status == CORRAL_OK; i++) {
+    status = check_tag(set->tags[i].name, set->tags[i].len, set->error);
+    if (status != CORRAL_OK) return status;
+    status = corral_fill_tag(fill, set->tags[i].name, set->tags[i].len);
+  }
+  if (status == CORRAL_OK && set->validator != NULL)
+    status = corral_fill_validator(fill, set->validator, set->validator_len);
+  return status == CORRAL_OK ? status : crl_status_plain(set->error, status);
+}
+
+/* Sets the versions that the value's tags have before it is stored; one of them is that of the
+ * whole namespace, where values carry it. */
+static int stamp(crl_context *context, corral_fill *fill, corral_error *error) {
   crl_tag_versions none = {0};
-  if (!context->generation) return CORRAL_OK;
-  if (!crl_fill_tag_of_all(fill)) return crl_status_plain(error, CORRAL_ENOMEM);
+  if (context->generation && !crl_fill_tag_of_all(fill))
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  if (fill->tags == NULL) return CORRAL_OK;
   return crl_tag_versions_stamp(context, fill->tags, &none, CRL_SINCE_NOW, error);
 }
 
-static int set_fill(crl_context *context, const crl_key *key, const corral_policy *policy,
-                    corral_fill *fill, corral_error *error) {
+static int put_product(crl_context *context, const crl_key *key, const crl_call *call,
+                       uint64_t version, const crl_product *product) {
+  crl_put put = {.key = key->stored,
+                 .key_len = key->stored_len,
+                 .record = product->record->data,
+                 .record_len = product->record->size,
+                 .hard_ttl = product->hard_ttl,
+                 .lease_ms = call->policy.lease_ms,
+                 .op_ms = context->op_ms,
+                 .version = version};
+  return crl_put_record(context->pool, &put, crl_env_now_ms() + call->policy.wait_ms, call->error);
+}
+
+static int set_fill(crl_context *context, const crl_key *key, const crl_call *call,
+                    corral_fill *fill) {
   crl_finish finish = {
-      .policy = policy, .wall_ms = crl_env_wall_ms(), .compress_min = context->compress_min};
+      .policy = &call->policy, .wall_ms = crl_env_wall_ms(), .compress_min = context->compress_min};
   crl_product product;
-  int status = tag_of_all(context, fill, error);
+  int status = stamp(context, fill, call->error);
   if (status != CORRAL_OK) return status;
   crl_env_random(&finish.dice, sizeof finish.dice);
   if (crl_fill_finish(fill, &finish, &product) == CRL_MADE_FAILURE)
-    return crl_status_plain(error, CORRAL_ENOMEM);
-  crl_put put = {.key = key->stored,
-                 .key_len = key->stored_len,
-                 .record = product.record->data,
-                 .record_len = product.record->size,
-                 .hard_ttl = product.hard_ttl,
-                 .lease_ms = policy->lease_ms,
-                 .op_ms = context->op_ms};
-  status = crl_put_record(context->pool, &put, crl_env_now_ms() + policy->wait_ms, error);
+    return crl_status_plain(call->error, CORRAL_ENOMEM);
+  status = put_product(context, key, call, fill->version, &product);
   crl_product_clean(&product);
+  if (status == CORRAL_EOLDER) return status;
   if (status == CORRAL_OK)
     crl_outbox_invalidated(context->outbox, key->stored, key->stored_len, crl_env_now_ms());
   else
@@ -141,29 +165,37 @@ static int set_fill(crl_context *context, const crl_key *key, const corral_polic
   return status;
 }
 
-int corral_set(corral *c, const void *user_key, size_t key_len, const corral_policy *policy,
-               const void *data, size_t size) {
-  crl_call call;
+static int set_value(crl_context *context, const crl_call *call, const crl_name *name,
+                     const corral_call *set, const void *data, size_t size) {
   crl_key key;
-  crl_context *context;
-  corral_error *error = crl_handle_error(policy);
-  int status = crl_handle_call(c, user_key, key_len, policy, &context, &call);
-  if (status != CORRAL_OK) return status;
-  crl_name name = crl_call_name(&call, user_key, key_len);
-  if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
-  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
-    return crl_status_plain(error, CORRAL_ENOMEM);
+  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, name) != CORRAL_OK)
+    return crl_status_plain(call->error, CORRAL_ENOMEM);
   corral_fill fill = {.key = key.whole,
                       .key_len = key.whole_len,
                       .digest = crl_key_digest(&key),
                       .max_value = context->max_value};
-  status = corral_fill_bytes(&fill, data, size);
+  int status = corral_fill_bytes(&fill, data, size);
   if (status != CORRAL_OK)
-    crl_status_plain(error, status);
+    crl_status_plain(call->error, status);
   else
-    status = set_fill(context, &key, &call.policy, &fill, error);
-  if (status == CORRAL_OK) crl_herd_detach_key(context->herd, &name);
+    status = fill_about(&fill, set);
+  if (status == CORRAL_OK) status = set_fill(context, &key, call, &fill);
+  if (status == CORRAL_OK) crl_herd_detach_key(context->herd, name);
   crl_fill_clean(&fill);
   crl_key_clean(&key);
   return status;
+}
+
+int corral_set(corral *c, const void *key, size_t key_len, const corral_call *user,
+               const void *data, size_t size) {
+  crl_call call;
+  corral_call set = {0};
+  crl_context *context;
+  corral_error *error = crl_handle_error(user);
+  int status = crl_handle_key(c, key, key_len, &context, error);
+  if (status == CORRAL_OK) status = crl_handle_user(user, &context->policy, &call, &set);
+  if (status != CORRAL_OK) return status;
+  if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
+  crl_name name = crl_call_name(&call, key, key_len);
+  return set_value(context, &call, &name, &set, data, size);
 }

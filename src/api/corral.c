@@ -9,6 +9,7 @@
 #include "store/secret.h"
 #include "http/origin.h"
 #include "locks/table.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "store/uri.h"
 
@@ -102,7 +103,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .on_return = crl_replay_all,
                            .return_arg = &context->offer};
   pool.info = (corral_store_info){.size = sizeof pool.info,
-                                  .max_key = CRL_KEY_MOST,
+                                  .max_key = CORRAL_KEY_MAX,
                                   .max_record = UINT64_C(600) << 20,
                                   .handles = 2,
                                   .name = "",
@@ -202,13 +203,15 @@ static int make_context(corral *c, const corral_options *options, corral_error *
 
 /* Checks the options that are texts, which the table of numeric ranges doesn't cover. */
 static int check_names(const corral_options *options, corral_error *error) {
-  if (options->name_space != NULL && strlen(options->name_space) > 1024)
-    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than 1024 bytes");
+  if (options->name_space != NULL && strlen(options->name_space) > CORRAL_NAME_SPACE_MAX)
+    return crl_status_fail(error, CORRAL_EINVAL, "name_space: longer than %d bytes",
+                           CORRAL_NAME_SPACE_MAX);
   size_t len = options->origin == NULL ? 1 : strlen(options->origin);
   int is_url = crl_origin_is_url(options->origin);
-  if (!is_url && (len < 1 || len > 100))
+  if (!is_url && (len < 1 || len > CORRAL_ORIGIN_MAX))
     return crl_status_fail(error, CORRAL_EINVAL,
-                           "origin: %zu bytes; accepted: a name of 1 to 100, or a URL", len);
+                           "origin: %zu bytes; accepted: a name of 1 to %d, or a URL", len,
+                           CORRAL_ORIGIN_MAX);
   if (is_url && options->compute != NULL)
     return crl_status_fail(error, CORRAL_EINVAL,
                            "a compute and an origin with a URL; accepted: one of them");
@@ -218,7 +221,7 @@ static int check_names(const corral_options *options, corral_error *error) {
   return CORRAL_OK;
 }
 
-int corral_open(corral **ret, const corral_options *user, corral_error *error) {
+int corral_open(const corral_options *user, corral **ret, corral_error *error) {
   corral_options options;
   corral_error unused;
   corral_policy policy;
@@ -229,10 +232,6 @@ int corral_open(corral **ret, const corral_options *user, corral_error *error) {
   int status = crl_policy_options(&options, user, error);
   if (status == CORRAL_OK) status = crl_policy_resolve(&policy, options.policy, NULL, error);
   if (status != CORRAL_OK) return status;
-  policy.error = NULL;
-  policy.cancel_token = NULL;
-  policy.variant = NULL;
-  policy.variant_len = 0;
   if ((status = check_names(&options, error)) != CORRAL_OK) return status;
   corral *c = crl_alloc(sizeof *c);
   if (c == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
@@ -292,10 +291,10 @@ void corral_close(corral *c) {
 int crl_handle_check_key(const void *key, size_t key_len, corral_error *error) {
   if (key == NULL || key_len == 0)
     return crl_status_fail(error, CORRAL_EINVAL, "the key is empty; accepted: 1 to %d bytes",
-                           CRL_KEY_MOST);
-  if (key_len > CRL_KEY_MOST)
+                           CORRAL_KEY_MAX);
+  if (key_len > CORRAL_KEY_MAX)
     return crl_status_fail(error, CORRAL_EINVAL, "the key has %zu bytes; accepted: 1 to %d",
-                           key_len, CRL_KEY_MOST);
+                           key_len, CORRAL_KEY_MAX);
   return CORRAL_OK;
 }
 
@@ -317,18 +316,55 @@ int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret
   return status == CORRAL_OK ? crl_handle_check_key(key, key_len, error) : status;
 }
 
-corral_error *crl_handle_error(const corral_policy *policy) {
-  size_t end = offsetof(corral_policy, error) + sizeof(corral_error *);
-  return policy != NULL && policy->size >= end ? policy->error : NULL;
+corral_error *crl_handle_error(const corral_call *user) {
+  size_t end = offsetof(corral_call, error) + sizeof(corral_error *);
+  return user != NULL && user->size >= end ? user->error : NULL;
 }
 
-int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy,
-                    crl_context **ret, crl_call *call) {
-  corral_error *error = crl_handle_error(policy);
-  int status = crl_handle_key(c, key, key_len, ret, error);
-  if (status == CORRAL_OK)
-    status = crl_policy_resolve(&call->policy, policy, &c->context.policy, error);
+static int check_variant(const corral_call *user) {
+  if (user->variant_len <= CORRAL_VARIANT_MAX && (user->variant != NULL || user->variant_len == 0))
+    return CORRAL_OK;
+  return crl_status_fail(
+      user->error, CORRAL_EINVAL, "the variant has %zu bytes%s; accepted: 1 to %d, or 0 and none",
+      user->variant_len, user->variant == NULL ? " and is NULL" : "", CORRAL_VARIANT_MAX);
+}
+
+static int check_not_set(const corral_call *user) {
+  if (user->tags == NULL && user->tag_count == 0 && user->version == 0 && user->validator == NULL &&
+      user->validator_len == 0)
+    return CORRAL_OK;
+  return crl_status_fail(user->error, CORRAL_EINVAL,
+                         "call: tags, version and validator are for corral_set alone");
+}
+
+/* Apart from crl_handle_user, so that a call without a struct has no room for one on its stack. */
+__attribute__((noinline)) static int take_user(const corral_call *user, const corral_policy *base,
+                                               crl_call *call, corral_call *set) {
+  corral_call whole;
+  int status = crl_sized_read(&whole, user, sizeof whole, "call", crl_handle_error(user));
+  if (status == CORRAL_OK) status = check_variant(&whole);
+  if (status == CORRAL_OK && set == NULL) status = check_not_set(&whole);
+  if (status != CORRAL_OK) return status;
+  call->error = whole.error;
+  call->cancel_token = whole.cancel_token;
+  call->variant = whole.variant;
+  call->variant_len = whole.variant_len;
+  if (set != NULL) *set = whole;
+  return crl_policy_resolve(&call->policy, whole.policy, base, call->error);
+}
+
+int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
+                    corral_call *set) {
   memset(call, 0, offsetof(crl_call, policy));
+  if (user != NULL) return take_user(user, base, call, set);
+  call->policy = *base;
+  return CORRAL_OK;
+}
+
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
+                    crl_context **ret, crl_call *call) {
+  int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
+  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context.policy, call, NULL);
   return status;
 }
 

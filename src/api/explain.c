@@ -182,12 +182,13 @@ static void warn(page *p, const corral_policy *policy) {
         (int)policy->jitter_pct);
 }
 
-int corral_explain(const corral_policy *policy, char *text, size_t size, corral_error *error) {
+int corral_policy_explain(const corral_policy *policy, char *text, size_t size,
+                          corral_error *error) {
   corral_policy whole;
   int status = crl_policy_resolve(&whole, policy, NULL, error);
   if (status != CORRAL_OK) return status;
   if (text == NULL || size == 0)
-    return crl_status_fail(error, CORRAL_EINVAL, "corral_explain: no room for text");
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_policy_explain: no room for text");
   page p = {.text = text, .size = size};
   text[0] = '\0';
   say_lives(&p, &whole);

@@ -12,11 +12,16 @@ int crl_handle_values(corral *c, crl_context **ret, corral_error *error);
 int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
                    corral_error *error);
 int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
-/* crl_handle_key for a call with a policy: fills *call, except for its compute. */
-int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+/* Fills *call, except for its key and compute, from the user's struct (may be NULL) over `base`.
+ * `set`: receives the user's struct, if there is one; NULL: what is for corral_set alone is
+ * refused. Detail goes to the user's error. */
+int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
+                    corral_call *set);
+/* crl_handle_key and crl_handle_user: fills *call, except for its compute. */
+int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
                     crl_context **ret, crl_call *call);
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
-/* policy->error; NULL without a policy, or when its struct is too short to have one. */
-corral_error *crl_handle_error(const corral_policy *policy);
+/* user->error; NULL without a struct, or when it is too short to have one. */
+corral_error *crl_handle_error(const corral_call *user);
 #endif

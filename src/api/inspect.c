@@ -6,6 +6,7 @@
 #include "policy/policy.h"
 #include "store/put.h"
 #include "record/record.h"
+#include "base/sized.h"
 #include "base/status.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ static void inspect_header(const corral_header *header, const corral_op *op,
 static void inspect_envelope(const crl_envelope *envelope, int expired, const corral_op *op,
                              corral_inspection *ret) {
   crl_lives lives = crl_envelope_judge(envelope, expired, op->state.life_ms, crl_env_wall_ms());
-  ret->size = envelope->plain_len;
+  ret->value_size = envelope->plain_len;
   ret->age_ms = lives.age;
   ret->ttl_ms = envelope->ttl_ms;
   ret->swr_ms = envelope->swr_ms;
@@ -69,28 +70,30 @@ static int inspect_record(crl_context *context, crl_key *key, const corral_op *o
   return status == CORRAL_ECORRUPT ? crl_status_plain(error, status) : CORRAL_OK;
 }
 
-int corral_inspect(corral *c, const void *user_key, size_t key_len, corral_inspection *ret,
-                   size_t ret_size, corral_error *error) {
+int corral_inspect(corral *c, const void *user_key, size_t key_len, const corral_call *user,
+                   corral_inspection *ret) {
   crl_key key;
-  crl_name name = {.key = user_key, .key_len = key_len};
+  crl_call call;
   corral_error detail = {0};
   corral_inspection found = {.state = "none", .age_ms = -1, .left_ms = -1};
   crl_context *context;
-  int status = crl_handle_key(c, user_key, key_len, &context, error);
+  int status = crl_handle_call(c, user_key, key_len, user, &context, &call);
   if (status != CORRAL_OK) return status;
-  if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_inspect: no ret");
+  if (ret == NULL || ret->size < sizeof ret->size)
+    return crl_status_fail(call.error, CORRAL_EINVAL, "corral_inspect: no ret, or no ret->size");
+  crl_name name = crl_call_name(&call, user_key, key_len);
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
-    return crl_status_plain(error, CORRAL_ENOMEM);
+    return crl_status_plain(call.error, CORRAL_ENOMEM);
   corral_op op = {
       .verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
-  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->policy.wait_ms);
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + call.policy.wait_ms);
   if (op.status == CORRAL_OK)
-    status = inspect_record(context, &key, &op, &found, error);
+    status = inspect_record(context, &key, &op, &found, call.error);
   else if (op.status != CORRAL_EMISS)
-    status = crl_put_say(&op, error);
+    status = crl_put_say(&op, call.error);
   if (op.found.drop != NULL) op.found.drop(op.found.owner);
   crl_key_clean(&key);
-  if (status == CORRAL_OK) memcpy(ret, &found, ret_size < sizeof found ? ret_size : sizeof found);
+  if (status == CORRAL_OK) crl_sized_write(ret, &found, sizeof found);
   return status;
 }
 
@@ -111,22 +114,21 @@ static int copy_key(const crl_key *key, void *room, size_t size, size_t *ret_len
   return CORRAL_OK;
 }
 
-int corral_stored_key(corral *c, corral_key_kind kind, const void *user_key, size_t key_len,
-                      const corral_policy *policy, void *room, size_t size, size_t *ret_len) {
-  crl_call call = {0};
+int corral_encode_key(corral *c, corral_key_kind kind, const void *user_key, size_t key_len,
+                      const corral_call *user, void *room, size_t size, size_t *ret_len) {
+  crl_call call;
   crl_key key;
-  corral_error *error = crl_handle_error(policy);
+  corral_error *error = crl_handle_error(user);
   crl_context *context;
   int status = crl_context_open(c, &context, error);
   if (status == CORRAL_OK) status = crl_handle_check_key(user_key, key_len, error);
-  if (status == CORRAL_OK)
-    status = crl_policy_resolve(&call.policy, policy, &context->policy, error);
+  if (status == CORRAL_OK) status = crl_handle_user(user, &context->policy, &call, NULL);
   if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&call, user_key, key_len);
   if ((unsigned)kind > CORRAL_KEY_LOCK || (kind != CORRAL_KEY_VALUE && name.variant_len > 0) ||
       room == NULL || ret_len == NULL)
     return crl_status_fail(error, CORRAL_EINVAL,
-                           "corral_stored_key: accepted: a value with or without a variant, a tag, "
+                           "corral_encode_key: accepted: a value with or without a variant, a tag, "
                            "a lock; room and ret_len");
   if (crl_key_make(&key, kind_of(kind), &context->space, &name) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);

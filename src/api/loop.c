@@ -8,6 +8,7 @@
 #include "api/async.h"
 #include "os/env.h"
 #include "api/handle.h"
+#include "base/sized.h"
 #include "base/status.h"
 
 #define MAGIC UINT32_C(0xc0881a22)
@@ -80,7 +81,7 @@ static void remember_computing(corral_loop *loop, crl_run *r) {
 
 /* The run goes on when `start` has returned and the compute has ended, whichever comes later. */
 static void start(corral_loop *loop, crl_run *r) {
-  corral_call *call = crl_async_call(r->flown.caller);
+  corral_async_call *call = crl_async_call(r->flown.caller);
   crl_run *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
   crl_async_bring_on(call);
@@ -111,7 +112,7 @@ static int check_loop(const corral_loop *loop, corral_error *error) {
   return crl_context_enter(loop->c, &unused, error);
 }
 
-int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
+int corral_loop_open(corral *c, corral_loop **ret, corral_error *error) {
   crl_context *context;
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_loop_open: no ret");
   int status = crl_context_enter(c, &context, error);
@@ -134,7 +135,7 @@ int corral_loop_open(corral_loop **ret, corral *c, corral_error *error) {
   return CORRAL_OK;
 }
 
-int corral_fd(const corral_loop *loop) { return loop == NULL ? -1 : loop->fd; }
+int corral_loop_fd(const corral_loop *loop) { return loop == NULL ? -1 : loop->fd; }
 
 static crl_mail *take_all(corral_loop *loop) {
   uint64_t rung;
@@ -151,14 +152,14 @@ static crl_mail *take_all(corral_loop *loop) {
   return first;
 }
 
-static corral_call *open_mail(corral_loop *loop, crl_mail *m) {
+static corral_async_call *open_mail(corral_loop *loop, crl_mail *m) {
   pthread_mutex_lock(&loop->mutex);
   m->is_posted = 0;
   pthread_mutex_unlock(&loop->mutex);
-  return (corral_call *)(void *)((char *)m - offsetof(corral_call, mail));
+  return (corral_async_call *)(void *)((char *)m - offsetof(corral_async_call, mail));
 }
 
-int corral_dispatch(corral_loop *loop) {
+int corral_loop_dispatch(corral_loop *loop) {
   int count = 0;
   if (loop == NULL || loop->magic != MAGIC || !crl_context_is_home(loop->context)) return 0;
   for (crl_mail *m = take_all(loop), *next; m != NULL; m = next, count++) {
@@ -179,7 +180,7 @@ static void give_up_computes(corral_loop *loop) {
   pthread_mutex_lock(&loop->mutex);
   loop->is_closed = 1;
   /* held until corral_loop_close has ended the call */
-  for (corral_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
+  for (corral_async_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
   crl_mail *first = loop->head;
   crl_run *orphans = take_orphans(loop);
   loop->head = NULL;
@@ -203,7 +204,7 @@ static void await_work(corral_loop *loop) {
 }
 
 /* The entry that was handed to a call, if no mail has told the call so yet; else NULL. */
-static crl_entry *handed(corral_call *call) {
+static crl_entry *handed(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   crl_entry *entry = call->handed;
   call->handed = NULL;
@@ -215,10 +216,11 @@ void corral_loop_close(corral_loop *loop) {
   if (loop == NULL || loop->magic != MAGIC) return;
   loop->magic = 0;
   if (!crl_context_is_home(loop->context)) return;
-  for (corral_call *call = loop->calls; call != NULL; call = call->next) corral_call_cancel(call);
+  for (corral_async_call *call = loop->calls; call != NULL; call = call->next)
+    corral_async_call_cancel(call);
   give_up_computes(loop);
   await_work(loop);
-  for (corral_call *call = loop->calls, *next; call != NULL; call = next) {
+  for (corral_async_call *call = loop->calls, *next; call != NULL; call = next) {
     next = call->next;
     crl_entry *entry = handed(call);
     if (entry != NULL) crl_async_refuse(call, entry);
@@ -232,21 +234,17 @@ void corral_loop_close(corral_loop *loop) {
 /* ---- public: calls ------------------------------------------------------------------------- */
 
 static int check_async(const corral_async *async, corral_async *ret, corral_error *error) {
-  memset(ret, 0, sizeof *ret);
   if (async == NULL)
     return crl_status_fail(error, CORRAL_EINVAL, "no callbacks: give CORRAL_ASYNC(.done = ...)");
-  if (async->size > sizeof *ret)
-    return crl_status_fail(error, CORRAL_EOPTION,
-                           "the callbacks are of a newer version of the library");
-  memcpy(ret, async, async->size);
-  return ret->done != NULL ? CORRAL_OK
-                           : crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
+  int status = crl_sized_read(ret, async, sizeof *ret, "async", error);
+  if (status != CORRAL_OK || ret->done != NULL) return status;
+  return crl_status_fail(error, CORRAL_EINVAL, "no callback `done`");
 }
 
-static corral_call *new_call(corral_loop *loop, const corral_async *async, const crl_call *asked,
-                             const void *key, size_t key_len) {
-  size_t variant_len = asked->policy.variant_len;
-  corral_call *call = crl_alloc(sizeof *call + key_len + variant_len);
+static corral_async_call *new_call(corral_loop *loop, const corral_async *async,
+                                   const crl_call *asked, const void *key, size_t key_len) {
+  size_t variant_len = asked->variant_len;
+  corral_async_call *call = crl_alloc(sizeof *call + key_len + variant_len);
   if (call == NULL) return NULL;
   call->caller = crl_async_caller();
   if (async->start == NULL) call->caller.begin = NULL;
@@ -255,8 +253,8 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   call->asked = *asked;
   if (key_len > 0) memcpy(call->key, key, key_len);
   if (variant_len > 0)
-    call->asked.policy.variant = memcpy(call->key + key_len, asked->policy.variant, variant_len);
-  call->asked.policy.error = NULL;
+    call->asked.variant = memcpy(call->key + key_len, asked->variant, variant_len);
+  call->asked.error = NULL;
   crl_join_init(&call->join, loop->context, &call->asked, call->key, key_len);
   crl_async_init_waits(call);
   call->next = loop->calls;
@@ -269,7 +267,8 @@ static corral_call *new_call(corral_loop *loop, const corral_async *async, const
   return call;
 }
 
-static int begin_call(corral_call *call, int status, corral_call **ret, corral_error *error) {
+static int begin_call(corral_async_call *call, int status, corral_async_call **ret,
+                      corral_error *error) {
   if (status == CORRAL_OK) {
     if (ret != NULL) *ret = call;
     return CORRAL_OK;
@@ -278,16 +277,15 @@ static int begin_call(corral_call *call, int status, corral_call **ret, corral_e
   return crl_status_plain(error, status);
 }
 
-int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
-                     const corral_policy *policy, const corral_async *async, corral_call **ret) {
+int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const corral_call *user,
+                    const corral_async *async, corral_async_call **ret) {
   corral_async callbacks;
   crl_call asked;
   crl_context *context;
-  corral_error *error = crl_handle_error(policy);
+  corral_error *error = crl_handle_error(user);
   int status = check_loop(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
-  if (status == CORRAL_OK)
-    status = crl_handle_call(loop->c, key, key_len, policy, &context, &asked);
+  if (status == CORRAL_OK) status = crl_handle_call(loop->c, key, key_len, user, &context, &asked);
   if (status != CORRAL_OK) return status;
   if (callbacks.start != NULL)
     asked.start = callbacks.start;
@@ -296,16 +294,16 @@ int corral_get_async(corral_loop *loop, const void *key, size_t key_len,
   asked.bound = 1;
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
-  corral_call *call = new_call(loop, &callbacks, &asked, key, key_len);
+  corral_async_call *call = new_call(loop, &callbacks, &asked, key, key_len);
   if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   return begin_call(call, crl_async_begin(call), ret, error);
 }
 
-static crl_limiter *limiter_of(const corral_call *call) {
+static crl_limiter *limiter_of(const corral_async_call *call) {
   return crl_semaphore_limiter(call->loop->context->limiter);
 }
 
-static void end_work(corral_call *call, int status, const corral_error *error) {
+static void end_work(corral_async_call *call, int status, const corral_error *error) {
   crl_outcome outcome = crl_outcome_plain(status);
   if (status != CORRAL_OK && error->status == status) outcome.error = *error;
   crl_limiter_leave(limiter_of(call), &call->place);
@@ -333,7 +331,7 @@ static void has_worked(corral_loop *loop) {
 
 /* Outcome of a function on a worker; stays CORRAL_ECANCELLED when the function ends its thread. */
 typedef struct working {
-  corral_call *call;
+  corral_async_call *call;
   corral_error error;
   int status, works;
 } working;
@@ -345,7 +343,7 @@ static void end_working(working *w) {
 
 static void work(crl_job *job) {
   __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
-  w.call = (corral_call *)(void *)((char *)job - offsetof(corral_call, job));
+  w.call = (corral_async_call *)(void *)((char *)job - offsetof(corral_async_call, job));
   w.works = may_work(w.call->loop);
   crl_worker_set_place(1);
   if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
@@ -354,30 +352,32 @@ static void work(crl_job *job) {
 
 static void drop_work(crl_job *job) {
   corral_error none = {0};
-  end_work((corral_call *)(void *)((char *)job - offsetof(corral_call, job)), CORRAL_ECLOSED,
-           &none);
+  end_work((corral_async_call *)(void *)((char *)job - offsetof(corral_async_call, job)),
+           CORRAL_ECLOSED, &none);
 }
 
-static int submit(corral_call *call) {
+static int submit(corral_async_call *call) {
   return crl_workers_submit(call->loop->context->threads.workers, &call->job) == 0;
 }
 
 /* The function has its place. Without a thread to be had, it waits for one of those that there
  * are. */
 static void on_place(crl_waiter *waiter) {
-  corral_call *call = (corral_call *)(void *)((char *)waiter - offsetof(corral_call, waiter));
+  corral_async_call *call =
+      (corral_async_call *)(void *)((char *)waiter - offsetof(corral_async_call, waiter));
   (void)submit(call);
 }
 
-int corral_run_async(corral_loop *loop, corral_work *function, const corral_async *async,
-                     corral_call **ret) {
+int corral_loop_run(corral_loop *loop, corral_work *function, const corral_async *async,
+                    corral_async_call **ret, corral_error *error) {
   corral_async callbacks;
   crl_call nothing = {0};
-  int status = check_loop(loop, NULL);
-  if (status == CORRAL_OK) status = check_async(async, &callbacks, NULL);
-  if (status != CORRAL_OK || function == NULL) return status != CORRAL_OK ? status : CORRAL_EINVAL;
-  corral_call *call = new_call(loop, &callbacks, &nothing, NULL, 0);
-  if (call == NULL) return CORRAL_ENOMEM;
+  int status = check_loop(loop, error);
+  if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
+  if (status != CORRAL_OK) return status;
+  if (function == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_loop_run: no work");
+  corral_async_call *call = new_call(loop, &callbacks, &nothing, NULL, 0);
+  if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   call->work = function;
   call->runs = 1;
   call->job = (crl_job){.run = work, .drop = drop_work};
@@ -387,10 +387,10 @@ int corral_run_async(corral_loop *loop, corral_work *function, const corral_asyn
   int begins = !takes || submit(call);
   if (!begins) crl_limiter_leave(limiter_of(call), &call->place);
   if (!begins) call->runs = 0;
-  return begin_call(call, begins ? CORRAL_OK : CORRAL_EIO, ret, NULL);
+  return begin_call(call, begins ? CORRAL_OK : CORRAL_EIO, ret, error);
 }
 
-void corral_call_cancel(corral_call *call) {
+void corral_async_call_cancel(corral_async_call *call) {
   if (call == NULL || call->state == CRL_ASYNC_ENDED) return;
   if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
   call->state = CRL_ASYNC_ENDED;
@@ -407,15 +407,15 @@ void corral_call_cancel(corral_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
-int corral_peek(corral *c, const void *key, size_t key_len, const corral_policy *policy,
+int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *user,
                 corral_value **ret) {
   crl_call call;
   crl_context *context;
   crl_join join;
   crl_outcome outcome;
-  corral_error *error = crl_handle_error(policy);
+  corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
-  int status = crl_handle_call(c, key, key_len, policy, &context, &call);
+  int status = crl_handle_call(c, key, key_len, user, &context, &call);
   if (status != CORRAL_OK) return status;
   crl_join_init(&join, context, &call, key, key_len);
   join.outcome = &outcome;

@@ -32,12 +32,13 @@ const char *corral_how_name(corral_how how) {
     case CORRAL_STALE: return "stale";
     case CORRAL_COMPUTED: return "computed";
     case CORRAL_JOINED: return "joined";
-    case CORRAL_OUTBOX: return "held";
+    case CORRAL_OUTBOX: return "outbox";
     default: return "?";
   }
 }
 
 const char *corral_version(void) { return CORRAL_VERSION; }
+int corral_version_number(void) { return CORRAL_VERSION_NUMBER; }
 
 /* Replaces control characters: texts quote servers, files and callers, and must not move a
  * terminal's cursor or forge a line of a log. */

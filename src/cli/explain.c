@@ -34,7 +34,7 @@ int cli_explain(const cli_globals *cli, int argc, char **argv) {
   }
   for (int i = optind; i < argc; i++)
     if (!set(&policy, argv[i])) return CLI_FAILED;
-  if (corral_explain(&policy, text, sizeof text, &error) != CORRAL_OK)
+  if (corral_policy_explain(&policy, text, sizeof text, &error) != CORRAL_OK)
     return cli_fail("explain: %s", error.text);
   (void)fputs(text, stdout);
   return cli_finish(CLI_OK);

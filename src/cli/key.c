@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_HELP = 256, OPT_TAG, OPT_LOCK, OPT_VARIANT, KEY_MOST = 65536 };
+enum { OPT_HELP = 256, OPT_TAG, OPT_LOCK, OPT_VARIANT };
 
 typedef struct wish {
   corral_key_kind kind;
@@ -61,13 +61,12 @@ static void print_json(const wish *w, const unsigned char *key, size_t len) {
 }
 
 static int print(const cli_globals *cli, corral *c, const wish *w) {
-  static unsigned char key[KEY_MOST];
+  static unsigned char key[CORRAL_KEY_MAX];
   size_t len = 0;
   corral_error error = {0};
-  corral_policy *policy = CORRAL_POLICY(.error = &error, .variant = w->variant,
-                                        .variant_len = w->variant != NULL ? strlen(w->variant) : 0);
-  int status =
-      corral_stored_key(c, w->kind, w->name, strlen(w->name), policy, key, sizeof key, &len);
+  corral_call *call = CORRAL_CALL(.error = &error, .variant = w->variant,
+                                  .variant_len = w->variant != NULL ? strlen(w->variant) : 0);
+  int status = corral_encode_key(c, w->kind, w->name, strlen(w->name), call, key, sizeof key, &len);
   if (status != CORRAL_OK) return cli_report(w->name, strlen(w->name), status, &error);
   if (cli->json)
     print_json(w, key, len);

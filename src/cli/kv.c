@@ -14,7 +14,7 @@ enum { OPT_HELP = 256, OPT_TAG, OPT_ALL };
 
 enum { READ_STEP = 65536 };
 
-static const size_t most_value = 536870912;
+static const size_t most_value = CORRAL_VALUE_MAX;
 
 static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
 
@@ -41,7 +41,7 @@ static int parse_plain(const char *name, int argc, char **argv) {
 static int get(corral *c, const char *key) {
   corral_error error = {0};
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), CORRAL_POLICY(.error = &error), &value);
+  int status = corral_get(c, key, strlen(key), CORRAL_CALL(.error = &error), &value);
   if (status != CORRAL_OK) return cli_report(key, strlen(key), status, &error);
   bool ok = cli_write(STDOUT_FILENO, corral_value_data(value), corral_value_size(value));
   corral_value_unref(value);
@@ -96,14 +96,14 @@ static char *read_stdin(size_t *ret_size) {
   return NULL;
 }
 
-static int set(const cli_globals *cli, const char *key, corral_policy *policy, const void *data,
-               size_t size) {
+static int set(const cli_globals *cli, const char *key, const corral_policy *policy,
+               const void *data, size_t size) {
   corral *c = NULL;
   if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
     return CLI_FAILED;
   corral_error error = {0};
-  policy->error = &error;
-  int status = corral_set(c, key, strlen(key), policy, data, size);
+  int status =
+      corral_set(c, key, strlen(key), CORRAL_CALL(.policy = policy, .error = &error), data, size);
   int exit_status = status == CORRAL_OK ? CLI_OK : cli_report(key, strlen(key), status, &error);
   corral_close(c);
   return exit_status;
@@ -147,7 +147,7 @@ int cli_set(const cli_globals *cli, int argc, char **argv) {
 /* One change, for a key, for all values of a tag, for all values. */
 typedef struct change {
   const char *name;
-  int (*key)(corral *c, const void *key, size_t key_len, corral_error *error);
+  int (*key)(corral *c, const void *key, size_t key_len, const corral_call *call);
   int (*tag)(corral *c, const void *tag, size_t len, corral_error *error);
   int (*all)(corral *c, corral_error *error);
 } change;
@@ -182,7 +182,7 @@ static int perform(corral *c, const change *what, const targets *to) {
   }
   for (char *const *key = to->keys; *key != NULL; key++) {
     error = (corral_error){0};
-    int status = what->key(c, *key, strlen(*key), &error);
+    int status = what->key(c, *key, strlen(*key), CORRAL_CALL(.error = &error));
     if (status == CORRAL_OK) continue;
     (void)cli_report(*key, strlen(*key), status, &error);
     exit_status = CLI_FAILED;
@@ -255,7 +255,7 @@ static void inspect_json(const char *key, const corral_inspection *i) {
   (void)printf("{\"key\":");
   cli_json_string(stdout, key, strlen(key));
   json_pair("state", i->state);
-  (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->size,
+  (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->value_size,
                (unsigned long long)i->stored_size);
   json_number("age_ms", i->age_ms);
   json_number("ttl_ms", i->ttl_ms);
@@ -294,7 +294,7 @@ static void inspect_value(const corral_inspection *i) {
   struct tm parts;
   if (i->created_ms > 0 && localtime_r(&seconds, &parts) != NULL)
     (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &parts);
-  (void)printf("%-10s %llu bytes (%llu as stored)\n", "size", (unsigned long long)i->size,
+  (void)printf("%-10s %llu bytes (%llu as stored)\n", "size", (unsigned long long)i->value_size,
                (unsigned long long)i->stored_size);
   row("made", when);
   row_ms("age", i->age_ms);
@@ -342,8 +342,8 @@ int cli_inspect(const cli_globals *cli, int argc, char **argv) {
     return CLI_FAILED;
   const char *key = argv[optind];
   corral_error error = {0};
-  corral_inspection inspection = {0};
-  int status = corral_inspect(c, key, strlen(key), &inspection, sizeof inspection, &error);
+  corral_inspection inspection = {.size = sizeof inspection};
+  int status = corral_inspect(c, key, strlen(key), CORRAL_CALL(.error = &error), &inspection);
   if (status != CORRAL_OK)
     exit_status = cli_report(key, strlen(key), status, &error);
   else if (cli->json)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-  NAME_MOST = 65536, /* bytes of a name, as in corral/lock.h */
+  NAME_MOST = CORRAL_KEY_MAX, /* bytes of a name, as in corral/lock.h */
   NOTE_MOST = 40,
   WHY_ROOM = 256,
   HOLDERS = 64, /* room at first; more if there are more */
@@ -163,29 +163,25 @@ static void on_lost(corral_lock *lock, const char *why, void *arg) {
 }
 
 /* Reports the first trouble with the store during a wait without limit. */
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                     void *arg) {
+static void on_event(const corral_event_info *info, void *arg) {
   locking *l = arg;
   char text[CLI_KEY_TEXT];
-  (void)key;
-  (void)key_len;
-  if ((event == CORRAL_EVENT_STORE_ERROR || event == CORRAL_EVENT_STORE_DOWN) &&
+  if ((info->event == CORRAL_EVENT_STORE_ERROR || info->event == CORRAL_EVENT_STORE_DOWN) &&
       atomic_exchange(&l->says_trouble, false))
     cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
-            detail != NULL ? detail : "it is away");
+            info->detail != NULL ? info->detail : "it is away");
 }
 
 static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_token,
                     corral_error *error) {
   corral_lock_options options = l->want.lock;
   *error = (corral_error){0};
-  options.error = error;
   options.cancel_token = cancel_token;
   options.note = l->want.note;
   options.on_lost = on_lost;
   options.lost_arg = &l->lost[1];
   options.wait_ms = wait_ms;
-  return corral_lock_take(l->corral, l->want.name, strlen(l->want.name), &options, &l->lock);
+  return corral_lock_take(l->corral, l->want.name, strlen(l->want.name), &options, &l->lock, error);
 }
 
 /* Cancels the cancel token when a signal comes; ends when `quit` is written to. */

@@ -20,7 +20,7 @@ enum {
 };
 
 static const char magic[4] = {'C', 'R', 'U', 'N'};
-static const uint64_t most_value = 536870912;
+static const uint64_t most_value = CORRAL_VALUE_MAX;
 
 /* The state of one `corral run`. */
 typedef struct run {
@@ -91,7 +91,7 @@ bool run_fill_result(corral_fill *fill, const run_child *child) {
 
 /* ---- compute ------------------------------------------------------------------------------- */
 
-static bool stop_wanted(void *arg) { return corral_should_stop(((run *)arg)->fill) != 0; }
+static bool stop_wanted(void *arg) { return corral_fill_should_stop(((run *)arg)->fill) != 0; }
 
 int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
                      size_t size) {
@@ -323,13 +323,13 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
  * again. */
 static int ask(run *r, corral *c) {
   corral_error error = {0};
-  corral_policy *policy = &r->want.policy;
-  policy->error = &error;
+  const corral_policy *policy = &r->want.policy;
   corral_value *value = NULL;
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
     status =
-        corral_get_or_compute(c, r->want.key.bytes, r->want.key.size, policy, compute, r, &value);
+        corral_get_or_compute(c, r->want.key.bytes, r->want.key.size,
+                              CORRAL_CALL(.policy = policy, .error = &error), compute, r, &value);
     if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
   if (status != CORRAL_OK) return answer_failure(r, status, &error);
@@ -343,7 +343,8 @@ static int ask(run *r, corral *c) {
 /* A store that is away has nothing to serve: the command runs anyway. */
 static int forced(const run *r, corral *c) {
   corral_error error = {0};
-  int status = corral_invalidate(c, r->want.key.bytes, r->want.key.size, &error);
+  int status =
+      corral_invalidate(c, r->want.key.bytes, r->want.key.size, CORRAL_CALL(.error = &error));
   if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE) return CLI_OK;
   return report(r, status, &error);
 }

@@ -6,7 +6,7 @@
 #include "run_child.h"
 
 enum {
-  RUN_KEY_ROOM = 65536, /* the library's limits */
+  RUN_KEY_ROOM = CORRAL_KEY_MAX, /* the library's limits */
   RUN_TAGS = CLI_TAGS
 };
 

@@ -168,20 +168,21 @@ static int judge(const member *m, corral_value *value) {
 
 static int ask_corral(member *m, const char *key, size_t key_len, const corral_policy *policy) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(m->herd->c, key, key_len, policy, compute, m, &value);
+  int status = corral_get_or_compute(m->herd->c, key, key_len, CORRAL_CALL(.policy = policy),
+                                     compute, m, &value);
   return status == CORRAL_OK ? judge(m, value) : status;
 }
 
 static int ask_cache_aside(member *m, const char *key, size_t key_len,
                            const corral_policy *policy) {
   corral_value *value = NULL;
-  int status = corral_get(m->herd->c, key, key_len, policy, &value);
+  int status = corral_get(m->herd->c, key, key_len, CORRAL_CALL(.policy = policy), &value);
   if (status == CORRAL_OK) return judge(m, value);
   if (status != CORRAL_EMISS && status != CORRAL_EUNAVAILABLE) return status;
   char text[VALUE_ROOM];
   size_t size = 0;
   if (!make_value(m, text, &size)) return CORRAL_EFAILED;
-  (void)corral_set(m->herd->c, key, key_len, policy, text, size);
+  (void)corral_set(m->herd->c, key, key_len, CORRAL_CALL(.policy = policy), text, size);
   return CORRAL_OK;
 }
 
@@ -229,9 +230,9 @@ static bool open_corral(herd *h, pid_t parent) {
   corral_error error = {0};
   (void)snprintf(name_space, sizeof name_space, "storm-%s-%ld", storm_mode_names[h->mode],
                  (long)parent);
-  int status = corral_open(
-      &h->c, CORRAL_OPTIONS(.store = h->s->store, .name_space = name_space, .host_lock = 1),
-      &error);
+  int status =
+      corral_open(CORRAL_OPTIONS(.store = h->s->store, .name_space = name_space, .host_lock = 1),
+                  &h->c, &error);
   if (status != CORRAL_OK)
     cli_say("storm: --store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;

@@ -247,28 +247,25 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
 
 /* ---- store, signals, output ---------------------------------------------------------------- */
 
-static void print_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                        void *arg) {
+static void print_event(const corral_event_info *info, void *arg) {
   (void)arg;
   char text[CLI_KEY_TEXT] = "";
-  if (key != NULL) (void)cli_key_text(text, key, key_len);
-  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(event), corral_event_text(event),
-          detail != NULL ? ": " : "", detail != NULL ? detail : "", key != NULL ? " [" : "", text,
-          key != NULL ? "]" : "");
+  if (info->key != NULL) (void)cli_key_text(text, info->key, info->key_len);
+  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(info->event), corral_event_text(info->event),
+          info->detail != NULL ? ": " : "", info->detail != NULL ? info->detail : "",
+          info->key != NULL ? " [" : "", text, info->key != NULL ? "]" : "");
 }
 
 /* Reports the first trouble with the store, for a command that goes on without it. */
-static void warn_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                       void *arg) {
+static void warn_event(const corral_event_info *info, void *arg) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  (void)key;
-  (void)key_len;
   (void)arg;
-  if (event == CORRAL_EVENT_HOST_ERROR)
-    cli_say("going on without the host's lock: %s", detail != NULL ? detail : "");
-  if (event != CORRAL_EVENT_STORE_ERROR && event != CORRAL_EVENT_FOREIGN) return;
+  if (info->event == CORRAL_EVENT_HOST_ERROR)
+    cli_say("going on without the host's lock: %s", info->detail != NULL ? info->detail : "");
+  if (info->event != CORRAL_EVENT_STORE_ERROR && info->event != CORRAL_EVENT_FOREIGN) return;
   if (!atomic_flag_test_and_set(&said))
-    cli_say("going on without the store: %s", detail != NULL ? detail : corral_event_text(event));
+    cli_say("going on without the store: %s",
+            info->detail != NULL ? info->detail : corral_event_text(info->event));
 }
 
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret) {
@@ -278,7 +275,7 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
     more->on_event = cli->verbose ? print_event : warn_event;
   more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
   cli_flags_copy(&cli->options, more);
-  int status = corral_open(ret, more, &error);
+  int status = corral_open(more, ret, &error);
   if (status != CORRAL_OK) /* without the URI, which may have a password */
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;

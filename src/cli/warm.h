@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum {
-  WARM_KEY = 65536, /* bytes of a key: the library's limit */
+  WARM_KEY = CORRAL_KEY_MAX, /* bytes of a key: the library's limit */
   WARM_THREADS = 256,
   WARM_FAILURES = 100, /* most failures listed in the report */
   WARM_REASON = 240

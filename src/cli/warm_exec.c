@@ -113,7 +113,9 @@ static bool launch_make(launch *l, const warm *w, const char *key, size_t key_le
          make_argv(l, &w->o, key, key_len) && make_env(l, w, key, key_len);
 }
 
-static bool stop_wanted(void *arg) { return corral_should_stop(((warm_seat *)arg)->fill) != 0; }
+static bool stop_wanted(void *arg) {
+  return corral_fill_should_stop(((warm_seat *)arg)->fill) != 0;
+}
 
 /* The last line of standard error that isn't blank; empty when there is none. */
 static void last_line(const run_child *child, char text[TAIL + 1]) {

@@ -45,7 +45,7 @@ void warm_fail(warm_seat *seat, corral_fill *fill, int32_t code, const char *for
 }
 
 bool warm_should_stop(const warm_seat *seat, int64_t until_ms) {
-  return corral_should_stop(seat->fill) != 0 || cli_now_ms() >= until_ms;
+  return corral_fill_should_stop(seat->fill) != 0 || cli_now_ms() >= until_ms;
 }
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -131,9 +131,10 @@ static warm_outcome trouble(warm_seat *seat, int status, const corral_error *err
 static bool look(warm_seat *seat, const warm_key *key, corral_inspection *ret,
                  warm_outcome *ret_outcome) {
   corral_error error = {0};
-  int status = corral_inspect(seat->w->corral, key->bytes, key->size, ret, sizeof *ret, &error);
+  int status =
+      corral_inspect(seat->w->corral, key->bytes, key->size, CORRAL_CALL(.error = &error), ret);
   if (status == CORRAL_ECORRUPT) { /* a compute overwrites it */
-    *ret = (corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1};
+    *ret = (corral_inspection){.size = sizeof *ret, .state = "none", .age_ms = -1, .left_ms = -1};
     status = CORRAL_OK;
   }
   if (status == CORRAL_OK) atomic_store(&seat->w->reached, true);
@@ -172,14 +173,14 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   corral_error error = {0};
   corral_value *value = NULL;
   corral_policy policy = o->policy;
-  policy.error = &error;
-  policy.cancel_token = w->cancel_token;
   policy.compute_ms = o->limit_ms + (w->source != NULL ? RUN_LIMIT_SLACK : 0);
   if (policy.compute_ms > DAY_MS) policy.compute_ms = DAY_MS;
   policy.wait_ms = wait_ms;
   policy.early_pct = pct > 0 ? pct : CORRAL_OFF;
-  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, &policy, &value)
-                                 : corral_get_or_compute(w->corral, key->bytes, key->size, &policy,
+  const corral_call *call =
+      CORRAL_CALL(.policy = &policy, .error = &error, .cancel_token = w->cancel_token);
+  int status = w->source == NULL ? corral_get(w->corral, key->bytes, key->size, call, &value)
+                                 : corral_get_or_compute(w->corral, key->bytes, key->size, call,
                                                          compute, seat, &value);
   if (made_origin(w, is_due, pct, status, value)) seat->ran = true;
   corral_how how = status == CORRAL_OK ? corral_value_how(value) : CORRAL_FRESH;
@@ -208,7 +209,7 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
 /* One round: look, compute if it is due, look again. */
 static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_ms) {
   const warm_options *o = &seat->w->o;
-  corral_inspection i = {0};
+  corral_inspection i = {.size = sizeof i};
   warm_outcome outcome = WARM_FAILED;
   int64_t pct = 0;
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {

@@ -81,7 +81,7 @@ static int read_card(const char *text, store_card *card, corral_error *error) {
   snprintf(card->uri, sizeof card->uri, "%s", uri.view.text);
   status = crl_secret_resolve(&uri, error);
   card->info = (corral_store_info){.size = sizeof card->info,
-                                   .max_key = 65536,
+                                   .max_key = CORRAL_KEY_MAX,
                                    .max_record = UINT64_C(600) << 20,
                                    .handles = 2,
                                    .name = "",

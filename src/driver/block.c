@@ -60,7 +60,7 @@ static void hand_over(crl_join *join) {
 }
 
 static void drive(crl_join *join) {
-  crl_run_meet_caller(join->run, join->call->policy.cancel_token);
+  crl_run_meet_caller(join->run, join->call->cancel_token);
   if (fly(join->run) == CRL_NEED_ELSEWHERE)
     hand_over(join);
   else
@@ -82,5 +82,5 @@ int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t
     else
       crl_join_wait(&join);
   }
-  return crl_outcome_deliver(&outcome, call->policy.error, ret);
+  return crl_outcome_deliver(&outcome, call->error, ret);
 }

@@ -74,7 +74,7 @@ static void settle(many *m, leg *l) {
   r->waiter = &m->waiter;
   r->slot = &m->slot;
   l->woken = 0;
-  crl_run_meet_caller(r, m->call->policy.cancel_token);
+  crl_run_meet_caller(r, m->call->cancel_token);
 }
 
 static void begin(many *m, leg *l) {
@@ -129,7 +129,7 @@ static size_t gather(many *m, int *rank) {
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-static int is_cancelled(const many *m) { return crl_cancelled(m->call->policy.cancel_token); }
+static int is_cancelled(const many *m) { return crl_cancelled(m->call->cancel_token); }
 
 /* The things that a call waits for when nothing else is to be done. */
 typedef struct rest {
@@ -169,7 +169,7 @@ static int sleep_through(many *m, const rest *r) {
   } else {
     if (r->others && until > now + SLICE_MS) until = now + SLICE_MS;
     crl_hostlock_wait(m->context->hostlock, r->host->key.whole, r->host->key.whole_len, until,
-                      m->call->policy.cancel_token);
+                      m->call->cancel_token);
     is_free = crl_env_now_ms() < until;
     woken = crl_waiter_sleep(&m->waiter, 0);
   }
@@ -271,7 +271,7 @@ static void leave_legs(many *m) {
 
 static void leave(many *m) {
   leave_legs(m);
-  crl_cancel_leave(m->call->policy.cancel_token, &m->canceller);
+  crl_cancel_leave(m->call->cancel_token, &m->canceller);
   clean(m);
 }
 
@@ -304,7 +304,7 @@ int crl_many_call(crl_context *context, const crl_call *asked, corral_item *item
   }
   __attribute__((cleanup(leave))) many m = parts;
   crl_slot_init(&m.slot);
-  crl_cancel_join_waiter(call.policy.cancel_token, &m.canceller, &m.waiter);
+  crl_cancel_join_waiter(call.cancel_token, &m.canceller, &m.waiter);
   fly(&m, items, mask);
   return CORRAL_OK;
 }

@@ -19,10 +19,10 @@
 static int check_name(const void *name, size_t len, corral_error *error) {
   if (name == NULL || len == 0)
     return crl_status_fail(error, CORRAL_EINVAL,
-                           "the lock's name is empty; accepted: 1 to %d bytes", CRL_KEY_MOST);
-  if (len > CRL_KEY_MOST)
+                           "the lock's name is empty; accepted: 1 to %d bytes", CORRAL_KEY_MAX);
+  if (len > CORRAL_KEY_MAX)
     return crl_status_fail(error, CORRAL_EINVAL, "the lock's name has %zu bytes; accepted: 1 to %d",
-                           len, CRL_KEY_MOST);
+                           len, CORRAL_KEY_MAX);
   return CORRAL_OK;
 }
 
@@ -98,15 +98,10 @@ int64_t corral_lock_left_ms(const corral_lock *lock) {
   return left > 0 && atomic_load(&((corral_lock *)(uintptr_t)lock)->lost) == 0 ? left : 0;
 }
 
-int corral_lock_check(const corral_lock *lock, int64_t need_ms) {
-  int64_t left = corral_lock_left_ms(lock);
-  return left > 0 && left >= need_ms ? CORRAL_OK : CORRAL_ELOST;
-}
-
 uint64_t corral_lock_fence(const corral_lock *lock) { return lock->fence; }
 
-const void *corral_lock_name(const corral_lock *lock, size_t *len) {
-  if (len != NULL) *len = lock->key.user_len;
+const void *corral_lock_name(const corral_lock *lock, size_t *ret_len) {
+  if (ret_len != NULL) *ret_len = lock->key.user_len;
   return lock->key.user;
 }
 
@@ -123,7 +118,11 @@ static int lose(corral_lock *lock, int why) {
   int none = 0;
   if (!atomic_compare_exchange_strong(&lock->lost, &none, why)) return 0;
   describe(lock, why, lock->why, sizeof lock->why);
-  emit(lock, CORRAL_EVENT_LOCK_LOST, lock->why);
+  corral_event_info info =
+      crl_event_info(CORRAL_EVENT_LOCK_LOST, lock->key.user, lock->key.user_len);
+  info.status = CORRAL_ELOST;
+  info.detail = lock->why;
+  crl_event_tell(&lock->context->events, &info);
   return lock->on_lost != NULL;
 }
 
@@ -218,7 +217,6 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   lock->on_lost = options->on_lost;
   lock->lost_arg = options->lost_arg;
   lock->keep_until = sent + options->keep_max_ms;
-  emit(lock, CORRAL_EVENT_LOCKED, NULL);
   if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
   crl_lock_table_add(lock->context->locks, &lock->entry);
 }

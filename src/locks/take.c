@@ -24,6 +24,7 @@ enum {
 typedef struct taking {
   crl_context *context;
   const corral_lock_options *options;
+  corral_error *error; /* the caller's; may be NULL */
   corral_lock *lock;
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   crl_waiter waiter;
@@ -41,6 +42,7 @@ typedef struct taking {
   int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
   int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
   int64_t sent;     /* crl_env_boot_ms; the last request */
+  int64_t began_us; /* crl_env_now_us; the call */
   corral_error detail;
 } taking;
 
@@ -57,6 +59,13 @@ static int is_registered(taking *t, const corral_op *look) {
   int known = look->status == CORRAL_OK || look->status == CORRAL_EMISS;
   return known && crl_watch_register(t->context->watch, &t->watcher, &key,
                                      crl_watch_print(look->found.record, look->found.len));
+}
+
+static void tell_locked(const taking *t) {
+  corral_event_info info =
+      crl_event_info(CORRAL_EVENT_LOCKED, t->lock->key.user, t->lock->key.user_len);
+  info.duration_us = crl_env_now_us() - t->began_us;
+  crl_event_tell(&t->context->events, &info);
 }
 
 static void look_at(taking *t, corral_op *look) {
@@ -96,7 +105,7 @@ static int judge(taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (corral_lock_check(t->lock, 1) == CORRAL_OK) return CORRAL_OK;
+      if (corral_lock_left_ms(t->lock) > 0) return CORRAL_OK;
       t->doubtful = 1;
       return crl_status_fail(
           &t->detail, CORRAL_EINDOUBT,
@@ -230,18 +239,18 @@ static int take_waiting(taking *t) {
 static void say_who(const taking *t, int status) {
   corral_error detail;
   corral_lock_holder who;
-  if (t->options->error == NULL) return;
+  if (t->error == NULL) return;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   size_t count = crl_lock_holders(&op, t->context, t->lock->entry.hash, &who, 1);
   if (op.status == CORRAL_EFOREIGN)
-    crl_status_fail(t->options->error, status,
+    crl_status_fail(t->error, status,
                     "held by something that corral did not write, for %lld ms more",
                     (long long)op.lock_state.left_ms);
   else if (count == 0)
-    crl_status_fail(t->options->error, status, "somebody else had the lock");
+    crl_status_fail(t->error, status, "somebody else had the lock");
   else
-    crl_status_fail(t->options->error, status,
+    crl_status_fail(t->error, status,
                     "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
                     count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
   crl_lock_op_drop(&op);
@@ -252,9 +261,9 @@ static int end_without(taking *t, int status) {
   if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE)
     say_who(t, status);
   else if (status == t->detail.status && t->detail.text[0] != '\0')
-    crl_status_fail(t->options->error, status, "%s", t->detail.text);
+    crl_status_fail(t->error, status, "%s", t->detail.text);
   else
-    crl_status_plain(t->options->error, status);
+    crl_status_plain(t->error, status);
   return status;
 }
 
@@ -278,8 +287,8 @@ static void write_note(corral_lock *lock, const char *note) {
 
 /* The owner has a hold, whose new taking the table has counted already: extends it when less than
  * half of ttl_ms is left, and gives the taking back on failure. */
-static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret) {
-  corral_error *error = options->error;
+static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret,
+                      corral_error *error) {
   int status = CORRAL_OK;
   if (options->reentrant <= 0) {
     status = crl_status_fail(
@@ -312,18 +321,17 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
     crl_lock_free(t->lock);
     return status;
   }
+  tell_locked(t);
   crl_lock_begin(t->lock, t->options, owner, t->sent);
   *ret = t->lock;
   return CORRAL_OK;
 }
 
 int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user,
-                     corral_lock **ret) {
+                     corral_lock **ret, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   corral_lock_options options;
-  size_t end = offsetof(corral_lock_options, error) + sizeof(corral_error *);
-  corral_error *error = user != NULL && user->size >= end ? user->error : NULL;
-  taking t = {.options = &options};
+  taking t = {.options = &options, .error = error, .began_us = crl_env_now_us()};
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_take: no ret");
   int status = crl_context_enter(c, &t.context, error);
   if (status == CORRAL_OK) status = crl_policy_lock(&options, user, error);
@@ -334,5 +342,5 @@ int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_
                                              t.lock->key.stored, t.lock->key.stored_len);
   if (has == NULL) return take(&t, owner, ret);
   crl_lock_free(t.lock);
-  return take_again((corral_lock *)(void *)has, &options, ret);
+  return take_again((corral_lock *)(void *)has, &options, ret, error);
 }

@@ -11,7 +11,7 @@
 typedef struct crl_ngx_job {
   crl_ngx_ctx *ctx; /* NULL: the request is dead */
   crl_ngx_zone *zone;
-  corral_call *call; /* NULL from `done` on */
+  corral_async_call *call; /* NULL from `done` on */
   ngx_http_cleanup_t *cleanup;
 } crl_ngx_job;
 
@@ -20,7 +20,7 @@ static void on_cleanup(void *data) {
   crl_ngx_job *job = data;
   job->ctx = NULL;
   job->cleanup = NULL;
-  if (job->call != NULL) corral_call_cancel(job->call);
+  if (job->call != NULL) corral_async_call_cancel(job->call);
   job->call = NULL;
 }
 
@@ -89,19 +89,21 @@ int crl_ngx_suspend(ngx_http_request_t *r) {
   return 0;
 }
 
-corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx) {
-  corral_policy policy = ctx->conf->policy;
-  policy.at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
-  if (!ctx->is_variant) return policy;
-  policy.variant = ctx->variant;
-  policy.variant_len = sizeof ctx->variant;
-  return policy;
+corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy) {
+  corral_call call = {.size = sizeof call, .policy = policy};
+  *policy = ctx->conf->policy;
+  policy->at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
+  if (!ctx->is_variant) return call;
+  call.variant = ctx->variant;
+  call.variant_len = sizeof ctx->variant;
+  return call;
 }
 
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
   corral_error error;
-  corral_policy policy = crl_ngx_call_policy(ctx);
+  corral_policy policy;
+  corral_call call = crl_ngx_call(ctx, &policy);
   ngx_http_cleanup_t *cleanup = ngx_http_cleanup_add(r, 0);
   crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
   ctx->outcome = CRL_NGX_PASS;
@@ -111,12 +113,12 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   job->zone = ctx->zone;
   job->cleanup = cleanup;
   ngx_memzero(&error, sizeof error);
-  policy.error = &error;
+  call.error = &error;
   int status =
-      corral_get_async(ctx->zone->loop, ctx->key.data, ctx->key.len, &policy,
-                       CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start,
-                                    .gone = on_gone, .arg = job),
-                       &job->call);
+      corral_loop_get(ctx->zone->loop, ctx->key.data, ctx->key.len, &call,
+                      CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start,
+                                   .gone = on_gone, .arg = job),
+                      &job->call);
   if (status != CORRAL_OK) {
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s",
                   error.text[0] != '\0' ? error.text : corral_status_text(status));

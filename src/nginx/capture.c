@@ -44,7 +44,8 @@ void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const cha
   corral_fill *fill = take_fill(capture);
   capture->ctx->fwd_status = status;
   if (fill == NULL) return;
-  corral_fill_failed(fill, (int32_t)status, text);
+  corral_fill_fail(fill, (int32_t)status, text);
+  corral_fill_done(fill);
   crl_ngx_led(capture->ctx, (ngx_int_t)status);
 }
 

@@ -61,7 +61,7 @@ static char *zone_check(ngx_conf_t *cf, crl_ngx_zone *zone) {
   corral *c;
   corral_error error;
   ngx_memzero(&error, sizeof error);
-  if (corral_open(&c, &zone->options, &error) != CORRAL_OK) {
+  if (corral_open(&zone->options, &c, &error) != CORRAL_OK) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": %s", &zone->name, error.text);
     return NGX_CONF_ERROR;
   }

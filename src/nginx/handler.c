@@ -31,7 +31,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
 
 /* ---- the key ------------------------------------------------------------------------------- */
 
-enum { KEY_LONGEST = 65536 };
+enum { KEY_LONGEST = CORRAL_KEY_MAX };
 
 /* "$scheme$host$request_uri", without running a script. */
 static int default_key(ngx_http_request_t *r, ngx_str_t *ret) {
@@ -150,8 +150,9 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
 /* Answers with the worker's own copy, or begins a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
-  corral_policy policy = crl_ngx_call_policy(ctx);
-  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &policy, &value) == CORRAL_OK)
+  corral_policy policy;
+  corral_call call = crl_ngx_call(ctx, &policy);
+  if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &call, &value) == CORRAL_OK)
     return take(ctx, value, rc);
   return crl_ngx_call_begin(ctx);
 }

@@ -177,8 +177,9 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * it couldn't begin. */
 crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
-/* The policy of its call: the location's, with the variant of the key. It points into ctx. */
-corral_policy crl_ngx_call_policy(const crl_ngx_ctx *ctx);
+/* Its call, with the location's policy, which is copied to *policy, and the variant of the key. It
+ * points into ctx and *policy. */
+corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy);
 /* Suspends the request; a client that leaves is noticed. 0, or -1. */
 int crl_ngx_suspend(ngx_http_request_t *r);
 /* Called by call.c with the result of the call; takes `value`. */

@@ -109,7 +109,8 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
   ngx_http_post_subrequest_t *after;
   crl_ngx_capture *capture = crl_ngx_capture_new(ctx, fill, &after);
   if (capture == NULL) {
-    corral_fill_failed(fill, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
+    corral_fill_fail(fill, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
+    corral_fill_done(fill);
     return;
   }
   ngx_http_request_t *sr = subrequest(ctx, after);

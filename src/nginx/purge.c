@@ -80,7 +80,7 @@ static ngx_int_t refuse_method(ngx_http_request_t *r) {
 typedef struct crl_ngx_purge {
   ngx_http_request_t *r; /* NULL: the request is dead */
   crl_ngx_zone *zone;
-  corral_call *call;
+  corral_async_call *call;
   ngx_http_cleanup_t *cleanup;
   crl_ngx_ctx *ctx; /* NULL: a purge; else the request that goes on after its record was removed */
   int is_tag, is_variant;
@@ -93,10 +93,11 @@ static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_purge *purge = arg;
   unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_variant)
-    return corral_invalidate_variant(c, purge->key, purge->len, purge->variant,
-                                     sizeof purge->variant, error);
+    return corral_invalidate(c, purge->key, purge->len,
+                             CORRAL_CALL(.variant = purge->variant,
+                                         .variant_len = sizeof purge->variant, .error = error));
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
-  int status = corral_invalidate(c, purge->key, purge->len, error);
+  int status = corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error));
   return status != CORRAL_OK || purge->ctx != NULL
              ? status
              : corral_invalidate_tag(c, variants,
@@ -107,7 +108,7 @@ static void on_cleanup(void *data) {
   crl_ngx_purge *purge = data;
   purge->r = NULL;
   purge->cleanup = NULL;
-  if (purge->call != NULL) corral_call_cancel(purge->call);
+  if (purge->call != NULL) corral_async_call_cancel(purge->call);
   purge->call = NULL;
 }
 
@@ -161,9 +162,9 @@ static crl_ngx_purge *purge_new(ngx_http_request_t *r, crl_ngx_zone *zone, const
 /* Takes `purge`; the request is held until `gone`. */
 static int begin(crl_ngx_purge *purge) {
   ngx_http_request_t *r = purge->r;
-  int status =
-      corral_run_async(purge->zone->loop, work,
-                       CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge), &purge->call);
+  int status = corral_loop_run(purge->zone->loop, work,
+                               CORRAL_ASYNC(.done = on_done, .gone = on_gone, .arg = purge),
+                               &purge->call, NULL);
   if (status != CORRAL_OK) {
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0, "corral: an invalidation can't begin: %s",
                   corral_status_text(status));
@@ -198,7 +199,8 @@ ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r) {
   if (rc != NGX_OK) return rc;
   if (ngx_http_complex_value(r, conf->purge_key, &key) != NGX_OK)
     return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  if (key.len == 0 || key.len > (conf->purge_tag ? 200U : 65536U)) return NGX_HTTP_BAD_REQUEST;
+  if (key.len == 0 || key.len > (size_t)(conf->purge_tag ? CORRAL_TAG_MAX : CORRAL_KEY_MAX))
+    return NGX_HTTP_BAD_REQUEST;
   if (conf->purge->loop == NULL) return NGX_HTTP_SERVICE_UNAVAILABLE;
   crl_ngx_purge *purge = purge_new(r, conf->purge, &key);
   if (purge == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;

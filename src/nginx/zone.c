@@ -51,15 +51,11 @@ char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
 }
 
 /* Called from any thread. */
-static void count_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                        void *arg) {
+static void count_event(const corral_event_info *info, void *arg) {
   crl_ngx_zone *zone = arg;
-  (void)key;
-  (void)key_len;
-  (void)detail;
-  (void)ngx_atomic_fetch_add(&zone->counters->events[event], 1);
-  if (event == CORRAL_EVENT_STORE_DOWN) (void)ngx_atomic_fetch_add(&zone->downs, 1);
-  if (event == CORRAL_EVENT_STORE_UP) (void)ngx_atomic_fetch_add(&zone->ups, 1);
+  (void)ngx_atomic_fetch_add(&zone->counters->events[info->event], 1);
+  if (info->event == CORRAL_EVENT_STORE_DOWN) (void)ngx_atomic_fetch_add(&zone->downs, 1);
+  if (info->event == CORRAL_EVENT_STORE_UP) (void)ngx_atomic_fetch_add(&zone->ups, 1);
 }
 
 /* Logs the store's going and return, on nginx's own thread. */
@@ -87,7 +83,7 @@ static void on_readable(ngx_event_t *event) {
   ngx_connection_t *connection = event->data;
   crl_ngx_zone *zone = connection->data;
   event->ready = 0;
-  corral_dispatch(zone->loop);
+  corral_loop_dispatch(zone->loop);
   tell(zone);
 }
 
@@ -111,7 +107,7 @@ static void drop(ngx_connection_t *connection) {
 }
 
 static ngx_int_t watch(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
-  ngx_connection_t *connection = ngx_get_connection(corral_fd(zone->loop), cycle->log);
+  ngx_connection_t *connection = ngx_get_connection(corral_loop_fd(zone->loop), cycle->log);
   if (connection == NULL) return NGX_ERROR;
   connection->data = zone;
   connection->read->handler = on_readable;
@@ -148,8 +144,8 @@ static void open_zone(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
   ngx_memzero(&error, sizeof error);
   zone->options.on_event = count_event;
   zone->options.event_arg = zone;
-  if (corral_open(&zone->c, &zone->options, &error) == CORRAL_OK &&
-      corral_loop_open(&zone->loop, zone->c, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK)
+  if (corral_open(&zone->options, &zone->c, &error) == CORRAL_OK &&
+      corral_loop_open(zone->c, &zone->loop, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK)
     return;
   ngx_log_error(NGX_LOG_ALERT, cycle->log, 0, "corral_zone \"%V\": %s; this worker goes without it",
                 &zone->name, error.text[0] != '\0' ? error.text : "its loop can't be watched");

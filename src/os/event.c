@@ -29,11 +29,10 @@ const char *corral_event_text(corral_event event) {
 
 static _Thread_local int defers;
 
-static void call(crl_events *events, corral_event event, const void *key, size_t key_len,
-                 const char *detail) {
+static void call(crl_events *events, const corral_event_info *info) {
   crl_frame frame;
   crl_frame_enter(&frame, events);
-  events->hook(event, key, key_len, detail, events->arg);
+  events->hook(info, events->arg);
   crl_frame_leave(&frame);
 }
 
@@ -43,31 +42,25 @@ static void call(crl_events *events, corral_event event, const void *key, size_t
 typedef struct deferred {
   crl_notice notice;
   crl_events *events;
-  corral_event event;
-  int has_key;
-  size_t key_len;
-  const char *detail;
+  corral_event_info info;
   char texts[]; /* key, detail */
 } deferred;
 
 static void tell(crl_notice *notice) {
   deferred *d = (deferred *)(void *)notice;
-  call(d->events, d->event, d->has_key ? d->texts : NULL, d->key_len, d->detail);
+  call(d->events, &d->info);
   free(d);
 }
 
-static void defer(crl_events *events, corral_event event, const void *key, size_t key_len,
-                  const char *detail) {
-  size_t kept = key == NULL ? 0 : key_len, size = detail == NULL ? 0 : strlen(detail) + 1;
+static void defer(crl_events *events, const corral_event_info *info) {
+  size_t kept = info->key == NULL ? 0 : info->key_len,
+         size = info->detail == NULL ? 0 : strlen(info->detail) + 1;
   deferred *d = crl_alloc(sizeof *d + kept + size);
   if (d == NULL) return;
-  *d = (deferred){.notice = {.tell = tell},
-                  .events = events,
-                  .event = event,
-                  .has_key = key != NULL,
-                  .key_len = kept};
-  if (kept > 0) memcpy(d->texts, key, kept);
-  if (size > 0) d->detail = memcpy(d->texts + kept, detail, size);
+  *d = (deferred){.notice = {.tell = tell}, .events = events, .info = *info};
+  if (info->key != NULL) d->info.key = d->texts;
+  if (kept > 0) memcpy(d->texts, info->key, kept);
+  if (size > 0) d->info.detail = memcpy(d->texts + kept, info->detail, size);
   if (!crl_notifier_post(events->notifier, &d->notice, DEFERRED_MOST)) free(d);
 }
 
@@ -75,12 +68,22 @@ void crl_event_defer(int thread_defers) { defers = thread_defers; }
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
-                    const char *detail) {
-  atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
+void crl_event_tell(crl_events *events, const corral_event_info *info) {
+  atomic_fetch_add_explicit(&events->count[info->event], 1, memory_order_relaxed);
   if (events->hook == NULL) return;
   if (defers && events->notifier != NULL)
-    defer(events, event, key, key_len, detail);
+    defer(events, info);
   else
-    call(events, event, key, key_len, detail);
+    call(events, info);
+}
+
+void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
+                    const char *detail) {
+  if (events->hook == NULL) {
+    atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
+    return;
+  }
+  corral_event_info info = crl_event_info(event, key, key_len);
+  info.detail = detail;
+  crl_event_tell(events, &info);
 }

@@ -14,8 +14,22 @@ typedef struct crl_events {
   crl_notifier *notifier; /* calls the hook for threads that defer */
 } crl_events;
 
+/* An event of which no more is known. */
+static inline corral_event_info crl_event_info(corral_event event, const void *key,
+                                               size_t key_len) {
+  return (corral_event_info){.size = sizeof(corral_event_info),
+                             .event = event,
+                             .key = key,
+                             .key_len = key_len,
+                             .duration_us = -1,
+                             .bytes = -1,
+                             .server = -1};
+}
+
 /* Counts an event and calls the hook, within which crl_frame_within(events) is true. Call it with
  * no lock held. */
+void crl_event_tell(crl_events *events, const corral_event_info *info);
+/* crl_event_tell for an event of which no more is known than this. */
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
                     const char *detail);
 /* 1: from now on the notifier calls the hook for events of this thread. While 1024 of them wait for

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "base/status.h"
 #include "policy/policy.h"
 #include "policy/text.h"
@@ -96,22 +97,6 @@ const crl_option *crl_options_of_lock(size_t *ret_count, size_t *ret_at) {
 
 /* ---- structs ------------------------------------------------------------------------------- */
 
-/* As openat2(2) does: a shorter struct lacks fields that count as zero; a longer one, of a newer
- * header, must have zeroes where fields are unknown here. */
-static int check_size(const shape *s, const void *user, size_t user_size, corral_error *error) {
-  if (user_size < sizeof(size_t))
-    return crl_status_fail(
-        error, CORRAL_EINVAL,
-        "%s: its size is not set; use CORRAL_POLICY(...), CORRAL_OPTIONS(...) or CORRAL_LOCK(...)",
-        s->name);
-  for (size_t i = s->size; i < user_size; i++)
-    if (((const char *)user)[i] != 0)
-      return crl_status_fail(error, CORRAL_EOPTION,
-                             "%s: it sets an option that corral %s does not know", s->name,
-                             CORRAL_VERSION);
-  return CORRAL_OK;
-}
-
 static int refuse(const crl_option *r, int64_t number, corral_error *error) {
   return crl_status_fail(error, CORRAL_EINVAL,
                          "%s = %lld %s; accepted: %lld to %lld, or 0 for the default", r->field,
@@ -141,11 +126,11 @@ static int overlay(void *ret, const void *user, size_t user_size, const shape *s
   return CORRAL_OK;
 }
 
-/* A field that is zero in the user's struct (NULL: all of them) comes from `base`, in which the
- * call's own fields are zero; with `base` of NULL, from the table. */
+/* A field that is zero in the user's struct (NULL: all of them) comes from `base`; with `base` of
+ * NULL, from the table. */
 static int resolve(void *ret, const void *user, const void *base, const shape *s,
                    corral_error *error) {
-  int status = user == NULL ? CORRAL_OK : check_size(s, user, *(const size_t *)user, error);
+  int status = user == NULL ? CORRAL_OK : crl_sized_check(user, s->size, s->name, error);
   if (status != CORRAL_OK) return status;
   if (base != NULL) {
     memcpy(ret, base, s->size);
@@ -158,17 +143,9 @@ static int resolve(void *ret, const void *user, const void *base, const shape *s
   return status;
 }
 
-int crl_policy_variant(const void *variant, size_t len, corral_error *error) {
-  if (len <= CRL_VARIANT_MOST && (variant != NULL || len == 0)) return CORRAL_OK;
-  return crl_status_fail(error, CORRAL_EINVAL,
-                         "the variant has %zu bytes%s; accepted: 1 to %d, or 0 and none", len,
-                         variant == NULL ? " and is NULL" : "", (int)CRL_VARIANT_MOST);
-}
-
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base,
                        corral_error *error) {
-  int status = resolve(ret, user, base, &policy_shape, error);
-  return status == CORRAL_OK ? crl_policy_variant(ret->variant, ret->variant_len, error) : status;
+  return resolve(ret, user, base, &policy_shape, error);
 }
 
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error) {
@@ -383,7 +360,7 @@ static int set(const shape *s, void *user, const char *name, const char *text,
                corral_error *error) {
   if (user == NULL || name == NULL || text == NULL)
     return crl_status_fail(error, CORRAL_EINVAL, "%s: an argument is NULL", s->name);
-  int status = check_size(s, user, *(const size_t *)user, error);
+  int status = crl_sized_check(user, s->size, s->name, error);
   if (status != CORRAL_OK) return status;
   const crl_option *row = find_row(s, name);
   if (row != NULL) return set_row(s, user, row, name, text, error);

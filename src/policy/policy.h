@@ -7,10 +7,8 @@
 
 #include <stdint.h>
 
-/* Longest life of a value, ten years in ms (the upper end of the options' ranges); most bytes of a
- * variant. */
+/* Longest life of a value, ten years in ms (the upper end of the options' ranges). */
 #define CRL_LIFE_MOST INT64_C(315360000000)
-enum { CRL_VARIANT_MOST = 1024 };
 
 /* How urgent a compute is, most urgent first. */
 typedef enum crl_rank {
@@ -38,8 +36,6 @@ int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corr
                        corral_error *error);
 /* The same for a corral's options. */
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error);
-/* CORRAL_EINVAL: the variant is too long, or NULL with a length. */
-int crl_policy_variant(const void *variant, size_t len, corral_error *error);
 /* The same for a lock's options. `user` may be NULL. */
 int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error);
 

@@ -130,7 +130,7 @@ static int read_metadata(const uint8_t *record, crl_envelope *ret) {
   int more;
   while ((more = crl_part_next(&at, &left, &part)) > 0) take_part(&part, ret);
   if (ret->encoding == CRL_ENCODING_PLAIN) ret->plain_len = ret->payload_len;
-  return more == 0 && ret->validator_len <= CRL_VALIDATOR_MOST;
+  return more == 0 && ret->validator_len <= CORRAL_VALIDATOR_MAX;
 }
 
 int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,

@@ -57,16 +57,16 @@ static int has_room_for_tags(corral_fill *fill) {
 }
 
 int corral_fill_tag(corral_fill *fill, const void *tag, size_t len) {
-  if (tag == NULL || len < 1 || len > CRL_TAG_MOST) return CORRAL_EINVAL;
+  if (tag == NULL || len < 1 || len > CORRAL_TAG_MAX) return CORRAL_EINVAL;
   if (!has_room_for_tags(fill)) return CORRAL_ENOMEM;
-  if (fill->tags->count == CRL_TAGS && crl_tags_find(fill->tags, tag, len) == NULL)
+  if (fill->tags->count == CORRAL_TAGS_MAX && crl_tags_find(fill->tags, tag, len) == NULL)
     return CORRAL_ETOOBIG;
   crl_tags_add(fill->tags, tag, len);
   return CORRAL_OK;
 }
 
 int corral_fill_validator(corral_fill *fill, const void *data, size_t size) {
-  if (size > CRL_VALIDATOR_MOST) return CORRAL_ETOOBIG;
+  if (size > CORRAL_VALIDATOR_MAX) return CORRAL_ETOOBIG;
   uint8_t *copy = crl_alloc(size + 1);
   if (copy == NULL) return CORRAL_ENOMEM;
   if (size > 0) memcpy(copy, data, size);
@@ -76,13 +76,13 @@ int corral_fill_validator(corral_fill *fill, const void *data, size_t size) {
   return CORRAL_OK;
 }
 
-const void *corral_fill_old(const corral_fill *fill, size_t *size) {
-  *size = fill->old.size;
+const void *corral_fill_old(const corral_fill *fill, size_t *ret_size) {
+  *ret_size = fill->old.size;
   return fill->old.data;
 }
 
-const void *corral_fill_old_validator(const corral_fill *fill, size_t *size) {
-  *size = fill->old.validator_len;
+const void *corral_fill_old_validator(const corral_fill *fill, size_t *ret_size) {
+  *ret_size = fill->old.validator_len;
   return fill->old.validator;
 }
 
@@ -94,19 +94,19 @@ int corral_fill_not_modified(corral_fill *fill) {
   return CORRAL_OK;
 }
 
-const void *corral_fill_variant(const corral_fill *fill, size_t *size) {
-  *size = fill->variant_len;
+const void *corral_fill_variant(const corral_fill *fill, size_t *ret_size) {
+  *ret_size = fill->variant_len;
   return fill->variant_len > 0 ? fill->variant : NULL;
 }
 
-const void *corral_fill_key(const corral_fill *fill, size_t *size) {
-  *size = fill->key_len - fill->prefix_len;
+const void *corral_fill_key(const corral_fill *fill, size_t *ret_size) {
+  *ret_size = fill->key_len - fill->prefix_len;
   return (const uint8_t *)fill->key + fill->prefix_len;
 }
 
 int corral_fill_has_stale(const corral_fill *fill) { return fill->has_stale; }
 
-int corral_should_stop(const corral_fill *fill) {
+int corral_fill_should_stop(const corral_fill *fill) {
   return atomic_load_explicit(&((corral_fill *)(uintptr_t)fill)->stop, memory_order_relaxed);
 }
 
@@ -118,11 +118,6 @@ static void end(corral_fill *fill, int abandoned) {
 
 void corral_fill_done(corral_fill *fill) { end(fill, 0); }
 void corral_fill_abandon(corral_fill *fill) { end(fill, 1); }
-
-void corral_fill_failed(corral_fill *fill, int32_t code, const char *text) {
-  corral_fill_fail(fill, code, text);
-  end(fill, 0);
-}
 
 static int64_t chosen(int64_t own, int64_t policy) {
   int64_t life = own == 0 ? policy : own;

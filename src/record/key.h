@@ -26,7 +26,7 @@
 
 #include "os/hash.h"
 
-enum { CRL_KEY_MOST = 65536, CRL_KEY_SHORT = 6 + 2 * CRL_DIGEST };
+enum { CRL_KEY_SHORT = 6 + 2 * CRL_DIGEST };
 
 typedef enum crl_key_kind { CRL_KEY_VALUE, CRL_KEY_TAG, CRL_KEY_LOCK, CRL_KEY_SLOT } crl_key_kind;
 

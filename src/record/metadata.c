@@ -62,7 +62,7 @@ uint8_t *crl_tags_write(const crl_tags *tags, uint8_t *at) {
 }
 
 static int read_tag(const crl_part *part, crl_tags *tags) {
-  if (part->len < VERSIONS || part->len > VERSIONS + CRL_TAG_MOST) return 0;
+  if (part->len < VERSIONS || part->len > VERSIONS + CORRAL_TAG_MAX) return 0;
   const uint8_t *name = part->bytes + VERSIONS;
   size_t len = part->len - VERSIONS;
   if (crl_tags_find(tags, name, len) != NULL) return 0;
@@ -91,7 +91,7 @@ crl_tag *crl_tags_find(crl_tags *tags, const void *name, size_t len) {
 crl_tag *crl_tags_add(crl_tags *tags, const void *name, size_t len) {
   crl_tag *tag = crl_tags_find(tags, name, len);
   if (tag != NULL) return tag;
-  if (tags->count == sizeof tags->tag / sizeof *tags->tag || len > CRL_TAG_MOST) return NULL;
+  if (tags->count == sizeof tags->tag / sizeof *tags->tag || len > CORRAL_TAG_MAX) return NULL;
   tag = &tags->tag[tags->count++];
   tag->hard = tag->soft = 0;
   tag->len = (uint8_t)len;

@@ -11,10 +11,9 @@
 #ifndef CRL_METADATA_H
 #define CRL_METADATA_H
 
+#include <corral.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { CRL_TAGS = 16, CRL_TAG_MOST = 200, CRL_VALIDATOR_MOST = 1024 };
 
 enum {
   CRL_PART_TTL = 1,
@@ -31,12 +30,12 @@ enum {
 typedef struct crl_tag {
   uint64_t hard, soft; /* versions of the tag's version; never 0 */
   uint8_t len;         /* 0: the tag of the whole namespace */
-  uint8_t name[CRL_TAG_MOST];
+  uint8_t name[CORRAL_TAG_MAX];
 } crl_tag;
 
 typedef struct crl_tags {
   size_t count;
-  crl_tag tag[CRL_TAGS + 1]; /* the value's own, and that of the whole namespace */
+  crl_tag tag[CORRAL_TAGS_MAX + 1]; /* the value's own, and that of the whole namespace */
 } crl_tags;
 
 typedef struct crl_part {

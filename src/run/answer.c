@@ -69,19 +69,32 @@ static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
   return error_outcome(r);
 }
 
+static void count_found(crl_run *r, corral_event event) {
+  crl_run_fact fact = {.duration_us = -1, .bytes = (int64_t)r->answer.size};
+  crl_run_tell(r, event, &fact);
+}
+
+static void count_error(crl_run *r, corral_event event, const char *detail) {
+  crl_run_fact fact = {
+      .status = r->answer.status, .duration_us = -1, .bytes = -1, .detail = detail};
+  if (event == CORRAL_EVENT_DEADLINE)
+    fact.duration_us = (crl_env_now_ms() - r->flight.plan.deadline + r->policy.wait_ms) * 1000;
+  crl_run_tell(r, event, &fact);
+}
+
 static void count_answer(crl_run *r) {
   switch ((crl_answer)r->flight.answer) {
     case CRL_ANSWER_STORED:
       if (r->answer.status == CORRAL_ENOTFOUND)
-        crl_run_emit(r, CORRAL_EVENT_NEGATIVE, NULL);
+        count_error(r, CORRAL_EVENT_NEGATIVE, NULL);
       else if (r->flight.looks == 0)
-        crl_run_emit(r, CORRAL_EVENT_HIT, NULL);
+        count_found(r, CORRAL_EVENT_HIT);
       break;
-    case CRL_ANSWER_STALE: crl_run_emit(r, CORRAL_EVENT_STALE, NULL); break;
-    case CRL_ANSWER_OUTBOX: crl_run_emit(r, CORRAL_EVENT_OUTBOX_HIT, NULL); break;
-    case CRL_ANSWER_VERDICT: crl_run_emit(r, CORRAL_EVENT_VERDICT, r->answer.error.text); break;
+    case CRL_ANSWER_STALE: count_found(r, CORRAL_EVENT_STALE); break;
+    case CRL_ANSWER_OUTBOX: count_found(r, CORRAL_EVENT_OUTBOX_HIT); break;
+    case CRL_ANSWER_VERDICT: count_error(r, CORRAL_EVENT_VERDICT, r->answer.error.text); break;
     case CRL_ANSWER_ERROR:
-      if (r->flight.status == CORRAL_EDEADLINE) crl_run_emit(r, CORRAL_EVENT_DEADLINE, NULL);
+      if (r->flight.status == CORRAL_EDEADLINE) count_error(r, CORRAL_EVENT_DEADLINE, NULL);
       break;
     default: break;
   }

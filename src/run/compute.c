@@ -35,7 +35,9 @@ static void on_limit(crl_renewed_lease *lease) {
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);
   crl_run_give_host(r);
-  crl_run_emit(r, CORRAL_EVENT_ABANDONED, NULL);
+  crl_run_fact fact = {
+      .status = CORRAL_EABANDONED, .duration_us = crl_env_now_us() - r->began_us, .bytes = -1};
+  crl_run_tell(r, CORRAL_EVENT_ABANDONED, &fact);
 }
 
 /* The result of a compute for this caller alone is not for the others who share the flight. */
@@ -141,11 +143,22 @@ static crl_made finish_fill(crl_run *r, int64_t cost) {
   return made == CRL_MADE_VALUE ? wish : made;
 }
 
+static void tell_made(crl_run *r, crl_made made, int64_t cost) {
+  crl_run_fact fact = {.duration_us = cost, .bytes = -1};
+  if (made == CRL_MADE_FAILURE) {
+    fact.status = CORRAL_EFAILED;
+    fact.detail = r->fill.text;
+  } else if (r->fill.filled != CRL_FILLED_NEGATIVE) {
+    fact.bytes = (int64_t)r->product.size;
+  }
+  crl_run_tell(r, made == CRL_MADE_FAILURE ? CORRAL_EVENT_FAILURE : CORRAL_EVENT_COMPUTED, &fact);
+}
+
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told) {
   int64_t cost = ended_us - r->began_us;
   if (r->fill.filled != CRL_FILLED_FAILURE) crl_run_note_cost(r, cost);
   told->made = finish_fill(r, cost);
-  if (told->made == CRL_MADE_FAILURE) crl_run_emit(r, CORRAL_EVENT_FAILURE, r->fill.text);
+  tell_made(r, told->made, cost);
   if (r->fill.pass) crl_run_emit(r, CORRAL_EVENT_PASS, NULL);
   if (told->made == CRL_MADE_OLDER) crl_run_emit(r, CORRAL_EVENT_OLDER, NULL);
   if (told->made == CRL_MADE_VALUE && r->flight.degraded) crl_run_keep_fill(r);

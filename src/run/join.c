@@ -90,7 +90,7 @@ static crl_patience patience_of(const crl_join *join) {
   return (crl_patience){
       .deadline = join->deadline,
       .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
-      .cancel_token = policy->cancel_token,
+      .cancel_token = join->call->cancel_token,
       .owns = join->owns,
       .lends = crl_run_lends()};
 }
@@ -102,13 +102,21 @@ static void leave_entry(crl_join *join, crl_wait came) {
   join->entry = NULL;
 }
 
+void crl_run_tell_deadline(const crl_join *join) {
+  corral_event_info info =
+      crl_event_info(CORRAL_EVENT_DEADLINE, join->name.key, join->name.key_len);
+  info.status = CORRAL_EDEADLINE;
+  info.duration_us = (crl_env_now_ms() - join->deadline + join->call->policy.wait_ms) * 1000;
+  crl_event_tell(&join->context->events, &info);
+}
+
 /* The deadline has come, or no time is left to enter anew. */
 static void run_out(crl_join *join) {
   if (join->call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) {
     enter(join, CRL_ALONE_DEADLINE);
     return;
   }
-  emit(join, CORRAL_EVENT_DEADLINE);
+  crl_run_tell_deadline(join);
   crl_join_fail(join, CORRAL_EDEADLINE);
 }
 

@@ -31,12 +31,22 @@ static int is_trouble(int status) {
   return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST;
 }
 
-static void tell_trouble(crl_run *r, const corral_op *op) {
+/* What is known of the request's first operation. */
+static crl_run_fact fact_of(const crl_request *e) {
+  return (crl_run_fact){.status = e->status == CORRAL_EMISS ? CORRAL_OK : e->status,
+                        .duration_us = e->began_us == 0 ? -1 : crl_env_now_us() - e->began_us,
+                        .bytes = -1};
+}
+
+static void tell_trouble(crl_run *r, const crl_request *e) {
+  const corral_op *op = &e->op[0];
   if (!is_trouble(op->status)) return;
   corral_event event = op->status == CORRAL_EFOREIGN ? CORRAL_EVENT_FOREIGN
                        : op->status == CORRAL_ENEWER ? CORRAL_EVENT_NEWER
                                                      : CORRAL_EVENT_STORE_ERROR;
-  crl_run_emit(r, event, r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text);
+  crl_run_fact fact = fact_of(e);
+  fact.detail = r->error.text[0] == '\0' ? corral_status_text(op->status) : r->error.text;
+  crl_run_tell_op(r, event, &fact);
 }
 
 /* Replaces the record found; `plain` is of the former one. */
@@ -347,8 +357,9 @@ static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
     return;
   }
   int read = judge(r, e, &told->look);
+  crl_run_fact fact = fact_of(e);
   if (e->status == CORRAL_OK)
-    crl_run_emit(r, CORRAL_EVENT_CLAIM, NULL);
+    crl_run_tell_op(r, CORRAL_EVENT_CLAIM, &fact);
   else if (read != CORRAL_OK)
     told->status = read;
 }
@@ -369,6 +380,20 @@ static void make_settle(crl_run *r, crl_request *e) {
   e->op[0] = op;
 }
 
+static void tell_settled(crl_run *r, const crl_request *e) {
+  crl_run_fact fact = fact_of(e);
+  fact.bytes = (int64_t)r->product.record->size;
+  if (e->status == CORRAL_OK && r->fill.pass) return;
+  corral_event event = CORRAL_EVENT_UNSTORED;
+  if (e->status == CORRAL_OK)
+    event = r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL;
+  else if (e->status == CORRAL_ELOST)
+    event = CORRAL_EVENT_FENCED;
+  else
+    fact.detail = r->error.text;
+  crl_run_tell_op(r, event, &fact);
+}
+
 static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
   const corral_op *op = &e->op[0];
   if (op->verb == CORRAL_VERB_RENEW &&
@@ -379,16 +404,7 @@ static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
   crl_run_drop_lease(r);
   told->status = e->status;
   if (r->context->near != NULL) crl_near_drop(r->context->near, r->hash);
-  switch (e->status) {
-    case CORRAL_OK:
-      if (!r->fill.pass)
-        crl_run_emit(
-            r, r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL,
-            NULL);
-      break;
-    case CORRAL_ELOST: crl_run_emit(r, CORRAL_EVENT_FENCED, NULL); break;
-    default: crl_run_emit(r, CORRAL_EVENT_UNSTORED, r->error.text); break;
-  }
+  tell_settled(r, e);
   if (e->status == CORRAL_OK) crl_outbox_filled(r->context->outbox, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_outbox_drop(r->context->verdicts, op->key, op->key_len);
   if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EINDOUBT) && !r->fill.pass)
@@ -424,6 +440,7 @@ void crl_run_prepare(crl_run *r, crl_request *e) {
   memset(e, 0, offsetof(crl_request, all));
   e->count = 1;
   e->limit = limit_of(r, ends_flight);
+  e->began_us = r->context->events.hook == NULL ? 0 : crl_env_now_us();
   switch (r->ask) {
     case CRL_ASK_GET: e->status = make_get(r, e); break;
     case CRL_ASK_CLAIM: e->status = make_claim(r, e); break;
@@ -440,7 +457,7 @@ void crl_run_complete(crl_run *r, crl_request *e) {
   if (e->count == 0) return;
   e->status = e->op[0].status;
   int declines = e->op[0].verb == CORRAL_VERB_RENEW && e->status == CORRAL_EUNSUPPORTED;
-  if (!declines) tell_trouble(r, &e->op[0]);
+  if (!declines) tell_trouble(r, e);
   if (r->ask == CRL_ASK_GET) got_get(r, e);
   if (r->ask == CRL_ASK_CLAIM) got_claim(r, e);
 }

@@ -13,6 +13,34 @@ void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
   crl_event_emit(&r->context->events, event, r->key.user, r->key.user_len, detail);
 }
 
+static corral_event_info info_of(const crl_run *r, corral_event event, const crl_run_fact *fact) {
+  corral_event_info info = crl_event_info(event, r->key.user, r->key.user_len);
+  info.status = fact->status;
+  info.duration_us = fact->duration_us;
+  info.bytes = fact->bytes;
+  info.detail = fact->detail;
+  return info;
+}
+
+void crl_run_tell(crl_run *r, corral_event event, const crl_run_fact *fact) {
+  if (r->context->events.hook == NULL) {
+    crl_run_emit(r, event, NULL);
+    return;
+  }
+  corral_event_info info = info_of(r, event, fact);
+  crl_event_tell(&r->context->events, &info);
+}
+
+void crl_run_tell_op(crl_run *r, corral_event event, const crl_run_fact *fact) {
+  if (r->context->events.hook == NULL) {
+    crl_run_emit(r, event, NULL);
+    return;
+  }
+  corral_event_info info = info_of(r, event, fact);
+  info.server = (int)crl_pool_route(r->context->pool, r->key.stored, r->key.stored_len);
+  crl_event_tell(&r->context->events, &info);
+}
+
 /* ---- nested computes ----------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
@@ -229,8 +257,6 @@ crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
   r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
   r->policy = call->policy;
-  r->policy.variant = NULL; /* the caller's memory, not needed any more */
-  r->policy.variant_len = 0;
   int64_t advised = crl_pool_info(context->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;

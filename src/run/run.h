@@ -23,7 +23,12 @@ typedef struct crl_call {
   void *arg;
   int bound;  /* compute may run on the workers */
   int cancel; /* the caller's cancel state (crl_env_cancel_off), restored for the compute */
-  /* resolved; policy.error is the caller's. Last member: it needs no zeroing */
+  /* of the caller's corral_call */
+  corral_error *error;
+  corral_cancel_token *cancel_token;
+  const void *variant;
+  size_t variant_len;
+  /* resolved; the last member: it needs no zeroing */
   corral_policy policy;
 } crl_call;
 
@@ -34,10 +39,8 @@ static inline int crl_call_computes(const crl_call *call) {
 typedef struct crl_run crl_run;
 
 static inline crl_name crl_call_name(const crl_call *call, const void *key, size_t key_len) {
-  return (crl_name){.key = key,
-                    .key_len = key_len,
-                    .variant = call->policy.variant,
-                    .variant_len = call->policy.variant_len};
+  return (crl_name){
+      .key = key, .key_len = key_len, .variant = call->variant, .variant_len = call->variant_len};
 }
 
 /* The caller of a run that the scheduler flies; it outlives the run. Called on the scheduler's
@@ -193,6 +196,17 @@ unsigned crl_run_lends(void);
 
 /* run.c */
 void crl_run_emit(crl_run *r, corral_event event, const char *detail);
+/* crl_run_emit with what is known besides: a status, a duration, bytes (-1: none of them). */
+typedef struct crl_run_fact {
+  int status;
+  int64_t duration_us, bytes;
+  const char *detail;
+} crl_run_fact;
+void crl_run_tell(crl_run *r, corral_event event, const crl_run_fact *fact);
+/* The same about an operation on the store, whose server it names. */
+void crl_run_tell_op(crl_run *r, corral_event event, const crl_run_fact *fact);
+/* Tells that a call ended by its deadline, and how long it lasted. */
+void crl_run_tell_deadline(const struct crl_join *join);
 /* Begins a flight. NULL without memory. */
 crl_run *crl_run_new(const struct crl_join *join, crl_alone alone);
 void crl_run_free(crl_run *r);
@@ -266,6 +280,7 @@ typedef struct crl_request {
   corral_op op[2];
   size_t count;     /* of the ops; 0: none is to be performed, `status` tells why */
   int64_t limit;    /* by when; crl_env_now_ms */
+  int64_t began_us; /* crl_env_now_us; 0: nobody asks, as there is no hook */
   int status, read; /* of the ops; of reading the record found */
   /* what was read; a payload is judged after the versions of its tags were fetched */
   int has_header, has_payload, is_void;

@@ -1,9 +1,11 @@
 /* put.c: stores a record whatever the key has, in one batch: INVALIDATE, CLAIM, SETTLE. Another
  * claim may come between: then the batch is repeated. A record that is replaced without a gap isn't
- * invalidated; the lease is taken over from its holder. */
+ * invalidated; the lease is taken over from its holder. With a version, SETTLE follows when CLAIM
+ * has shown that the stored value has no later one. */
 #include "store/put.h"
 
 #include "os/env.h"
+#include "record/envelope.h"
 #include "record/record.h"
 #include "base/status.h"
 
@@ -47,6 +49,34 @@ static const uint8_t *token_in_the_way(const corral_op *claim, uint8_t token[COR
   return token;
 }
 
+/* True when the record that the claim found has a value, of a later version. Tags don't matter: a
+ * value that they void was as late. */
+static int is_older(const crl_put *put, const corral_op *claim) {
+  crl_envelope envelope;
+  return claim->found.record != NULL && claim->state.life_ms != 0 &&
+         crl_envelope_read(claim->found.record, claim->found.len, crl_record_digest(put->record),
+                           &envelope) == CORRAL_OK &&
+         envelope.version > put->version;
+}
+
+static void drop_found(corral_op *op) {
+  if (op->found.drop != NULL) op->found.drop(op->found.owner);
+  op->found.drop = NULL;
+}
+
+/* Performs CLAIM, and SETTLE unless the record that it found has a later version: then ops[1] has
+ * CORRAL_EOLDER. */
+static void perform_in_order(crl_pool *pool, const crl_put *put, corral_op ops[2],
+                             int64_t deadline) {
+  crl_pool_perform(pool, ops, 1, deadline);
+  if (ops[0].status == CORRAL_OK && !is_older(put, &ops[0])) {
+    crl_pool_perform(pool, ops + 1, 1, deadline);
+    return;
+  }
+  ops[1].status = ops[0].status == CORRAL_OK ? CORRAL_EOLDER : ops[0].status;
+  ops[1].error = ops[0].error;
+}
+
 /* One try, with a fresh token. *over: token of the lease to take over, NULL: none; set to that of
  * the lease in the way. */
 static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, const uint8_t **over,
@@ -67,10 +97,14 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
   ops[2].verb = CORRAL_VERB_SETTLE;
   ops[2].settle = (corral_settle_args){
       .record = put->record, .record_len = put->record_len, .ttl_ms = put->hard_ttl};
-  if (put->replaces) ops[0].status = CORRAL_OK;
-  crl_pool_perform(pool, put->replaces ? ops + 1 : ops, put->replaces ? 2 : 3, deadline);
-  *over = put->replaces ? token_in_the_way(&ops[1], other) : NULL;
-  if (ops[1].found.drop != NULL) ops[1].found.drop(ops[1].found.owner);
+  int replaces = put->replaces || put->version != 0;
+  if (replaces) ops[0].status = CORRAL_OK;
+  if (put->version != 0)
+    perform_in_order(pool, put, ops + 1, deadline);
+  else
+    crl_pool_perform(pool, replaces ? ops + 1 : ops, replaces ? 2 : 3, deadline);
+  *over = replaces ? token_in_the_way(&ops[1], other) : NULL;
+  drop_found(&ops[1]);
   int status = ops[0].status != CORRAL_OK   ? crl_put_say(&ops[0], error)
                : ops[2].status != CORRAL_OK ? crl_put_say(&ops[2], error)
                                             : CORRAL_OK;

@@ -14,12 +14,15 @@ typedef struct crl_put {
   /* 0: the present record is voided first. 1: it stays until the new one replaces it, so that the
    * key is never without a record */
   int replaces;
+  /* of the record's value; not 0: nothing is stored over a value with a later one, and the present
+   * record stays until the new one replaces it */
+  uint64_t version;
 } crl_put;
 
 /* Writes the front that a CLAIM brings: the key's digest, the holder, the expected cost of the
  * rebuild (0: unknown). Returns its size. */
 size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRAL_FRONT]);
-/* CORRAL_OK once the record is stored; gives up at `deadline`. */
+/* CORRAL_OK once the record is stored; CORRAL_EOLDER: see `version`. Gives up at `deadline`. */
 int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error);
 /* Fills *error with the status of a single operation and its text, or else the status's own text;
  * returns the status. */

@@ -33,6 +33,11 @@
 #define CORRAL_PLUGINS_NEAR "corral"
 #endif
 
+static void fill_failed(corral_fill *fill, int32_t code, const char *text) {
+  corral_fill_fail(fill, code, text);
+  corral_fill_done(fill);
+}
+
 static const corral_fill_calls fill_calls = {
     .size = sizeof(corral_fill_calls),
     .bytes = corral_fill_bytes,
@@ -44,9 +49,9 @@ static const corral_fill_calls fill_calls = {
     .old = corral_fill_old,
     .old_validator = corral_fill_old_validator,
     .not_modified = corral_fill_not_modified,
-    .should_stop = corral_should_stop,
+    .should_stop = corral_fill_should_stop,
     .done = corral_fill_done,
-    .failed = corral_fill_failed,
+    .failed = fill_failed,
     .abandon = corral_fill_abandon,
 };
 

@@ -179,9 +179,9 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
     pthread_mutex_lock(&server->mutex);
     int status = open_shared(server, deadline, &event, &why);
     pthread_mutex_unlock(&server->mutex);
-    crl_server_batch_report(server->options, event, why.text);
+    crl_server_batch_report(server->options, server->number, event, &why);
     if (status == CORRAL_OK) {
-      crl_server_batch_report_notice(server->options, &why);
+      crl_server_batch_report_notice(server->options, server->number, &why);
       continue;
     }
     crl_server_batch_refuse(ops, count, status, why.text);
@@ -195,7 +195,7 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
         crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why.text);
     retire_shared(server, handle);
   } else {
-    crl_server_batch_report_notice(server->options, &why);
+    crl_server_batch_report_notice(server->options, server->number, &why);
   }
   atomic_fetch_sub(&server->inside, 1);
 }
@@ -331,7 +331,7 @@ static void serve(crl_server *server, request *own) {
   }
   pass_on(own->seats, handle);
   pthread_mutex_unlock(&server->mutex);
-  crl_server_batch_report(server->options, event, why.text);
+  crl_server_batch_report(server->options, server->number, event, &why);
 }
 
 /* Begins own's op_ms now: the time in the queue is not the server's. */
@@ -537,5 +537,5 @@ void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   server->probe_handle = NULL;
   pthread_mutex_unlock(&server->mutex);
   if (left != NULL) options->plugin->disconnect(left);
-  crl_server_batch_report(server->options, event, why.text);
+  crl_server_batch_report(server->options, server->number, event, &why);
 }

@@ -85,12 +85,12 @@ int crl_server_batch_perform(const crl_pool_options *options, size_t server, voi
         crl_server_batch_refuse(ops, count, status, why->text);
         return status;
       }
-      crl_server_batch_report_notice(options, why);
+      crl_server_batch_report_notice(options, server, why);
     }
     crl_server_batch_preset(ops, count);
     status = perform_paced(options->plugin, *handle, ops, count, pace, why);
     if (status == CORRAL_OK) {
-      crl_server_batch_report_notice(options, why);
+      crl_server_batch_report_notice(options, server, why);
       return CORRAL_OK;
     }
     options->plugin->disconnect(*handle);
@@ -103,15 +103,21 @@ int crl_server_batch_perform(const crl_pool_options *options, size_t server, voi
   }
 }
 
-void crl_server_batch_report(const crl_pool_options *options, corral_event event,
-                             const char *text) {
-  if (event != CORRAL_EVENT_COUNT) crl_event_emit(options->events, event, NULL, 0, text);
+void crl_server_batch_report(const crl_pool_options *options, size_t server, corral_event event,
+                             const corral_error *why) {
+  if (event == CORRAL_EVENT_COUNT) return;
+  corral_event_info info = crl_event_info(event, NULL, 0);
+  info.detail = why->text;
+  info.server = (int)server;
+  if (event == CORRAL_EVENT_STORE_DOWN) info.status = why->status;
+  crl_event_tell(options->events, &info);
 }
 
 /* A text that comes with CORRAL_OK says that the store began anew. */
-void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why) {
+void crl_server_batch_report_notice(const crl_pool_options *options, size_t server,
+                                    corral_error *why) {
   if (why->status == CORRAL_OK && why->text[0] == '\0') return;
   if (why->status == CORRAL_OK)
-    crl_server_batch_report(options, CORRAL_EVENT_STORE_ANEW, why->text);
+    crl_server_batch_report(options, server, CORRAL_EVENT_STORE_ANEW, why);
   memset(why, 0, sizeof *why);
 }

@@ -34,9 +34,12 @@ static inline int crl_server_batch_send(const corral_store *plugin, void *handle
  * the time of `pace`. */
 int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
                              corral_op *ops, size_t count, crl_pace *pace, corral_error *why);
-/* Emits an event of the store; CORRAL_EVENT_COUNT: none. */
-void crl_server_batch_report(const crl_pool_options *options, corral_event event, const char *text);
+/* Emits an event of the server, with the text of `why` and, for CORRAL_EVENT_STORE_DOWN, its
+ * status; CORRAL_EVENT_COUNT: none. */
+void crl_server_batch_report(const crl_pool_options *options, size_t server, corral_event event,
+                             const corral_error *why);
 /* Emits CORRAL_EVENT_STORE_ANEW when `why` is CORRAL_OK with a text, and empties it. */
-void crl_server_batch_report_notice(const crl_pool_options *options, corral_error *why);
+void crl_server_batch_report_notice(const crl_pool_options *options, size_t server,
+                                    corral_error *why);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct crl_tag_version {
   int64_t age_ms; /* since the tag version was made or changed */
   int made_here;  /* made just now, by crl_tag_versions_stamp */
   uint8_t len;
-  uint8_t name[CRL_TAG_MOST];
+  uint8_t name[CORRAL_TAG_MAX];
 } crl_tag_version;
 
 enum { CRL_TAG_WANTED = 1 };

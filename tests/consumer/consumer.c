@@ -17,14 +17,14 @@ int main(int argc, char **argv) {
   corral *c = NULL;
   int computed = 0;
   if (argc != 2) return 2;
-  if (corral_open(&c, CORRAL_OPTIONS(.store = argv[1]), &error) != CORRAL_OK) {
+  if (corral_open(CORRAL_OPTIONS(.store = argv[1]), &c, &error) != CORRAL_OK) {
     fprintf(stderr, "consumer: %s\n", error.text);
     return 1;
   }
   for (int i = 0; i < 2; i++) {
     corral_value *value = NULL;
-    int status = corral_get_or_compute(c, "key", 3, CORRAL_POLICY(.error = &error), query,
-                                       &computed, &value);
+    int status =
+        corral_get_or_compute(c, "key", 3, CORRAL_CALL(.error = &error), query, &computed, &value);
     if (status != CORRAL_OK) {
       fprintf(stderr, "consumer: %s: %s\n", corral_status_text(status), error.text);
       return 1;

@@ -74,7 +74,7 @@ static inline int answer(corral_fill *fill, const void *key, size_t key_len, voi
 static inline corral *opened(const corral_options *options) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, options, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
+  if (corral_open(options, &c, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
   return c;
 }
 
@@ -98,7 +98,8 @@ typedef struct got {
 
 static inline got asks_by(corral *c, const char *key, const corral_policy *policy, say *s) {
   corral_value *value = NULL;
-  got g = {.status = corral_get_or_compute(c, key, strlen(key), policy, answer, s, &value)};
+  got g = {.status = corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.policy = policy),
+                                           answer, s, &value)};
   if (g.status != CORRAL_OK) return g;
   g.how = corral_value_how(value);
   g.kept = corral_value_kept(value);
@@ -125,9 +126,9 @@ static inline got asks(corral *c, const char *key, say *s) {
   } while (0)
 
 static inline corral_inspection inspected(corral *c, const char *key) {
-  corral_inspection seen;
+  corral_inspection seen = {.size = sizeof seen};
   corral_error error;
-  if (corral_inspect(c, key, strlen(key), &seen, sizeof seen, &error) != CORRAL_OK)
+  if (corral_inspect(c, key, strlen(key), CORRAL_CALL(.error = &error), &seen) != CORRAL_OK)
     fail_msg("%s", error.text);
   return seen;
 }

@@ -116,17 +116,14 @@ typedef struct crew {
   int process;
 } crew;
 
-static void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                     void *arg) {
+static void on_event(const corral_event_info *info, void *arg) {
   const crew *c = arg;
-  (void)key;
-  (void)key_len;
   /* a concurrent writer's text is kept instead */
-  if (detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) {
-    snprintf(c->lab->detail[event], sizeof c->lab->detail[event], "%s", detail);
+  if (info->detail != NULL && !atomic_flag_test_and_set(&c->lab->writing)) {
+    snprintf(c->lab->detail[info->event], sizeof c->lab->detail[info->event], "%s", info->detail);
     atomic_flag_clear(&c->lab->writing);
   }
-  lab_add(&c->lab->events[c->process][event], 1);
+  lab_add(&c->lab->events[c->process][info->event], 1);
 }
 
 static void (*run_body)(lab_seat *seat);
@@ -159,7 +156,7 @@ static void work(lab *l, const lab_plan *plan, int process) {
   }
   run_body = plan->body;
   int failed = seats == NULL || threads == NULL;
-  if (!failed && corral_open(&c, &options, &error) != CORRAL_OK) {
+  if (!failed && corral_open(&options, &c, &error) != CORRAL_OK) {
     lab_wrong(l, "corral_open(%s): %s", plan->uri, error.text);
     failed = 1;
   }
@@ -330,13 +327,12 @@ static void read_answer(lab *l, int key, corral_value *value, lab_answer *answer
 lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
   char name[16];
   lab_answer answer = {0};
-  corral_policy own = *policy;
   corral_value *value = NULL;
   int64_t before = lab_now_us();
-  own.error = &answer.error;
   w->seat = seat;
   w->took_us = 0;
-  answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key), &own,
+  answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key),
+                                        CORRAL_CALL(.policy = policy, .error = &answer.error),
                                         lab_compute, w, &value);
   answer.took_us = lab_now_us() - before - w->took_us;
   answer.took_ms = answer.took_us / 1000;
@@ -348,12 +344,11 @@ lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
 lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key) {
   char name[16];
   lab_answer answer = {0};
-  corral_policy own = *policy;
   corral_value *value = NULL;
   size_t len = lab_key_name(name, key);
   int64_t before = lab_now_us();
-  own.error = &answer.error;
-  answer.status = corral_get(seat->corral, name, len, &own, &value);
+  answer.status = corral_get(seat->corral, name, len,
+                             CORRAL_CALL(.policy = policy, .error = &answer.error), &value);
   answer.took_us = lab_now_us() - before;
   answer.took_ms = answer.took_us / 1000;
   raise_long(&seat->lab->longest_ms, answer.took_ms);
@@ -366,7 +361,7 @@ lab_answer lab_look(lab *l, corral *c, int key) {
   lab_answer answer = {0};
   corral_value *value = NULL;
   answer.status =
-      corral_get(c, name, lab_key_name(name, key), CORRAL_POLICY(.error = &answer.error), &value);
+      corral_get(c, name, lab_key_name(name, key), CORRAL_CALL(.error = &answer.error), &value);
   read_answer(l, key, value, &answer);
   return answer;
 }

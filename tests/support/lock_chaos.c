@@ -128,18 +128,16 @@ static void contend(arena *a, int number) {
   corral_lock *lock;
   corral_error error;
   sqlite3 *db = open_table(a->table);
-  if (corral_open(&c,
-                  CORRAL_OPTIONS(.store = a->plan->uri, .op_ms = 5000, .breaker_failures = 1000),
-                  &error) != CORRAL_OK) {
+  if (corral_open(CORRAL_OPTIONS(.store = a->plan->uri, .op_ms = 5000, .breaker_failures = 1000),
+                  &c, &error) != CORRAL_OK) {
     say(a, "open", error.text);
     atomic_fetch_add(&a->errors, 1);
     _exit(1);
   }
   while (atomic_load(&a->taken) < a->plan->acquisitions) {
     int64_t ttl_ms = atomic_load(&a->ttl_ms);
-    corral_lock_options *options =
-        CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .error = &error);
-    int status = corral_lock_take(c, "chaos", 5, options, &lock);
+    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS);
+    int status = corral_lock_take(c, "chaos", 5, options, &lock, &error);
     if (status != CORRAL_OK) {
       say(a, corral_status_name(status), error.text);
       if (atomic_fetch_add(&a->errors, 1) > 100) break;

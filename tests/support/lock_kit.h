@@ -24,12 +24,9 @@ static _Atomic int a_lost; /* LOCK_LOST events of corral a */
 static char a_detail[300]; /* detail of the latest of them */
 
 /* event_arg: &a_lost, or NULL. */
-static inline void on_event(corral_event event, const void *key, size_t key_len, const char *detail,
-                            void *arg) {
-  (void)key;
-  (void)key_len;
-  if (arg != NULL && event == CORRAL_EVENT_LOCK_LOST) {
-    snprintf(a_detail, sizeof a_detail, "%s", detail);
+static inline void on_event(const corral_event_info *info, void *arg) {
+  if (arg != NULL && info->event == CORRAL_EVENT_LOCK_LOST) {
+    snprintf(a_detail, sizeof a_detail, "%s", info->detail);
     atomic_fetch_add((_Atomic int *)arg, 1);
   }
 }
@@ -43,8 +40,7 @@ static inline int close_both(void **state) {
 
 static inline corral_lock *take(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
-  options->error = &error;
-  if (corral_lock_take(c, name, strlen(name), options, &lock) != CORRAL_OK)
+  if (corral_lock_take(c, name, strlen(name), options, &lock, &error) != CORRAL_OK)
     fail_msg("%s: %s", name, error.text);
   return lock;
 }
@@ -52,9 +48,8 @@ static inline corral_lock *take(corral *c, const char *name, corral_lock_options
 /* Takes without waiting; releases a granted lock at once. Returns the status of taking. */
 static inline int try(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
-  options->error = &error;
   options->wait_ms = CORRAL_OFF;
-  int status = corral_lock_take(c, name, strlen(name), options, &lock);
+  int status = corral_lock_take(c, name, strlen(name), options, &lock, &error);
   if (status == CORRAL_OK) assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   return status;
 }

@@ -28,11 +28,11 @@ typedef struct request {
   corral_how how;
   char text[64];     /* the value or the error's text, cut */
   corral_fill *fill; /* given to `start`, not ended yet */
-  /* is_work: a function of corral_run_async, which succeeds without a value */
+  /* is_work: a function of corral_loop_run, which succeeds without a value */
   int is_alone, is_work;
   /* the value with which `start` ends the compute; NULL: the compute is left open */
   const char *makes;
-  corral_call *call;
+  corral_async_call *call;
   void (*on_done)(struct request *request);
   void *arg;
 } request;
@@ -72,14 +72,23 @@ static inline void request_start(void *arg, corral_fill *fill, const void *key, 
 
 static inline void request_gone(void *arg) { ((request *)arg)->gones++; }
 
+static inline int ask_with(corral_loop *loop, const char *key, const corral_call *call, request *r,
+                           int with_start) {
+  return corral_loop_get(loop, key, strlen(key), call,
+                         CORRAL_ASYNC(.done = request_done,
+                                      .start = with_start ? request_start : NULL,
+                                      .gone = request_gone, .arg = r),
+                         &r->call);
+}
+
 /* with_start 0: the compute bound at open runs. */
 static inline int ask_as(corral_loop *loop, const char *key, const corral_policy *policy,
                          request *r, int with_start) {
-  return corral_get_async(loop, key, strlen(key), policy,
-                          CORRAL_ASYNC(.done = request_done,
-                                       .start = with_start ? request_start : NULL,
-                                       .gone = request_gone, .arg = r),
-                          &r->call);
+  return ask_with(loop, key, CORRAL_CALL(.policy = policy), r, with_start);
+}
+
+static inline void ask_by(corral_loop *loop, const char *key, const corral_call *call, request *r) {
+  assert_int_equal(ask_with(loop, key, call, r, 1), CORRAL_OK);
 }
 
 static inline void ask(corral_loop *loop, const char *key, const corral_policy *policy,
@@ -97,10 +106,10 @@ static inline void make(request *r, const char *text) {
 
 /* One turn of the loop; returns 0 when `until` has passed. */
 static inline int turn(corral_loop *loop, int64_t until) {
-  struct pollfd fd = {.fd = corral_fd(loop), .events = POLLIN};
+  struct pollfd fd = {.fd = corral_loop_fd(loop), .events = POLLIN};
   int64_t left = until - crl_env_now_ms();
   if (left <= 0) return 0;
-  if (poll(&fd, 1, (int)left) > 0) corral_dispatch(loop);
+  if (poll(&fd, 1, (int)left) > 0) corral_loop_dispatch(loop);
   return 1;
 }
 
@@ -125,14 +134,14 @@ static inline void await_counter(corral *c, corral_event event, uint64_t least) 
 static inline corral *loop_corral(const corral_options *options) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(&c, options, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
+  if (corral_open(options, &c, &error) != CORRAL_OK) fail_msg("%s: %s", options->store, error.text);
   return c;
 }
 
 static inline corral_loop *loop_of(corral *c) {
   corral_loop *loop = NULL;
   corral_error error;
-  if (corral_loop_open(&loop, c, &error) != CORRAL_OK) fail_msg("corral_loop_open: %s", error.text);
+  if (corral_loop_open(c, &loop, &error) != CORRAL_OK) fail_msg("corral_loop_open: %s", error.text);
   return loop;
 }
 

@@ -78,7 +78,7 @@ static inline int give_up_halfway(corral_fill *const *fills, size_t count, void 
 static inline int hold_still(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   room *r = arg;
   atomic_fetch_add(&r->inside, 1);
-  while (atomic_load(&r->held) && !corral_should_stop(fill)) nap_ms(1);
+  while (atomic_load(&r->held) && !corral_fill_should_stop(fill)) nap_ms(1);
   atomic_fetch_sub(&r->inside, 1);
   return corral_fill_bytes(fill, key, key_len);
 }
@@ -133,7 +133,7 @@ static inline const corral_policy *usual(void) {
 
 static inline void open_room(room *r, const corral_options *options) {
   memset(r, 0, sizeof *r);
-  assert_int_equal(corral_open(&r->c, options, NULL), CORRAL_OK);
+  assert_int_equal(corral_open(options, &r->c, NULL), CORRAL_OK);
 }
 
 static inline int set_up(void **state) {
@@ -162,8 +162,8 @@ typedef struct single {
 
 static inline void *call_single(void *arg) {
   single *s = arg;
-  s->status = corral_get_or_compute(s->r->c, s->key, strlen(s->key), &s->policy, s->compute, s->r,
-                                    &s->value);
+  s->status = corral_get_or_compute(s->r->c, s->key, strlen(s->key),
+                                    CORRAL_CALL(.policy = &s->policy), s->compute, s->r, &s->value);
   return NULL;
 }
 
@@ -185,6 +185,7 @@ typedef struct batch {
   corral_item items[KEYS];
   size_t count;
   corral_policy policy;
+  corral_cancel_token *cancel_token;
   corral_compute_many *compute;
   int status;
   pthread_t thread;
@@ -192,7 +193,9 @@ typedef struct batch {
 
 static inline void *call_batch(void *arg) {
   batch *b = arg;
-  b->status = corral_get_many(b->r->c, b->items, b->count, &b->policy, b->compute, b->r);
+  b->status = corral_get_many(b->r->c, b->items, b->count,
+                              CORRAL_CALL(.policy = &b->policy, .cancel_token = b->cancel_token),
+                              b->compute, b->r);
   return NULL;
 }
 
@@ -201,6 +204,7 @@ static inline void start_batch(batch *b, room *r, const char *const *keys,
   b->r = r;
   b->count = name_items(b->items, keys);
   b->policy = *usual();
+  b->cancel_token = NULL;
   b->compute = compute;
   assert_int_equal(pthread_create(&b->thread, NULL, call_batch, b), 0);
 }

@@ -39,8 +39,9 @@ static int site_compute(corral_fill *fill, const void *key, size_t key_len, void
 static inline int site_get(site *s, const char *key, const corral_policy *policy) {
   corral_value *value = NULL;
   size_t len = strlen(key);
-  int status = s->bound ? corral_get(s->c, key, len, policy, &value)
-                        : corral_get_or_compute(s->c, key, len, policy, site_compute, s, &value);
+  const corral_call *call = CORRAL_CALL(.policy = policy);
+  int status = s->bound ? corral_get(s->c, key, len, call, &value)
+                        : corral_get_or_compute(s->c, key, len, call, site_compute, s, &value);
   corral_value_unref(value);
   return status;
 }
