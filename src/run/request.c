@@ -49,8 +49,8 @@ static void tell_trouble(crl_run *r, const crl_request *e) {
   crl_run_tell_op(r, event, &fact);
 }
 
-/* Replaces the record found; `plain` is of the former one. */
-static void change_found(crl_run *r, crl_bytes *bytes) {
+/* `plain` is of the former one. */
+void crl_run_change_found(crl_run *r, crl_bytes *bytes) {
   crl_bytes_unref(r->found);
   crl_bytes_unref(r->plain);
   r->found = bytes;
@@ -61,7 +61,7 @@ static void change_found(crl_run *r, crl_bytes *bytes) {
  * at hand. */
 static int keep_found(crl_run *r, corral_op *op) {
   if (op->found.record == NULL) {
-    change_found(r, NULL);
+    crl_run_change_found(r, NULL);
     return CORRAL_EMISS;
   }
   int status = crl_record_read_found(op, &r->header);
@@ -75,7 +75,7 @@ static int keep_found(crl_run *r, corral_op *op) {
     if (op->found.drop != NULL) op->found.drop(op->found.owner);
     return CORRAL_ENOMEM;
   }
-  change_found(r, bytes);
+  crl_run_change_found(r, bytes);
   return CORRAL_OK;
 }
 
@@ -536,70 +536,4 @@ crl_made crl_run_stamp(crl_run *r) {
       !crl_quota_take(&r->context->negatives, r->policy.negative_ttl_ms, crl_env_now_ms()))
     return CRL_MADE_UNKEPT;
   return stamp_tags(r);
-}
-
-/* ---- without the store --------------------------------------------------------------------- */
-
-void crl_run_keep_fill(crl_run *r) {
-  crl_outbox_drop(r->context->verdicts, r->key.stored, r->key.stored_len);
-  crl_outbox_fill fill = {.record = r->product.record,
-                          .version = r->fill.version,
-                          .hard_ttl = r->product.hard_ttl,
-                          .began = r->began,
-                          .made = crl_env_now_ms()};
-  crl_outbox_keep(r->context->outbox, r->key.stored, r->key.stored_len, &fill);
-  crl_run_emit(r, CORRAL_EVENT_OUTBOX, NULL);
-}
-
-void crl_run_keep_verdict(crl_run *r) {
-  corral_header verdict;
-  int64_t now = crl_env_now_ms(), retry_ms = r->flight.retry_ms;
-  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_FRONT) : NULL;
-  if (record == NULL) return;
-  memset(&verdict, 0, sizeof verdict);
-  verdict.state = CORRAL_VERDICT;
-  verdict.until = now + retry_ms;
-  verdict.code = r->fill.code;
-  verdict.failures = r->flight.failures;
-  snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
-  crl_bytes *bytes = crl_bytes_wrap(record, crl_record_write(&verdict, record), free, record);
-  if (bytes == NULL) free(record);
-  if (bytes == NULL) return;
-  crl_outbox_fill fill = {.record = bytes, .hard_ttl = 3 * retry_ms, .began = now, .made = now};
-  crl_outbox_keep(r->context->verdicts, r->key.stored, r->key.stored_len, &fill);
-  crl_bytes_unref(bytes);
-}
-
-/* These two find a held value, and a copy of the near tier, of any age within their lives. */
-static int find_held(crl_run *r, int64_t now) {
-  crl_outbox_fill entry;
-  if (!crl_outbox_find(r->context->outbox, r->key.stored, r->key.stored_len, now, &entry)) return 0;
-  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key),
-                                 &r->envelope);
-  if (status == CORRAL_OK) {
-    change_found(r, entry.record);
-    r->age_ms = now - entry.made;
-    return 1;
-  }
-  crl_bytes_unref(entry.record);
-  return 0;
-}
-
-static int find_near(crl_run *r, int64_t now) {
-  crl_near_copy copy;
-  if (!crl_run_find_near(r, &copy)) return 0;
-  change_found(r, crl_bytes_ref(copy.bytes));
-  r->envelope = (crl_envelope){.kind = copy.kind,
-                               .payload_at = copy.offset,
-                               .payload_len = copy.size,
-                               .plain_len = copy.size,
-                               .version = copy.version};
-  r->age_ms = now - copy.made;
-  crl_near_copy_clean(&copy);
-  return 1;
-}
-
-void crl_run_find_outbox(crl_run *r, crl_told *told) {
-  int64_t now = crl_env_now_ms();
-  told->status = find_held(r, now) || find_near(r, now) ? CORRAL_OK : CORRAL_EMISS;
 }

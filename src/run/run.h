@@ -194,6 +194,16 @@ void crl_join_fail(crl_join *join, int status);
  * within a compute; its thread within a function of the library's threads; else 0. */
 unsigned crl_run_lends(void);
 
+/* ---- offline.c: for a store that is away --------------------------------------------------- */
+
+/* Looks for a value in the outbox, or a copy in the near tier: told->status is CORRAL_OK or
+ * CORRAL_EMISS. */
+void crl_run_find_outbox(crl_run *r, crl_told *told);
+/* Keeps the product for the store's return. */
+void crl_run_keep_fill(crl_run *r);
+/* Remembers in this process a failure that the store can't remember. */
+void crl_run_keep_verdict(crl_run *r);
+
 /* run.c */
 void crl_run_emit(crl_run *r, corral_event event, const char *detail);
 /* crl_run_emit with what is known besides: a status, a duration, bytes (-1: none of them). */
@@ -305,13 +315,8 @@ int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told);
 void crl_run_perform(crl_run *r, crl_told *told);
 /* Remembers the cost of the key's compute. */
 void crl_run_note_cost(crl_run *r, int64_t cost_us);
-/* Looks at the value that this process holds for a store that is away: told->status is CORRAL_OK or
- * CORRAL_EMISS. */
-void crl_run_find_outbox(crl_run *r, crl_told *told);
-/* Holds the product for the store's return. */
-void crl_run_keep_fill(crl_run *r);
-/* Remembers in this process a failure that the store can't remember. */
-void crl_run_keep_verdict(crl_run *r);
+/* Replaces the record found; takes over the reference. */
+void crl_run_change_found(crl_run *r, crl_bytes *bytes);
 /* The unpacked payload of the record found: at *offset within *bytes, which stays the run's.
  * CORRAL_OK, CORRAL_ENOMEM, CORRAL_ECORRUPT. */
 int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset);

@@ -1,0 +1,73 @@
+/* offline.c: what a run does for a store that is away: keeps its product and its failure in this
+ * process, and looks for a value there. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "os/env.h"
+#include "record/record.h"
+#include "run/run.h"
+
+void crl_run_keep_fill(crl_run *r) {
+  crl_outbox_drop(r->context->verdicts, r->key.stored, r->key.stored_len);
+  crl_outbox_fill fill = {.record = r->product.record,
+                          .version = r->fill.version,
+                          .hard_ttl = r->product.hard_ttl,
+                          .began = r->began,
+                          .made = crl_env_now_ms()};
+  crl_outbox_keep(r->context->outbox, r->key.stored, r->key.stored_len, &fill);
+  crl_run_emit(r, CORRAL_EVENT_OUTBOX, NULL);
+}
+
+void crl_run_keep_verdict(crl_run *r) {
+  corral_header verdict;
+  int64_t now = crl_env_now_ms(), retry_ms = r->flight.retry_ms;
+  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_FRONT) : NULL;
+  if (record == NULL) return;
+  memset(&verdict, 0, sizeof verdict);
+  verdict.state = CORRAL_VERDICT;
+  verdict.until = now + retry_ms;
+  verdict.code = r->fill.code;
+  verdict.failures = r->flight.failures;
+  snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
+  crl_bytes *bytes = crl_bytes_wrap(record, crl_record_write(&verdict, record), free, record);
+  if (bytes == NULL) free(record);
+  if (bytes == NULL) return;
+  crl_outbox_fill fill = {.record = bytes, .hard_ttl = 3 * retry_ms, .began = now, .made = now};
+  crl_outbox_keep(r->context->verdicts, r->key.stored, r->key.stored_len, &fill);
+  crl_bytes_unref(bytes);
+}
+
+/* These two find a value of the outbox, and a copy of the near tier, of any age within their
+ * lives. */
+static int find_fill(crl_run *r, int64_t now) {
+  crl_outbox_fill entry;
+  if (!crl_outbox_find(r->context->outbox, r->key.stored, r->key.stored_len, now, &entry)) return 0;
+  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key),
+                                 &r->envelope);
+  if (status == CORRAL_OK) {
+    crl_run_change_found(r, entry.record);
+    r->age_ms = now - entry.made;
+    return 1;
+  }
+  crl_bytes_unref(entry.record);
+  return 0;
+}
+
+static int find_near(crl_run *r, int64_t now) {
+  crl_near_copy copy;
+  if (!crl_run_find_near(r, &copy)) return 0;
+  crl_run_change_found(r, crl_bytes_ref(copy.bytes));
+  r->envelope = (crl_envelope){.kind = copy.kind,
+                               .payload_at = copy.offset,
+                               .payload_len = copy.size,
+                               .plain_len = copy.size,
+                               .version = copy.version};
+  r->age_ms = now - copy.made;
+  crl_near_copy_clean(&copy);
+  return 1;
+}
+
+void crl_run_find_outbox(crl_run *r, crl_told *told) {
+  int64_t now = crl_env_now_ms();
+  told->status = find_fill(r, now) || find_near(r, now) ? CORRAL_OK : CORRAL_EMISS;
+}
