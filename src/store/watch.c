@@ -79,8 +79,11 @@ void crl_watch_free(crl_watch *watch) {
 /* ---- changes ------------------------------------------------------------------------------- */
 
 static void wake_bucket(crl_watcher *first, uint64_t hash) {
-  for (crl_watcher *w = first; w != NULL; w = w->next)
-    if (hash == 0 || w->hash == hash) crl_waiter_wake(w->waiter);
+  for (crl_watcher *w = first; w != NULL; w = w->next) {
+    if (hash != 0 && w->hash != hash) continue;
+    w->stands = 0;
+    crl_waiter_wake(w->waiter);
+  }
 }
 
 static void tell(void *arg, uint64_t hash) {
@@ -113,7 +116,8 @@ static uint64_t print_of(const corral_registration *key) {
 /* Tells a watcher the print that its key's registration found. Looks and registrations that never
  * agree would wake it without end. */
 static void compare(crl_watcher *w, uint64_t print) {
-  if (w->print == print) return;
+  w->stands = w->print == print;
+  if (w->stands) return;
   if (print == 0 || ++w->overtaken > OVERTAKEN_MOST) atomic_store(&w->refused, 1);
   crl_waiter_wake(w->waiter);
 }
@@ -301,7 +305,12 @@ int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_k
                        uint64_t print) {
   pthread_mutex_lock(&watch->mutex);
   int up = atomic_load(&watch->up), first = watch->queue.used == 0;
+  if (watcher != NULL && up && watcher->stands && watcher->print == print) {
+    pthread_mutex_unlock(&watch->mutex);
+    return 1;
+  }
   if (watcher != NULL) watcher->print = print;
+  if (watcher != NULL) watcher->stands = 0;
   int goes = up && (watcher == NULL || !crl_watch_refuses(watcher)) && append(&watch->queue, key);
   if (watcher != NULL && up && !goes) atomic_store(&watcher->refused, 1);
   if (goes && first) (void)signal_fd(watch->wake_fd);
@@ -316,6 +325,7 @@ void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_w
   watcher->hash = hash;
   watcher->waiter = waiter;
   watcher->print = 0;
+  watcher->stands = 0;
   pthread_mutex_lock(&watch->mutex);
   watcher->next = *bucket;
   watcher->link = bucket;

@@ -38,6 +38,7 @@ typedef struct crl_watcher {
   uint64_t hash;
   crl_waiter *waiter;
   uint64_t print;      /* of the record that it waits on; 0: none is registered */
+  int stands;          /* it is registered, and nothing was reported since; under the mutex */
   unsigned overtaken;  /* registrations that found another print */
   _Atomic int refused; /* 1: the watch won't report this key to it */
 } crl_watcher;
@@ -66,7 +67,8 @@ uint64_t crl_watch_print(const void *record, size_t size);
  * that registers keys, before crl_watch_register. */
 void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_waiter *waiter);
 /* Has a key registered soon. A watcher (may be NULL) is woken if the record has another print than
- * this one by then, or can't be watched. 0: it won't be registered. */
+ * this one by then, or can't be watched. A registration that still stands is not repeated. 0: it
+ * won't be registered. */
 int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_key *key,
                        uint64_t print);
 /* True when the watch has refused this watcher: it waits by the clock. */
