@@ -15,7 +15,7 @@ void *crl_alloc_more(void *old, size_t size) { return fails() ? NULL : realloc(o
 
 crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *),
                           void *owner) {
-  crl_bytes *bytes = crl_alloc(sizeof *bytes);
+  crl_bytes *bytes = crl_alloc_more(NULL, sizeof *bytes); /* all set below */
   if (bytes == NULL) return NULL;
   atomic_init(&bytes->refs, 1);
   bytes->free = free_owner;
@@ -50,7 +50,7 @@ struct corral_value {
 
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how,
                             int64_t age_ms, corral_kept kept, uint64_t version) {
-  corral_value *value = crl_alloc(sizeof *value);
+  corral_value *value = crl_alloc_more(NULL, sizeof *value); /* all set below */
   if (value == NULL) return NULL;
   atomic_init(&value->refs, 1);
   value->bytes = crl_bytes_ref(bytes);

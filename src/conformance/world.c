@@ -134,11 +134,15 @@ void keys_forget(void) {
 
 size_t key_server(const key *k) { return world.plugin->route(world.store, k->bytes, k->len); }
 
-/* What follows each operation, as in a corral whose operations are longer: here a GET that nobody
- * asked for, which a plugin finds that steps by its own sizeof(corral_op). */
-static corral_op tail_of(const corral_op *op) {
-  return (corral_op){
-      .verb = CORRAL_VERB_GET, .key = op->key, .key_len = op->key_len, .status = CORRAL_EINDOUBT};
+/* Writes what follows each operation, as in a corral whose operations are longer: here a GET that
+ * nobody asked for, which a plugin finds that steps by its own sizeof(corral_op). All bytes are set,
+ * the padding too, because tails are compared by their bytes. */
+static void write_tail(corral_op *tail, const corral_op *op) {
+  memset(tail, 0, sizeof *tail);
+  tail->verb = CORRAL_VERB_GET;
+  tail->key = op->key;
+  tail->key_len = op->key_len;
+  tail->status = CORRAL_EINDOUBT;
 }
 
 static corral_op *tail_at(const corral_batch *batch, size_t i) {
@@ -151,8 +155,10 @@ bool world_trespassed(void) { return atomic_load(&world.trespassed); }
 static int perform_batch(client *c, size_t server, const corral_batch *batch, int64_t deadline) {
   int status = world.plugin->perform(c->handles[server], batch, deadline, &c->error);
   for (size_t i = 0; i < batch->count; i++) {
-    corral_op tail = tail_of(corral_batch_op(batch, i));
-    if (memcmp(tail_at(batch, i), &tail, sizeof tail) != 0) atomic_store(&world.trespassed, true);
+    corral_op tail;
+    const void *is = tail_at(batch, i), *was = &tail;
+    write_tail(&tail, corral_batch_op(batch, i));
+    if (memcmp(is, was, sizeof tail) != 0) atomic_store(&world.trespassed, true);
   }
   if (status == CORRAL_OK) return CORRAL_OK;
   world.plugin->disconnect(c->handles[server]);
@@ -171,7 +177,7 @@ static int perform_on(client *c, size_t server, corral_op *ops, size_t count, in
     corral_op *op = corral_batch_op(&batch, batch.count);
     *op = ops[i];
     op->error = &c->error;
-    *tail_at(&batch, batch.count++) = tail_of(op);
+    write_tail(tail_at(&batch, batch.count++), op);
   }
   if (batch.count > 0) status = connect_to(c, server, deadline);
   if (batch.count > 0 && status == CORRAL_OK)

@@ -28,7 +28,6 @@ struct crl_entry {
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
   _Atomic uint32_t changes;
-  crl_outcome outcome, interim;
   int64_t interim_until, interim_last;
   void (*alone)(void *arg);
   void *alone_arg;
@@ -37,7 +36,8 @@ struct crl_entry {
   crl_listener *listeners;
   uint64_t hash;
   size_t key_len, variant_len;
-  uint8_t name[]; /* key and variant */
+  crl_outcome outcome, interim; /* not zeroed, but for `bytes` */
+  uint8_t name[];               /* key and variant */
 };
 
 struct crl_herd {
@@ -84,8 +84,10 @@ static void take_out(crl_entry *entry) {
 }
 
 static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
-  crl_entry *entry = crl_alloc(sizeof *entry + name->key_len + name->variant_len);
+  crl_entry *entry = crl_alloc_more(NULL, sizeof *entry + name->key_len + name->variant_len);
   if (entry == NULL) return NULL;
+  memset(entry, 0, offsetof(crl_entry, outcome));
+  entry->outcome.bytes = entry->interim.bytes = NULL;
   entry->home = home;
   entry->hash = hash;
   entry->key_len = name->key_len;
