@@ -389,7 +389,8 @@ corral_script(record_readers pure 30
   sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
-corral_script(clang_tidy pure 600 sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})
+corral_script(clang_tidy pure 600
+    sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})
 corral_script(arrows pure 60 sh ${CMAKE_SOURCE_DIR}/tests/arrows_test.sh)
 corral_script(symbols live 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy --symbols
   $<TARGET_FILE:corral> $<TARGET_FILE:corral_testable> ${CMAKE_SOURCE_DIR})

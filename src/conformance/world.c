@@ -135,8 +135,8 @@ void keys_forget(void) {
 size_t key_server(const key *k) { return world.plugin->route(world.store, k->bytes, k->len); }
 
 /* Writes what follows each operation, as in a corral whose operations are longer: here a GET that
- * nobody asked for, which a plugin finds that steps by its own sizeof(corral_op). All bytes are set,
- * the padding too, because tails are compared by their bytes. */
+ * nobody asked for, which a plugin finds that steps by its own sizeof(corral_op). All bytes are
+ * set, the padding too, because tails are compared by their bytes. */
 static void write_tail(corral_op *tail, const corral_op *op) {
   memset(tail, 0, sizeof *tail);
   tail->verb = CORRAL_VERB_GET;
