@@ -273,7 +273,7 @@ void corral_close(corral *c) {
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
   free_threads(context);
-  /* a function of corral_run_async gives its place back after its loop was closed */
+  /* a function of corral_loop_run gives its place back after its loop was closed */
   if (context->limiter != NULL) crl_semaphore_free(context->limiter);
   if (context->scheduler != NULL) crl_scheduler_free(context->scheduler);
   if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
