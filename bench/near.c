@@ -53,7 +53,7 @@ static inline int64_t through_one_mutex(const key *k) {
   pthread_mutex_lock(&one_for_all);
   entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
   if (e == NULL || e->over <= 0) die("a look failed");
-  if (e->marks < MARK_MOST) e->marks++;
+  if (e->hits < HITS_MOST) e->hits++;
   hand_out(&e->copy, &copy);
   pthread_mutex_unlock(&one_for_all);
   int64_t seen = copy.fresh_until + (int64_t)copy.size;

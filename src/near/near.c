@@ -27,8 +27,8 @@ enum {
   BUCKETS_LEAST = 16,
   COUNTERS = 16, /* of drops; per shard */
   ONE_OF = 10,   /* the tenth that one copy, all negatives, or the small queue may take */
-  MARK_MOST = 3, /* two bits, as in S3-FIFO */
-  MARKS_OF_POPULAR = 2,
+  HITS_MOST = 3, /* two bits, as in S3-FIFO */
+  HITS_OF_POPULAR = 2,
   SAME_HASH_MOST = 4,
   OVERHEAD = 64 /* bytes that malloc, the table and the ghosts take for one copy */
 };
@@ -38,8 +38,8 @@ enum { SMALL, MAIN, NEGATIVES, QUEUES };
 typedef struct entry {
   struct entry *chain; /* the next in its bucket, or in a list of removed entries */
   uint64_t spot;
-  int64_t over;              /* end of its last life; crl_env_now_ms */
-  uint32_t tag_versions, in; /* hits, up to MARK_MOST; index of its queue */
+  int64_t over;      /* end of its last life; crl_env_now_ms */
+  uint32_t hits, in; /* hits, up to HITS_MOST; index of its queue */
   size_t key_len;
   crl_near_copy copy;
   struct entry *older, *newer; /* its neighbours in the queue */
@@ -179,7 +179,7 @@ static void discard(crl_near *near, entry *list) {
 /* ---- under a shard's lock ------------------------------------------------------------------ */
 
 static void ghost_remember(shard *s, uint64_t spot) {
-  if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 marks an empty ghost */
+  if (++s->ghost_clock == 0) s->ghost_clock = 1; /* 0 hits an empty ghost */
   s->ghosts[spot & (s->buckets - 1)] =
       (ghost){.print = (uint32_t)(spot >> 32), .when = s->ghost_clock};
 }
@@ -276,7 +276,7 @@ static void take_out(shard *s, entry *e, entry **gone) {
 
 /* Removes an entry for a reason other than disuse: a popular one leaves a ghost. */
 static void take_out_but_remember(shard *s, entry *e, entry **gone) {
-  int popular = e->in == MAIN || (e->in == SMALL && e->tag_versions >= MARKS_OF_POPULAR);
+  int popular = e->in == MAIN || (e->in == SMALL && e->hits >= HITS_OF_POPULAR);
   take_out(s, e, gone);
   if (popular) ghost_remember(s, e->spot);
 }
@@ -291,7 +291,7 @@ static void thin_out(shard *s, uint64_t spot, entry **gone) {
   }
 }
 
-/* Gives e's copy to `there`, which keeps its place and its tag versions; e leaves with the old
+/* Gives e's copy to `there`, which keeps its place and its hits; e leaves with the old
  * copy. */
 static void trade_copies(shard *s, entry *there, entry *e, entry **gone) {
   entry old = *there;
@@ -329,18 +329,18 @@ static uint32_t queue_to_shrink(const shard *s) {
 }
 
 /* Removes the oldest entry of a queue, or moves it on: to the main queue, or to the end of its own
- * with one tag version less. */
+ * with one hit less. */
 static void judge(shard *s, entry *e, int64_t now, entry **gone) {
   if (e->over <= now) {
     take_out_but_remember(s, e, gone);
-  } else if (e->in == SMALL && e->tag_versions >= MARKS_OF_POPULAR) {
-    e->tag_versions = 0;
+  } else if (e->in == SMALL && e->hits >= HITS_OF_POPULAR) {
+    e->hits = 0;
     queue_move(s, MAIN, e);
   } else if (e->in == SMALL) {
     take_out(s, e, gone);
     ghost_remember(s, e->spot);
-  } else if (e->tag_versions > 0) {
-    e->tag_versions--;
+  } else if (e->hits > 0) {
+    e->hits--;
     queue_move(s, e->in, e);
   } else {
     take_out(s, e, gone);
@@ -440,7 +440,7 @@ int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len,
   if (e != NULL && e->over <= now) {
     take_out_but_remember(s, e, &gone);
   } else if (e != NULL) {
-    if (e->tag_versions < MARK_MOST) e->tag_versions++;
+    if (e->hits < HITS_MOST) e->hits++;
     hand_out(&e->copy, ret);
     found = 1;
   }

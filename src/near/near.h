@@ -1,5 +1,5 @@
 /* near.h: the near tier: copies of values in this process, in front of any store. Bounded by bytes;
- * evicts by S3-FIFO; a hit sets a tag version and moves nothing.
+ * evicts by S3-FIFO; a hit is counted and moves nothing.
  *
  * Coherence is the caller's: a copy has the moments until which it may answer, and crl_near_drop
  * forgets a key as soon as it is known to have changed. A look that is under way while its key
