@@ -269,7 +269,7 @@ enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
  * else as COMPUTE. ERROR: CORRAL_EUNAVAILABLE, at once while the breaker is open. */
 enum { CORRAL_AWAY_COMPUTE = 1, CORRAL_AWAY_STALE = 2, CORRAL_AWAY_ERROR = 3 };
 
-/* What belongs to a corral, and may be set anew for a call: numbers alone. */
+/* The numbers by which a corral works. A call may set some of them anew (corral_call). */
 typedef struct corral_policy {
   size_t size; /* sizeof(corral_policy), set by CORRAL_POLICY */
 #define CORRAL_POLICY_FIELD(field, name, group, unit, def, least, most, command, nginx, text)      \
@@ -303,11 +303,11 @@ typedef struct corral_tag {
   size_t len;
 } corral_tag;
 
-/* What belongs to one call about a key. Nothing in it is used after the call returned, except for
- * the cancel token of corral_loop_get. */
+/* The settings of one call about a key. The library uses none of them after the call has returned,
+ * except for the cancel token of corral_loop_get. */
 typedef struct corral_call {
   size_t size;                 /* sizeof(corral_call), set by CORRAL_CALL */
-  const corral_policy *policy; /* what differs from the corral's policy; NULL: nothing */
+  const corral_policy *policy; /* takes the place of the corral's where not 0; NULL: nowhere */
   corral_error *error;         /* receives the detail of a failure; may be NULL */
   /* ends the wait of a call that gets values: see corral_cancel_token_cancel; may be NULL */
   corral_cancel_token *cancel_token;

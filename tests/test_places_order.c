@@ -100,7 +100,7 @@ static int thread_computes_before_the_last_call(const site *s) {
   return before;
 }
 
-/* What a thread asks for next queues behind the calls of the loop. */
+/* A thread's next call queues behind the calls of the loop. */
 static void a_loop_s_calls_do_not_starve_beside_busy_threads(void **state) {
   (void)state;
   caller holder;

@@ -197,7 +197,7 @@ typedef struct corral_found {
   void *owner;
 } corral_found;
 
-/* What GET and CLAIM tell of a record; CLAIM: as it is after the change. */
+/* The state of a record, for GET and CLAIM; CLAIM: after its change. */
 typedef struct corral_record_state {
   int64_t life_ms; /* the body's remaining life; 0: over, or no body; -1: unknown */
   /* remaining time of the lease or verdict; 0: none; -1: unknown. GET: 0 also when its end
@@ -207,7 +207,7 @@ typedef struct corral_record_state {
   uint32_t zero;
 } corral_record_state;
 
-/* What the lock verbs tell of a lock; see below. */
+/* The state of a lock, for the lock verbs; each verb's part is said below. */
 typedef struct corral_lock_state {
   uint64_t fence;  /* the hold's fencing token */
   int64_t left_ms; /* remaining time of the hold, or of what is in its way; -1: unknown, no end */

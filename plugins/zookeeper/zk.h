@@ -26,9 +26,9 @@ struct zk_store {
   char root[CRL_ZK_CHROOT + 32], name[192];
   int64_t session_ms;
   pid_t pid;
-  /* What a session's thread calls. tell: reports to all watches that the lock with this key hash
-   * was released; 0: any lock. sweep: removes the places whose end has come, and returns when the
-   * next end comes; called with the session's mutex held, which it releases meanwhile. */
+  /* Two functions for the sessions' threads. tell: reports to all watches that the lock with this
+   * key hash was released; 0: any lock. sweep: removes the places whose end has come, and returns
+   * when the next end comes; called with the session's mutex held, which it releases meanwhile. */
   void (*tell)(zk_store *st, uint64_t hash);
   int64_t (*sweep)(zk_session *s);
   pthread_mutex_t mutex; /* guards what follows; taken after a session's mutex, never before */

@@ -63,7 +63,7 @@ static int change_tag(corral *c, const void *tag, size_t len, int only_expire,
   int status = crl_handle_values(c, &context, error);
   if (status != CORRAL_OK) return status;
   status = crl_tag_versions_change(context, tag, len, only_expire, error);
-  crl_replay_void(&context->offer, tag, len);
+  crl_replay_void(&context->replay, tag, len);
   crl_herd_detach_all(context->herd);
   return status;
 }

@@ -101,7 +101,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .events = &context->events,
                            .threads = &context->threads,
                            .on_return = crl_replay_all,
-                           .return_arg = &context->offer};
+                           .return_arg = &context->replay};
   pool.info = (corral_store_info){.size = sizeof pool.info,
                                   .max_key = CORRAL_KEY_MAX,
                                   .max_record = UINT64_C(600) << 20,
@@ -191,8 +191,8 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->locks = crl_lock_table_new();
   context->outbox = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
   context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
-  context->offer = (crl_replay){
-      .held = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
+  context->replay = (crl_replay){
+      .outbox = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
   if (context->herd == NULL || context->locks == NULL || context->outbox == NULL ||
       context->verdicts == NULL || context->scheduler == NULL ||

@@ -43,7 +43,7 @@ typedef struct crl_context {
   _Atomic int64_t near_since;      /* copies of earlier looks don't answer by themselves */
   crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
-  crl_replay offer;
+  crl_replay replay;
   crl_events events;
   corral_policy policy;
   crl_costs costs;

@@ -7,7 +7,7 @@
 
 #include "run/run.h"
 
-/* What a run needs to go on. */
+/* The condition on which a run goes on. */
 typedef enum crl_need {
   CRL_NEED_STORE = 1, /* the ask is GET, CLAIM, SETTLE or RELEASE: see batch.h */
   CRL_NEED_WAKE,      /* a wake of r->waiter, or the moment *until */

@@ -19,7 +19,7 @@ typedef enum crl_place_state {
   CRL_PLACE_BORROWED /* of a compute that waits for this one: not counted */
 } crl_place_state;
 
-/* What a place is for. */
+/* The parts of a place. */
 enum {
   CRL_PLACE_COMPUTE = 1, /* one of the computes at once */
   CRL_PLACE_THREAD = 2,  /* one of the threads of the library */

@@ -67,8 +67,8 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
 /* The same without blocking: from listen to unlisten the caller counts as waiting, and each change
  * sets `stirred` and wakes its waiter; crl_herd_look returns the result for it now, 0: none yet. */
 void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waiter, unsigned lends);
-/* What the waiting callers lend to the flight, of a place to compute. From now on `waiter` is woken
- * when another one comes that lends; NULL ends that. */
+/* The parts of a place to compute (limiter.h) that waiting callers lend to the flight. From now on
+ * `waiter` is woken when another lender comes; NULL ends that. */
 unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter);
 crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* `came`: the result that ended the wait. */

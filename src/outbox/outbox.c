@@ -35,14 +35,14 @@ struct crl_outbox {
 };
 
 crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms) {
-  crl_outbox *held = crl_alloc(sizeof *held);
-  if (held == NULL) return NULL;
-  pthread_mutex_init(&held->mutex, NULL);
-  held->most = outbox_bytes;
-  held->outbox_ms = outbox_ms;
-  for (size_t i = 0; i < BUCKETS; i++) held->invalidated[i] = NEVER;
-  held->all_invalidated = NEVER;
-  return held;
+  crl_outbox *outbox = crl_alloc(sizeof *outbox);
+  if (outbox == NULL) return NULL;
+  pthread_mutex_init(&outbox->mutex, NULL);
+  outbox->most = outbox_bytes;
+  outbox->outbox_ms = outbox_ms;
+  for (size_t i = 0; i < BUCKETS; i++) outbox->invalidated[i] = NEVER;
+  outbox->all_invalidated = NEVER;
+  return outbox;
 }
 
 /* ---- under the mutex ----------------------------------------------------------------------- */
@@ -56,63 +56,63 @@ static size_t bucket_of(const void *key, size_t key_len) {
   return crl_hash(key, key_len) % BUCKETS;
 }
 
-static node **link_of(crl_outbox *held, const void *key, size_t key_len) {
-  node **link = &held->buckets[bucket_of(key, key_len)];
+static node **link_of(crl_outbox *outbox, const void *key, size_t key_len) {
+  node **link = &outbox->buckets[bucket_of(key, key_len)];
   while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0))
     link = &(*link)->next;
   return link;
 }
 
-static void take_out(crl_outbox *held, node *n) {
-  *link_of(held, n->key, n->key_len) = n->next;
+static void take_out(crl_outbox *outbox, node *n) {
+  *link_of(outbox, n->key, n->key_len) = n->next;
   if (n->older != NULL)
     n->older->newer = n->newer;
   else
-    held->oldest = n->newer;
+    outbox->oldest = n->newer;
   if (n->newer != NULL)
     n->newer->older = n->older;
   else
-    held->newest = n->older;
-  held->weight -= weigh(n);
-  held->count--;
+    outbox->newest = n->older;
+  outbox->weight -= weigh(n);
+  outbox->count--;
 }
 
-static void put_in(crl_outbox *held, node *n) {
-  node **bucket = &held->buckets[bucket_of(n->key, n->key_len)];
+static void put_in(crl_outbox *outbox, node *n) {
+  node **bucket = &outbox->buckets[bucket_of(n->key, n->key_len)];
   n->next = *bucket;
   *bucket = n;
   n->newer = NULL;
-  n->older = held->newest;
-  if (held->newest != NULL)
-    held->newest->newer = n;
+  n->older = outbox->newest;
+  if (outbox->newest != NULL)
+    outbox->newest->newer = n;
   else
-    held->oldest = n;
-  held->newest = n;
-  held->weight += weigh(n);
-  held->count++;
+    outbox->oldest = n;
+  outbox->newest = n;
+  outbox->weight += weigh(n);
+  outbox->count++;
 }
 
-static void drop(crl_outbox *held, node *n) {
-  take_out(held, n);
+static void drop(crl_outbox *outbox, node *n) {
+  take_out(outbox, n);
   crl_bytes_unref(n->fill.record);
   crl_bytes_unref(n->successor);
   free(n);
 }
 
 /* Drops the fill of a key; an invalidation stays. */
-static void drop_fill(crl_outbox *held, node *n) {
+static void drop_fill(crl_outbox *outbox, node *n) {
   if (!n->invalidates) {
-    drop(held, n);
+    drop(outbox, n);
     return;
   }
-  held->weight -= weigh(n);
+  outbox->weight -= weigh(n);
   crl_bytes_unref(n->fill.record);
   memset(&n->fill, 0, sizeof n->fill);
-  held->weight += weigh(n);
+  outbox->weight += weigh(n);
 }
 
-static int is_over(const crl_outbox *held, const node *n, int64_t now) {
-  return now - n->made >= held->outbox_ms;
+static int is_over(const crl_outbox *outbox, const node *n, int64_t now) {
+  return now - n->made >= outbox->outbox_ms;
 }
 
 static int has_fill(const node *n, int64_t now) {
@@ -120,16 +120,16 @@ static int has_fill(const node *n, int64_t now) {
 }
 
 /* The node of a key; NULL: none. An expired node is dropped. */
-static node *find(crl_outbox *held, const void *key, size_t key_len, int64_t now) {
-  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
-  if (n == NULL || !(is_over(held, n, now) || (!n->invalidates && !has_fill(n, now)))) return n;
-  drop(held, n);
+static node *find(crl_outbox *outbox, const void *key, size_t key_len, int64_t now) {
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
+  if (n == NULL || !(is_over(outbox, n, now) || (!n->invalidates && !has_fill(n, now)))) return n;
+  drop(outbox, n);
   return NULL;
 }
 
 /* Makes a node that is to take the place of `there` (NULL: none), with its invalidation but without
  * its fill; drops `there`. NULL without memory: then nothing is kept of the key. */
-static node *renew(crl_outbox *held, node *there, const void *key, size_t key_len, int64_t now) {
+static node *renew(crl_outbox *outbox, node *there, const void *key, size_t key_len, int64_t now) {
   node *n = crl_alloc(sizeof *n + key_len);
   if (n != NULL) {
     n->key_len = key_len;
@@ -141,118 +141,118 @@ static node *renew(crl_outbox *held, node *there, const void *key, size_t key_le
       if (there->successor != NULL) n->successor = crl_bytes_ref(there->successor);
     }
   }
-  if (there != NULL && n != NULL) drop(held, there);
-  if (there != NULL && n == NULL) drop_fill(held, there);
+  if (there != NULL && n != NULL) drop(outbox, there);
+  if (there != NULL && n == NULL) drop_fill(outbox, there);
   return n;
 }
 
 /* Inserts the node as the newest, then drops the oldest ones until the rest fits into
  * outbox_bytes. */
-static void put(crl_outbox *held, node *n) {
-  put_in(held, n);
-  while (held->weight > held->most) drop(held, held->oldest);
+static void put(crl_outbox *outbox, node *n) {
+  put_in(outbox, n);
+  while (outbox->weight > outbox->most) drop(outbox, outbox->oldest);
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-void crl_outbox_free(crl_outbox *held) {
-  while (held->oldest != NULL) drop(held, held->oldest);
-  pthread_mutex_destroy(&held->mutex);
-  free(held);
+void crl_outbox_free(crl_outbox *outbox) {
+  while (outbox->oldest != NULL) drop(outbox, outbox->oldest);
+  pthread_mutex_destroy(&outbox->mutex);
+  free(outbox);
 }
 
 /* True when the key was invalidated since the compute began. Keys of one bucket share that time, so
  * a fill may be refused needlessly. */
-static int is_void(const crl_outbox *held, const void *key, size_t key_len, int64_t began) {
-  return began <= held->invalidated[bucket_of(key, key_len)] || began <= held->all_invalidated;
+static int is_void(const crl_outbox *outbox, const void *key, size_t key_len, int64_t began) {
+  return began <= outbox->invalidated[bucket_of(key, key_len)] || began <= outbox->all_invalidated;
 }
 
-static int keeps(const crl_outbox *held, size_t size) {
-  return (int64_t)(size + OVERHEAD) <= held->most && held->outbox_ms > 0;
+static int keeps(const crl_outbox *outbox, size_t size) {
+  return (int64_t)(size + OVERHEAD) <= outbox->most && outbox->outbox_ms > 0;
 }
 
-void crl_outbox_keep(crl_outbox *held, const void *key, size_t key_len,
+void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,
                      const crl_outbox_fill *fill) {
-  if (!keeps(held, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
-  pthread_mutex_lock(&held->mutex);
-  node *there = find(held, key, key_len, fill->made), *n = NULL;
+  if (!keeps(outbox, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
+  pthread_mutex_lock(&outbox->mutex);
+  node *there = find(outbox, key, key_len, fill->made), *n = NULL;
   int wins = there == NULL || there->fill.began <= fill->began;
-  if (wins && !is_void(held, key, key_len, fill->began))
-    n = renew(held, there, key, key_len, fill->made);
+  if (wins && !is_void(outbox, key, key_len, fill->began))
+    n = renew(outbox, there, key, key_len, fill->made);
   if (n != NULL) {
     n->fill = *fill;
     crl_bytes_ref(fill->record);
-    put(held, n);
+    put(outbox, n);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_invalidate(crl_outbox *held, const void *key, size_t key_len, crl_bytes *successor,
-                           int64_t now) {
-  if (!keeps(held, key_len + (successor == NULL ? 0 : successor->size))) return;
-  pthread_mutex_lock(&held->mutex);
-  held->invalidated[bucket_of(key, key_len)] = now;
-  node *n = renew(held, find(held, key, key_len, now), key, key_len, now);
+void crl_outbox_invalidate(crl_outbox *outbox, const void *key, size_t key_len,
+                           crl_bytes *successor, int64_t now) {
+  if (!keeps(outbox, key_len + (successor == NULL ? 0 : successor->size))) return;
+  pthread_mutex_lock(&outbox->mutex);
+  outbox->invalidated[bucket_of(key, key_len)] = now;
+  node *n = renew(outbox, find(outbox, key, key_len, now), key, key_len, now);
   if (n != NULL) {
     crl_bytes_unref(n->successor);
     n->successor = successor == NULL ? NULL : crl_bytes_ref(successor);
     n->invalidates = 1;
     n->wished = now;
-    put(held, n);
+    put(outbox, n);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_invalidated(crl_outbox *held, const void *key, size_t key_len, int64_t now) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = *link_of(held, key, key_len);
-  if (n != NULL) drop(held, n);
-  held->invalidated[bucket_of(key, key_len)] = now;
-  pthread_mutex_unlock(&held->mutex);
+void crl_outbox_invalidated(crl_outbox *outbox, const void *key, size_t key_len, int64_t now) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = *link_of(outbox, key, key_len);
+  if (n != NULL) drop(outbox, n);
+  outbox->invalidated[bucket_of(key, key_len)] = now;
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_drop(crl_outbox *held, const void *key, size_t key_len) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
-  if (n != NULL) drop(held, n);
-  pthread_mutex_unlock(&held->mutex);
+void crl_outbox_drop(crl_outbox *outbox, const void *key, size_t key_len) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
+  if (n != NULL) drop(outbox, n);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_drop_fill(crl_outbox *held, const void *key, size_t key_len) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
-  if (n != NULL) drop_fill(held, n);
-  pthread_mutex_unlock(&held->mutex);
+void crl_outbox_drop_fill(crl_outbox *outbox, const void *key, size_t key_len) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
+  if (n != NULL) drop_fill(outbox, n);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_filled(crl_outbox *held, const void *key, size_t key_len, int64_t began) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = held->count == 0 ? NULL : *link_of(held, key, key_len);
-  if (n != NULL && (!n->invalidates || n->wished < began)) drop(held, n);
-  pthread_mutex_unlock(&held->mutex);
+void crl_outbox_filled(crl_outbox *outbox, const void *key, size_t key_len, int64_t began) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
+  if (n != NULL && (!n->invalidates || n->wished < began)) drop(outbox, n);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_drop_if(crl_outbox *held, int64_t now,
+void crl_outbox_drop_if(crl_outbox *outbox, int64_t now,
                         int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
-  pthread_mutex_lock(&held->mutex);
-  held->all_invalidated = now;
-  for (node *n = held->oldest, *newer; n != NULL; n = newer) {
+  pthread_mutex_lock(&outbox->mutex);
+  outbox->all_invalidated = now;
+  for (node *n = outbox->oldest, *newer; n != NULL; n = newer) {
     newer = n->newer;
-    if (n->fill.record != NULL && wanted(arg, n->fill.record)) drop_fill(held, n);
+    if (n->fill.record != NULL && wanted(arg, n->fill.record)) drop_fill(outbox, n);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-int crl_outbox_find(crl_outbox *held, const void *key, size_t key_len, int64_t now,
+int crl_outbox_find(crl_outbox *outbox, const void *key, size_t key_len, int64_t now,
                     crl_outbox_fill *ret) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = find(held, key, key_len, now);
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = find(outbox, key, key_len, now);
   int found = n != NULL && has_fill(n, now);
   if (found) {
     *ret = n->fill;
     crl_bytes_ref(ret->record);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
   return found;
 }
 
@@ -279,43 +279,43 @@ static int give_out(node *n, crl_outbox_entry *ret) {
   return 1;
 }
 
-size_t crl_outbox_replay(crl_outbox *held, int64_t now,
+size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
                          int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
                          crl_outbox_entry *ret, size_t most) {
   size_t count = 0;
-  pthread_mutex_lock(&held->mutex);
-  for (node *n = held->oldest, *newer; n != NULL && count < most; n = newer) {
+  pthread_mutex_lock(&outbox->mutex);
+  for (node *n = outbox->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
-    if (is_over(held, n, now))
-      drop(held, n);
+    if (is_over(outbox, n, now))
+      drop(outbox, n);
     else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len))
       count += (size_t)give_out(n, &ret[count]);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
   return count;
 }
 
-void crl_outbox_return(crl_outbox *held, const crl_outbox_entry *entry) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
+void crl_outbox_return(crl_outbox *outbox, const crl_outbox_entry *entry) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, entry->key, entry->key_len);
   if (n != NULL &&
       (entry->invalidates ? n->wished == entry->began : n->fill.began == entry->fill.began))
     n->given_out = 0;
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
-void crl_outbox_replayed(crl_outbox *held, const crl_outbox_entry *entry) {
-  pthread_mutex_lock(&held->mutex);
-  node *n = held->count == 0 ? NULL : *link_of(held, entry->key, entry->key_len);
+void crl_outbox_replayed(crl_outbox *outbox, const crl_outbox_entry *entry) {
+  pthread_mutex_lock(&outbox->mutex);
+  node *n = outbox->count == 0 ? NULL : *link_of(outbox, entry->key, entry->key_len);
   if (n != NULL && n->wished == entry->began) {
-    held->weight -= weigh(n);
+    outbox->weight -= weigh(n);
     crl_bytes_unref(n->successor);
     n->successor = NULL;
-    held->weight += weigh(n);
+    outbox->weight += weigh(n);
     n->invalidates = n->given_out = 0;
-    if (n->fill.record == NULL) drop(held, n);
+    if (n->fill.record == NULL) drop(outbox, n);
   }
-  pthread_mutex_unlock(&held->mutex);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
 void crl_outbox_entry_clean(crl_outbox_entry *entry) {
@@ -325,16 +325,16 @@ void crl_outbox_entry_clean(crl_outbox_entry *entry) {
   memset(entry, 0, sizeof *entry);
 }
 
-size_t crl_outbox_count(crl_outbox *held) {
-  pthread_mutex_lock(&held->mutex);
-  size_t count = held->count;
-  pthread_mutex_unlock(&held->mutex);
+size_t crl_outbox_count(crl_outbox *outbox) {
+  pthread_mutex_lock(&outbox->mutex);
+  size_t count = outbox->count;
+  pthread_mutex_unlock(&outbox->mutex);
   return count;
 }
 
-size_t crl_outbox_weight(crl_outbox *held) {
-  pthread_mutex_lock(&held->mutex);
-  size_t weight = (size_t)held->weight;
-  pthread_mutex_unlock(&held->mutex);
+size_t crl_outbox_weight(crl_outbox *outbox) {
+  pthread_mutex_lock(&outbox->mutex);
+  size_t weight = (size_t)outbox->weight;
+  pthread_mutex_unlock(&outbox->mutex);
   return weight;
 }

@@ -36,45 +36,45 @@ typedef struct crl_outbox_entry {
 
 /* NULL without memory. */
 crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms);
-void crl_outbox_free(crl_outbox *held);
+void crl_outbox_free(crl_outbox *outbox);
 /* Keeps a fill (one more reference of its record) in place of an earlier one, unless its compute
  * began before the key was invalidated here. Without memory nothing is kept of the key. */
-void crl_outbox_keep(crl_outbox *held, const void *key, size_t key_len,
+void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,
                      const crl_outbox_fill *fill);
 /* Holds an invalidation of the key, requested at `now`, and forgets its fill. `successor`: the
  * record to store in place of the old one (one more reference of it), or NULL. */
-void crl_outbox_invalidate(crl_outbox *held, const void *key, size_t key_len, crl_bytes *successor,
-                           int64_t now);
+void crl_outbox_invalidate(crl_outbox *outbox, const void *key, size_t key_len,
+                           crl_bytes *successor, int64_t now);
 /* Forgets a key that was invalidated in the store by `now`; fills whose compute began by then are
  * refused from now on. */
-void crl_outbox_invalidated(crl_outbox *held, const void *key, size_t key_len, int64_t now);
+void crl_outbox_invalidated(crl_outbox *outbox, const void *key, size_t key_len, int64_t now);
 /* Forgets a key. */
-void crl_outbox_drop(crl_outbox *held, const void *key, size_t key_len);
+void crl_outbox_drop(crl_outbox *outbox, const void *key, size_t key_len);
 /* Forgets the fill of a key; an invalidation stays. */
-void crl_outbox_drop_fill(crl_outbox *held, const void *key, size_t key_len);
+void crl_outbox_drop_fill(crl_outbox *outbox, const void *key, size_t key_len);
 /* The key was filled in the store by a compute that began at `began`: forgets the key, unless an
  * invalidation was requested since then. */
-void crl_outbox_filled(crl_outbox *held, const void *key, size_t key_len, int64_t began);
+void crl_outbox_filled(crl_outbox *outbox, const void *key, size_t key_len, int64_t began);
 /* Forgets all fills that `wanted` accepts (called with the mutex held); fills whose compute began
  * by `now` are refused from now on. */
-void crl_outbox_drop_if(crl_outbox *held, int64_t now,
+void crl_outbox_drop_if(crl_outbox *outbox, int64_t now,
                         int (*wanted)(void *arg, const crl_bytes *record), void *arg);
 /* The fill of a key: 1 and *ret (its record referenced), else 0. */
-int crl_outbox_find(crl_outbox *held, const void *key, size_t key_len, int64_t now,
+int crl_outbox_find(crl_outbox *outbox, const void *key, size_t key_len, int64_t now,
                     crl_outbox_fill *ret);
 /* Gives out up to `most` changes to replay, oldest first: made by `now`, not given out before, and
  * of keys that `wanted` accepts (called with the mutex held: quick, no calls back). Returns how
  * many. Fills are still found. The caller cleans the entries. */
-size_t crl_outbox_replay(crl_outbox *held, int64_t now,
+size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
                          int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
                          crl_outbox_entry *ret, size_t most);
 /* Makes an entry that could not be replayed ready to be given out again. */
-void crl_outbox_return(crl_outbox *held, const crl_outbox_entry *entry);
+void crl_outbox_return(crl_outbox *outbox, const crl_outbox_entry *entry);
 /* Removes an invalidation that was replayed. */
-void crl_outbox_replayed(crl_outbox *held, const crl_outbox_entry *entry);
+void crl_outbox_replayed(crl_outbox *outbox, const crl_outbox_entry *entry);
 void crl_outbox_entry_clean(crl_outbox_entry *entry);
 /* Keys and their bytes (records, keys and a fixed overhead each); for tests. */
-size_t crl_outbox_count(crl_outbox *held);
-size_t crl_outbox_weight(crl_outbox *held);
+size_t crl_outbox_count(crl_outbox *outbox);
+size_t crl_outbox_weight(crl_outbox *outbox);
 
 #endif

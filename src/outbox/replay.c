@@ -1,5 +1,5 @@
-/* replay.c: replays held changes to a store that is back: invalidations, and fills whose version is
- * later than that of the stored value.
+/* replay.c: replays the changes of the outbox to a store that is back: invalidations, and fills
+ * whose version is later than that of the stored value.
  *
  * A batch sends all its claims first, then a settle or a release for each. A fill without a version
  * stays in this process: the store can't tell whether something newer was stored and has expired
@@ -16,7 +16,7 @@
 enum { BATCH = 32, ROUNDS = 4 };
 
 typedef struct batch {
-  const crl_replay *offer;
+  const crl_replay *replay;
   crl_outbox_entry entries[BATCH];
   uint8_t tokens[BATCH][CORRAL_TOKEN];
   uint8_t wishes[BATCH][CORRAL_FRONT];
@@ -81,9 +81,9 @@ static int carries(void *arg, const crl_bytes *record) {
   return found;
 }
 
-void crl_replay_void(crl_replay *offer, const void *tag, size_t len) {
+void crl_replay_void(crl_replay *replay, const void *tag, size_t len) {
   tag_name wanted = {tag, len};
-  crl_outbox_drop_if(offer->held, crl_env_now_ms(), carries, &wanted);
+  crl_outbox_drop_if(replay->outbox, crl_env_now_ms(), carries, &wanted);
 }
 
 /* 0 where the store has no value: a newer one may have been stored and have expired. */
@@ -103,7 +103,7 @@ int crl_replay_is_newer(const crl_outbox_fill *fill, const corral_op *claimed) {
 
 static void make_claim(batch *b, size_t i, const crl_bytes *record, corral_op *op) {
   *op = op_of(b, i, CORRAL_VERB_CLAIM);
-  op->claim.lease_ms = b->offer->lease_ms;
+  op->claim.lease_ms = b->replay->lease_ms;
   op->claim.front = b->wishes[i];
   op->claim.front_len = crl_put_wish(crl_record_digest(record->data), 0, b->wishes[i]);
 }
@@ -156,7 +156,7 @@ static int claim_all(batch *b, crl_pool *pool, size_t server) {
 static void report(const batch *b, size_t i) {
   size_t len;
   const void *key = crl_key_shown(b->entries[i].key, b->entries[i].key_len, &len);
-  crl_event_emit(b->offer->events, CORRAL_EVENT_REPLAYED, key, len, NULL);
+  crl_event_emit(b->replay->events, CORRAL_EVENT_REPLAYED, key, len, NULL);
 }
 
 /* Writes the ops that follow an entry's successful first op; returns the end of the ops. */
@@ -179,7 +179,7 @@ static corral_op *make_second(batch *b, size_t i, int64_t now, corral_op *op) {
 static void take_second(batch *b, size_t i, const corral_op *op) {
   const crl_outbox_entry *entry = &b->entries[i];
   int done = op->status == CORRAL_OK && op->verb != CORRAL_VERB_RELEASE;
-  if (done && entry->invalidates) crl_outbox_replayed(b->offer->held, entry);
+  if (done && entry->invalidates) crl_outbox_replayed(b->replay->outbox, entry);
   if (done) report(b, i);
   b->again[i] = !done && entry->invalidates;
 }
@@ -214,7 +214,7 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   int works = claim_all(b, pool, server) && finish_all(b, pool, server);
   for (size_t i = 0; i < b->count; i++) {
     int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EINDOUBT;
-    if (b->again[i] || (!works && !sent)) crl_outbox_return(b->offer->held, &b->entries[i]);
+    if (b->again[i] || (!works && !sent)) crl_outbox_return(b->replay->outbox, &b->entries[i]);
     crl_outbox_entry_clean(&b->entries[i]);
   }
   return works;
@@ -222,15 +222,15 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
 
 /* Replays all entries held at this moment; returns whether there were any. *works: 0 when the
  * server failed. */
-static int offer_round(batch *b, const crl_replay *offer, crl_pool *pool, size_t server,
-                       int *works) {
+static int replay_round(batch *b, const crl_replay *replay, crl_pool *pool, size_t server,
+                        int *works) {
   place there = {pool, server};
   int64_t now = crl_env_now_ms();
   size_t all = 0, again;
   do {
     memset(b, 0, sizeof *b);
-    b->offer = offer;
-    b->count = crl_outbox_replay(offer->held, now, is_there, &there, b->entries, BATCH);
+    b->replay = replay;
+    b->count = crl_outbox_replay(replay->outbox, now, is_there, &there, b->entries, BATCH);
     all += b->count;
     *works = b->count == 0 || offer_batch(b, pool, server);
     again = 0;
@@ -245,7 +245,7 @@ int crl_replay_all(void *arg, crl_pool *pool, size_t server) {
   batch *b = crl_alloc(sizeof *b);
   if (b == NULL) return 1;
   for (int i = 0; i < ROUNDS && works; i++)
-    if (!offer_round(b, arg, pool, server, &works)) break;
+    if (!replay_round(b, arg, pool, server, &works)) break;
   free(b);
   return works;
 }

@@ -1,4 +1,4 @@
-/* replay.h: replays held changes to a store that is back. */
+/* replay.h: replays the changes of the outbox to a store that is back. */
 #ifndef CRL_REPLAY_H
 #define CRL_REPLAY_H
 
@@ -7,20 +7,20 @@
 #include "store/pool.h"
 
 typedef struct crl_replay {
-  crl_outbox *held;
+  crl_outbox *outbox;
   crl_events *events;
   int64_t lease_ms;
 } crl_replay;
 
-/* For crl_pool_options.on_return; `offer` is a crl_replay. Replays the held entries of this
- * server's keys, in batches, each once: invalidations; and fills, where the store has a value of an
- * earlier version and no lease. 0 when the server failed again: entries that were not sent stay
- * held. */
-int crl_replay_all(void *offer, crl_pool *pool, size_t server);
+/* For crl_pool_options.on_return; `replay` is a crl_replay. Replays the entries of the outbox of
+ * this server's keys, in batches, each once: invalidations; and fills, where the store has a value
+ * of an earlier version and no lease. 0 when the server failed again: entries that were not sent
+ * stay. */
+int crl_replay_all(void *replay, crl_pool *pool, size_t server);
 /* True when a fill may replace the record that a granted CLAIM found: a value of an earlier
  * version, not expired. Pure. */
 int crl_replay_is_newer(const crl_outbox_fill *fill, const corral_op *claimed);
-/* Forgets the held fills that carry a tag. */
-void crl_replay_void(crl_replay *offer, const void *tag, size_t len);
+/* Forgets the fills of the outbox that carry a tag. */
+void crl_replay_void(crl_replay *replay, const void *tag, size_t len);
 
 #endif

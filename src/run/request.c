@@ -31,7 +31,7 @@ static int is_trouble(int status) {
   return status < 0 && status != CORRAL_EMISS && status != CORRAL_EBUSY && status != CORRAL_ELOST;
 }
 
-/* What is known of the request's first operation. */
+/* Status and duration of the request's first operation, for an event. */
 static crl_run_fact fact_of(const crl_request *e) {
   return (crl_run_fact){.status = e->status == CORRAL_EMISS ? CORRAL_OK : e->status,
                         .duration_us = e->began_us == 0 ? -1 : crl_env_now_us() - e->began_us,

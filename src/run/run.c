@@ -177,8 +177,9 @@ static void leave_queue(crl_run *r) {
   if (r->slot == &r->own_slot && !r->has_slot) crl_semaphore_leave(r->context->limiter, r->slot);
 }
 
-/* What it may borrow of a place: from the computes, and functions, that wait for it. Those that
- * joined a run which only tries for a place may be answered before it computes. */
+/* The parts of a place that the run may borrow from computes and functions that wait for it. A run
+ * that only tries for a place borrows nothing from joiners: they may be answered before it
+ * computes. */
 static unsigned lent_to(crl_run *r) {
   unsigned lent = r->flight.answered ? 0 : r->lent;
   int tries = r->flight.until <= crl_env_now_ms();

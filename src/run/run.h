@@ -14,7 +14,7 @@
 #include "flight/flight.h"
 #include "tags/tag_versions.h"
 
-/* What a call asks for, of one key or of several. */
+/* The compute and the settings of a call, of one key or of several. */
 typedef struct crl_call {
   corral_compute *compute;
   /* in place of `compute`; all three NULL: the call only looks */
@@ -56,7 +56,7 @@ typedef struct crl_caller {
   void (*gone)(struct crl_caller *caller, crl_run *r); /* the last call for this run */
 } crl_caller;
 
-/* What the asynchronous scheduler keeps of a run. */
+/* The asynchronous scheduler's part of a run. */
 typedef struct crl_flown {
   /* in the queue, among the parked runs, or among the computes begun in a loop */
   crl_run *next, **link;
@@ -190,8 +190,8 @@ void crl_join_leave(crl_join *join);
 /* Ends the call with an answer, whose reference it takes over. */
 void crl_join_end(crl_join *join, const crl_outcome *outcome);
 void crl_join_fail(crl_join *join, int status);
-/* What the caller has of a place (limiter.h), and lends to the flights that it waits for: all of it
- * within a compute; its thread within a function of the library's threads; else 0. */
+/* The parts of a place (limiter.h) that the calling thread has, and lends to the flights that it
+ * waits for: both within a compute; its thread within a function of corral_loop_run; else 0. */
 unsigned crl_run_lends(void);
 
 /* ---- offline.c: for a store that is away --------------------------------------------------- */

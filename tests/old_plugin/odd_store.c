@@ -25,16 +25,18 @@ static size_t some_route(void *it, const void *key, size_t key_len) {
   return key_len & 1;
 }
 
-static int some_connect(void *it, size_t server, int64_t deadline, void **ret_handle, corral_error *error) {
+static int some_connect(void *it, size_t server, int64_t deadline, void **ret_handle,
+                        corral_error *error) {
   (void)server;
   return tiny_connect(it, deadline, ret_handle, error);
 }
 
 /* What a plugin that says nothing gets. */
-static int open_preset(const corral_host *host, const corral_uri *uri, void **ret_store, corral_store_info *info,
-                       corral_error *error) {
+static int open_preset(const corral_host *host, const corral_uri *uri, void **ret_store,
+                       corral_store_info *info, corral_error *error) {
   if (info->size < sizeof *info || info->reach != CORRAL_REACH_FLEET || info->servers != 1)
-    return host->fail(error, CORRAL_EURI, "preset are size %zu, reach %d, servers %zu", info->size, (int)info->reach, info->servers);
+    return host->fail(error, CORRAL_EURI, "preset are size %zu, reach %d, servers %zu", info->size,
+                      (int)info->reach, info->servers);
   return tiny_open(host, uri, ret_store, info, error);
 }
 
@@ -45,7 +47,8 @@ typedef struct newer_op {
   uint64_t hint;
 } newer_op;
 
-static int perform_newer(void *it, const corral_batch *batch, int64_t deadline, corral_error *error) {
+static int perform_newer(void *it, const corral_batch *batch, int64_t deadline,
+                         corral_error *error) {
   if (batch->op_size < sizeof(newer_op)) abort();
   for (size_t i = 0; i < batch->count; i++) {
     newer_op *op = (newer_op *)(void *)corral_batch_op(batch, i);

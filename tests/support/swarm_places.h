@@ -179,7 +179,7 @@ static void on_wake(crl_waiter *waiter) {
   plan(&the_world, (event){.what = WOKEN}, c, between(&the_world, 0, 2));
 }
 
-/* What a compute, or a function, lends to the calls that it waits for. */
+/* The parts of a place that a compute, or a function, lends to the calls that it waits for. */
 static unsigned lends(const world *w, int parent) {
   if (parent == NOBODY) return 0;
   int all = w->calls[parent].kind != FUNCTION || w->control == FUNCTIONS_LEND_ALL;
