@@ -204,6 +204,34 @@ static void a_waiter_whose_record_is_as_it_was_sleeps_on_until_it_changes(void *
   crl_watch_free(s.watch);
 }
 
+/* Registers the key for nobody, after all registrations before; returns how many there were. */
+static int registrations(scene *s) {
+  int before = atomic_load(&s->confirms);
+  assert_true(crl_watch_register(s->watch, NULL, &key, 0));
+  while (atomic_load(&s->confirms) == before) sched_yield();
+  return number_of(&script.keys) - 1;
+}
+
+static void a_registration_is_repeated_once_a_change_has_used_it_up(void **state) {
+  (void)state;
+  scene s;
+  guest g;
+  begin(&s);
+  comes_up(&s);
+  join(&s, &g);
+  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
+  while (atomic_load(&s.confirms) == 0) sched_yield();
+  assert_int_equal(registrations(&s), 1);
+  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h'))); /* it stands */
+  assert_int_equal(registrations(&s), 2);
+  LOCKED(script.change = key.hash);
+  assert_true(is_woken(&g));
+  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
+  while (number_of(&script.keys) < 4) sched_yield();
+  leave(&s, &g);
+  crl_watch_free(s.watch);
+}
+
 static void a_waiter_that_was_overtaken_before_its_registration_is_woken(void **state) {
   (void)state;
   scene s;
@@ -366,6 +394,7 @@ static void prints_tell_records_apart(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_waiter_whose_record_is_as_it_was_sleeps_on_until_it_changes),
+      cmocka_unit_test(a_registration_is_repeated_once_a_change_has_used_it_up),
       cmocka_unit_test(a_waiter_that_was_overtaken_before_its_registration_is_woken),
       cmocka_unit_test(a_waiter_whose_key_is_refused_waits_by_the_clock),
       cmocka_unit_test(a_waiter_that_is_overtaken_again_and_again_waits_by_the_clock),
