@@ -284,14 +284,19 @@ static void counters_are_of_all_zones_and_outlive_a_reload(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/counted", HTTP_ANSWER(.body = "page"));
   long hits = nginx_kit_counter(server, "HIT"), computes = nginx_kit_counter(server, "compute"),
-       near_hits = nginx_kit_counter(server, "near");
-  for (int i = 0; i < 3; i++) nginx_kit_expect(server, "/counted", NULL, 200, "page", NULL);
-  assert_int_equal(nginx_kit_counter(server, "HIT"), hits + 2);
-  assert_int_equal(nginx_kit_counter(server, "compute"), computes + 1);
+       near_hits = nginx_kit_counter(server, "near"), most = hits + 1000;
+  nginx_kit_expect(server, "/counted", NULL, 200, "page", NULL);
+  /* A notice of the store about the fill may drop the first copies, and a copy ends by its age. */
+  do {
+    nginx_kit_expect(server, "/counted", NULL, 200, "page", NULL);
+    hits++;
+  } while (nginx_kit_counter(server, "near") == near_hits && hits < most);
   assert_true(nginx_kit_counter(server, "near") > near_hits);
+  assert_int_equal(nginx_kit_counter(server, "HIT"), hits);
+  assert_int_equal(nginx_kit_counter(server, "compute"), computes + 1);
   nginx_server_reload(server, NULL);
   nginx_server_await_children(server, 1);
-  assert_int_equal(nginx_kit_counter(server, "HIT"), hits + 2);
+  assert_int_equal(nginx_kit_counter(server, "HIT"), hits);
   http_reply json = nginx_kit_get(server, "/status", NULL),
              text = nginx_kit_get(server, "/status?format=prometheus", NULL);
   assert_string_equal(http_reply_header(&json, "content-type"), "application/json");
