@@ -90,14 +90,45 @@ static void a_fill_is_told_with_the_time_size_and_server_of_its_record(void **st
   corral_close(c);
 }
 
-static void a_hit_is_told_with_the_size_of_its_value(void **state) {
+static void a_hit_is_told_with_its_size_and_the_time_of_its_look(void **state) {
   (void)state;
   log_book l;
   corral *c = opened("memory:", &l);
   get(c, "k", "value", CORRAL_OK);
   get(c, "k", "value", CORRAL_OK);
   assert_int_equal(l.last[CORRAL_EVENT_HIT].bytes, 5);
-  assert_int_equal(l.last[CORRAL_EVENT_HIT].duration_us, -1);
+  assert_true(l.last[CORRAL_EVENT_HIT].duration_us >= 0);
+  corral_close(c);
+}
+
+static void a_hit_of_many_keys_is_told_likewise(void **state) {
+  (void)state;
+  log_book l;
+  corral *c = opened("memory:", &l);
+  corral_item items[] = {{.key = "k", .key_len = 1}};
+  get(c, "k", "value", CORRAL_OK);
+  assert_int_equal(corral_get_many(c, items, 1, NULL, NULL, NULL), CORRAL_OK);
+  assert_int_equal(l.last[CORRAL_EVENT_HIT].bytes, 5);
+  assert_true(l.last[CORRAL_EVENT_HIT].duration_us >= 0);
+  corral_value_unref(items[0].value);
+  corral_close(c);
+}
+
+static void a_near_hit_is_told_with_its_size(void **state) {
+  (void)state;
+  log_book l;
+  corral *c = NULL;
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .on_event = note, .event_arg = &l,
+                                 .near_bytes = 1 << 20, .policy = CORRAL_POLICY(.near_ms = 100000)),
+                  &c, NULL),
+      CORRAL_OK);
+  memset(&l, 0, sizeof l);
+  /* copies answer from when the store's watch is up */
+  for (int i = 0; i < 1000 && corral_counter(c, CORRAL_EVENT_NEAR) == 0; i++)
+    get(c, "k", "value", CORRAL_OK);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 1);
+  assert_int_equal(l.last[CORRAL_EVENT_NEAR].bytes, 5);
   corral_close(c);
 }
 
@@ -175,7 +206,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_compute_is_told_with_its_time_and_its_size),
       cmocka_unit_test(a_fill_is_told_with_the_time_size_and_server_of_its_record),
-      cmocka_unit_test(a_hit_is_told_with_the_size_of_its_value),
+      cmocka_unit_test(a_hit_is_told_with_its_size_and_the_time_of_its_look),
+      cmocka_unit_test(a_hit_of_many_keys_is_told_likewise),
+      cmocka_unit_test(a_near_hit_is_told_with_its_size),
       cmocka_unit_test(a_failure_is_told_with_its_status_text_and_time),
       cmocka_unit_test(trouble_with_the_store_is_told_with_status_time_and_server),
       cmocka_unit_test(a_lock_is_told_with_the_time_of_its_taking),

@@ -130,7 +130,7 @@ static void the_herd_spreads_them(void **state) {
   int leads;
   for (int i = 0; i < FLOOD; i++) {
     crl_name name = name_of(i);
-    entries[i] = crl_herd_enter(herd, &name, &leads);
+    entries[i] = crl_herd_enter(herd, &name, crl_name_hash(&name), &leads);
     assert_true(entries[i] != NULL && leads);
   }
   expect_few("herd", before, FLOOD);

@@ -23,6 +23,10 @@ static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
 /* ---- actors -------------------------------------------------------------------------------- */
 
+static crl_entry *enter(crl_herd *herd, const crl_name *name, int *leads) {
+  return crl_herd_enter(herd, name, crl_name_hash(name), leads);
+}
+
 typedef struct waiter {
   pthread_t thread;
   crl_herd *herd;
@@ -43,7 +47,7 @@ static void *wait_for_it(void *arg) {
 static waiter join_herd(crl_herd *herd, const char *key, int64_t deadline) {
   int leads;
   waiter w = {.herd = herd, .deadline = deadline};
-  w.entry = crl_herd_enter(herd, NAMED(key, strlen(key)), &leads);
+  w.entry = enter(herd, NAMED(key, strlen(key)), &leads);
   assert_non_null(w.entry);
   assert_false(leads);
   return w;
@@ -63,7 +67,7 @@ static void until_waiting(crl_herd *herd, const char *key, size_t count) {
 
 static crl_entry *lead(crl_herd *herd, const char *key) {
   int leads;
-  crl_entry *entry = crl_herd_enter(herd, NAMED(key, strlen(key)), &leads);
+  crl_entry *entry = enter(herd, NAMED(key, strlen(key)), &leads);
   assert_non_null(entry);
   assert_true(leads);
   return entry;
@@ -149,7 +153,7 @@ static void each_key_has_a_herd_of_its_own(void **state) {
     entries[i] = lead(herd, key);
   }
   assert_int_equal(crl_herd_count(herd), KEYS);
-  crl_entry *prefix = crl_herd_enter(herd, NAMED("12", 1), &leads); /* the key "1" */
+  crl_entry *prefix = enter(herd, NAMED("12", 1), &leads); /* the key "1" */
   assert_false(leads);
   assert_ptr_equal(prefix, entries[1]);
   crl_entry_unref(prefix);
@@ -167,7 +171,7 @@ static void *wait_or_lead(void *arg) {
   w->result = crl_herd_wait(w->entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
   crl_entry_unref(w->entry);
   if (w->result != CRL_WAIT_GIVEN_UP) return NULL;
-  crl_entry *entry = crl_herd_enter(w->herd, NAMED("k", 1), &leads);
+  crl_entry *entry = enter(w->herd, NAMED("k", 1), &leads);
   if (leads) {
     w->led = 1;
     until_waiting(w->herd, "k", WAITERS - 1);
@@ -307,7 +311,7 @@ static void without_memory_there_is_no_entry(void **state) {
   int leads;
   crl_herd *herd = crl_herd_new();
   crl_alloc_countdown = 0;
-  assert_null(crl_herd_enter(herd, NAMED("k", 1), &leads));
+  assert_null(enter(herd, NAMED("k", 1), &leads));
   assert_int_equal(crl_herd_count(herd), 0);
   crl_herd_free(herd);
   crl_alloc_countdown = 0;
@@ -321,7 +325,7 @@ static void *roam(void *arg) {
   for (int i = 0; i < 500; i++) {
     int leads;
     crl_outcome outcome = {0};
-    crl_entry *entry = crl_herd_enter(w->herd, NAMED("a\0b" + i % 3, 1), &leads);
+    crl_entry *entry = enter(w->herd, NAMED("a\0b" + i % 3, 1), &leads);
     if (leads) {
       outcome = value_of("x", CORRAL_COMPUTED);
       if (i % 5 == 0) crl_herd_interim(entry, &outcome, later(5), later(5));

@@ -219,7 +219,9 @@ static void end_plain(corral_async_call *call, int status) {
 /* Gives the call's run to the scheduler. */
 static int lead(corral_async_call *call) {
   corral_loop *loop = call->loop;
+  if (call->join.state == CRL_JOIN_LOOKS) crl_join_fly(&call->join);
   crl_run *r = call->join.run;
+  if (r == NULL) return CORRAL_ENOMEM;
   r->flown.caller = &call->caller;
   call->state = CRL_ASYNC_FLIES;
   pthread_mutex_lock(&loop->mutex);
@@ -249,7 +251,7 @@ static int join(corral_async_call *call) {
 }
 
 static int go_on(corral_async_call *call) {
-  return call->join.state == CRL_JOIN_LEADS ? lead(call) : join(call);
+  return call->join.state == CRL_JOIN_WAITS ? join(call) : lead(call);
 }
 
 int crl_async_begin(corral_async_call *call) {

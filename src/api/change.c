@@ -138,16 +138,16 @@ static int put_product(crl_context *context, const crl_key *key, const crl_call 
                  .record = product->record->data,
                  .record_len = product->record->size,
                  .hard_ttl = product->hard_ttl,
-                 .lease_ms = call->policy.lease_ms,
+                 .lease_ms = call->policy->lease_ms,
                  .op_ms = context->op_ms,
                  .version = version};
-  return crl_put_record(context->pool, &put, crl_env_now_ms() + call->policy.wait_ms, call->error);
+  return crl_put_record(context->pool, &put, crl_env_now_ms() + call->policy->wait_ms, call->error);
 }
 
 static int set_fill(crl_context *context, const crl_key *key, const crl_call *call,
                     corral_fill *fill) {
   crl_finish finish = {
-      .policy = &call->policy, .wall_ms = crl_env_wall_ms(), .compress_min = context->compress_min};
+      .policy = call->policy, .wall_ms = crl_env_wall_ms(), .compress_min = context->compress_min};
   crl_product product;
   int status = stamp(context, fill, call->error);
   if (status != CORRAL_OK) return status;

@@ -170,10 +170,6 @@ static int make_threads(crl_context *context) {
 
 static int make_context(corral *c, const corral_options *options, corral_error *error) {
   crl_context *context = &c->context;
-  uint64_t seed;
-  if (crl_env_random(&seed, sizeof seed) != CORRAL_OK)
-    return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
-  atomic_init(&context->dice, seed);
   context->events.hook = options->on_event;
   context->events.arg = options->event_arg;
   context->max_value = (uint64_t)options->max_value;
@@ -350,15 +346,16 @@ __attribute__((noinline)) static int take_user(const corral_call *user, const co
   call->variant = whole.variant;
   call->variant_len = whole.variant_len;
   if (set != NULL) *set = whole;
-  return crl_policy_resolve(&call->policy, whole.policy, base, call->error);
+  if (whole.policy == NULL) return CORRAL_OK;
+  call->policy = &call->own;
+  return crl_policy_resolve(&call->own, whole.policy, base, call->error);
 }
 
 int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
                     corral_call *set) {
-  memset(call, 0, offsetof(crl_call, policy));
-  if (user != NULL) return take_user(user, base, call, set);
-  call->policy = *base;
-  return CORRAL_OK;
+  memset(call, 0, offsetof(crl_call, own));
+  call->policy = base;
+  return user == NULL ? CORRAL_OK : take_user(user, base, call, set);
 }
 
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,

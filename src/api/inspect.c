@@ -86,7 +86,7 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, const corral
     return crl_status_plain(call.error, CORRAL_ENOMEM);
   corral_op op = {
       .verb = CORRAL_VERB_GET, .key = key.stored, .key_len = key.stored_len, .error = &detail};
-  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + call.policy.wait_ms);
+  crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + call.policy->wait_ms);
   if (op.status == CORRAL_OK)
     status = inspect_record(context, &key, &op, &found, call.error);
   else if (op.status != CORRAL_EMISS)

@@ -94,7 +94,7 @@ static void start(corral_loop *loop, crl_run *r) {
     return;
   }
   const crl_computing *outer = crl_run_inside(&frame);
-  call->async.start(call->async.arg, &r->fill, r->key.user, r->key.user_len);
+  call->async.start(call->async.arg, &r->fill, r->found.key.user, r->found.key.user_len);
   crl_run_inside(outer);
   pthread_mutex_lock(&loop->mutex);
   r->flown.starting = 0;
@@ -250,7 +250,7 @@ static corral_async_call *new_call(corral_loop *loop, const corral_async *async,
   if (async->start == NULL) call->caller.begin = NULL;
   call->loop = loop;
   call->async = *async;
-  call->asked = *asked;
+  crl_call_copy(&call->asked, asked);
   if (key_len > 0) memcpy(call->key, key, key_len);
   if (variant_len > 0)
     call->asked.variant = memcpy(call->key + key_len, asked->variant, variant_len);
@@ -420,6 +420,5 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   crl_join_init(&join, context, &call, key, key_len);
   join.outcome = &outcome;
   if (!crl_run_near(&join)) return crl_status_plain(error, CORRAL_EMISS);
-  crl_event_emit(&context->events, CORRAL_EVENT_NEAR, key, key_len, NULL);
   return crl_outcome_deliver(&outcome, error, ret);
 }

@@ -47,7 +47,6 @@ typedef struct crl_context {
   crl_events events;
   corral_policy policy;
   crl_costs costs;
-  _Atomic uint64_t dice; /* seed of the next flight's random numbers */
   uint64_t max_value;
   int64_t op_ms;
   int64_t outbox_ms;    /* or CORRAL_OFF */

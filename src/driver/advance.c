@@ -102,7 +102,7 @@ static int fetch(crl_run *r) {
   (void)crl_env_cancel_off();
   r->fetched = (crl_waiter){0};
   r->fill.ended = on_ended;
-  r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
+  r->start(r->arg, &r->fill, r->found.key.user, r->found.key.user_len);
   crl_waiter_sleep(&r->fetched, INT64_MAX);
   return CORRAL_OK;
 }
@@ -112,8 +112,9 @@ static int call(crl_run *const *runs, corral_fill **fills, size_t count) {
   crl_run *r = runs[0];
   crl_run_go_inside(&inside, runs, count);
   int status = r->compute_many != NULL ? r->compute_many(fills, count, r->arg)
-               : r->start != NULL      ? fetch(r)
-                                       : r->compute(&r->fill, r->key.user, r->key.user_len, r->arg);
+               : r->start != NULL
+                   ? fetch(r)
+                   : r->compute(&r->fill, r->found.key.user, r->found.key.user_len, r->arg);
   crl_run_come_outside(&inside);
   return status;
 }

@@ -220,7 +220,7 @@ static int begin(crl_scheduler *scheduler, crl_run *r) {
   if (r->flown.caller != NULL && r->flown.caller->begin != NULL)
     return r->flown.caller->begin(r->flown.caller, r);
   r->fill.ended = on_fetched;
-  r->start(r->arg, &r->fill, r->key.user, r->key.user_len);
+  r->start(r->arg, &r->fill, r->found.key.user, r->found.key.user_len);
   return 1;
 }
 
@@ -244,7 +244,7 @@ static void begin_compute(crl_scheduler *scheduler, crl_run *r) {
 /* 1: the wait goes on. */
 static int waits_for_host(const crl_run *r) {
   return crl_env_now_ms() < r->flight.until &&
-         crl_hostlock_is_held(r->context->hostlock, r->key.whole, r->key.whole_len);
+         crl_hostlock_is_held(r->context->hostlock, r->found.key.whole, r->found.key.whole_len);
 }
 
 /* Parks the run. 0: it isn't this courier's any more. */

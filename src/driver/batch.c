@@ -77,15 +77,15 @@ static void fetch_tag_versions(crl_batch *batch, crl_run *const *runs, size_t co
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
     if (!batch->requests[i].has_payload) continue;
     if (runs[i]->policy.near_ms < near_ms) near_ms = runs[i]->policy.near_ms;
-    status = want_tag_versions(&all, &runs[i]->tag_versions);
+    status = want_tag_versions(&all, &runs[i]->found.tag_versions);
   }
   if (status == CORRAL_OK)
     status = crl_tag_versions_fetch(batch->context, &all, near_ms, limit, &error);
   for (size_t i = 0; i < count; i++) {
     crl_request *e = &batch->requests[i];
     if (!e->has_payload) continue;
-    e->fetched = take_tag_versions(&runs[i]->tag_versions, &all, status);
-    if (e->fetched != CORRAL_OK) runs[i]->error = error;
+    e->fetched = take_tag_versions(&runs[i]->found.tag_versions, &all, status);
+    if (e->fetched != CORRAL_OK) runs[i]->found.error = error;
   }
   crl_tag_versions_clean(&all);
 }

@@ -14,7 +14,8 @@ static void perform(crl_run *r) {
 }
 
 static int sleep_for_host(crl_run *r, int64_t until) {
-  crl_hostlock_wait(r->context->hostlock, r->key.whole, r->key.whole_len, until, r->cancel_token);
+  crl_hostlock_wait(r->context->hostlock, r->found.key.whole, r->found.key.whole_len, until,
+                    r->cancel_token);
   return 1;
 }
 
@@ -77,7 +78,9 @@ int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t
   join.outcome = &outcome;
   crl_join_begin(&join);
   while (join.state != CRL_JOIN_ENDED) {
-    if (join.state == CRL_JOIN_LEADS)
+    if (join.state == CRL_JOIN_LOOKS)
+      crl_join_first(&join);
+    else if (join.state == CRL_JOIN_LEADS)
       drive(&join);
     else
       crl_join_wait(&join);

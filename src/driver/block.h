@@ -10,6 +10,6 @@ int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t
 
 /* many.c: performs a call of several keys. Items whose status is not CORRAL_OK already are left as
  * they are. CORRAL_OK: each item has its own status. CORRAL_ENOMEM: no key was asked for. */
-int crl_many_call(crl_context *context, const crl_call *call, corral_item *items, size_t count);
+int crl_many_call(crl_context *context, crl_call *call, corral_item *items, size_t count);
 
 #endif

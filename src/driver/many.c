@@ -68,6 +68,7 @@ static void end(many *m, leg *l) {
 
 /* After the leg's part in the herd has changed. */
 static void settle(many *m, leg *l) {
+  if (l->join.state == CRL_JOIN_LOOKS) crl_join_fly(&l->join);
   if (l->join.state == CRL_JOIN_ENDED) end(m, l);
   if (l->join.state != CRL_JOIN_LEADS || l->join.run->waiter != NULL) return;
   crl_run *r = l->join.run;
@@ -168,8 +169,8 @@ static int sleep_through(many *m, const rest *r) {
     woken = crl_waiter_sleep(&m->waiter, until);
   } else {
     if (r->others && until > now + SLICE_MS) until = now + SLICE_MS;
-    crl_hostlock_wait(m->context->hostlock, r->host->key.whole, r->host->key.whole_len, until,
-                      m->call->cancel_token);
+    crl_hostlock_wait(m->context->hostlock, r->host->found.key.whole, r->host->found.key.whole_len,
+                      until, m->call->cancel_token);
     is_free = crl_env_now_ms() < until;
     woken = crl_waiter_sleep(&m->waiter, 0);
   }
@@ -291,20 +292,19 @@ static void fly(many *m, corral_item *items, size_t mask) {
   copy_twins(m);
 }
 
-int crl_many_call(crl_context *context, const crl_call *asked, corral_item *items, size_t count) {
+int crl_many_call(crl_context *context, crl_call *call, corral_item *items, size_t count) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
-  crl_call call = *asked;
   size_t mask;
-  call.cancel = cancel;
+  call->cancel = cancel;
   many parts = {
-      .context = context, .call = &call, .deadline = crl_env_now_ms() + call.policy.wait_ms};
+      .context = context, .call = call, .deadline = crl_env_now_ms() + call->policy->wait_ms};
   if (!make(&parts, count, &mask)) {
     clean(&parts);
     return CORRAL_ENOMEM;
   }
   __attribute__((cleanup(leave))) many m = parts;
   crl_slot_init(&m.slot);
-  crl_cancel_join_waiter(call.cancel_token, &m.canceller, &m.waiter);
+  crl_cancel_join_waiter(call->cancel_token, &m.canceller, &m.waiter);
   fly(&m, items, mask);
   return CORRAL_OK;
 }

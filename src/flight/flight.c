@@ -176,6 +176,12 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
+/* Nobody rebuilds a value that somebody else rebuilds already, or failed to. */
+int crl_flight_early(const corral_policy *policy, const crl_look *look, int early, uint64_t dice) {
+  if (look->lease_left > 0 || look->retry_left > 0) return 0;
+  return early || crl_policy_early(policy, look->ttl, look->lives.fresh, look->cost_us, dice);
+}
+
 /* A fresh value. Chance, or its age, decides when to rebuild it early; a claim that never waits
  * elects the rebuilder. */
 static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
@@ -185,9 +191,7 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
   if (!flight->early) {
     if (flight->answered || flight->looks > 0 || flight->on_host)
       return conclude(flight, CRL_ANSWER_STORED);
-    flight->early =
-        flight->plan.early ||
-        crl_policy_early(flight->policy, look->ttl, look->lives.fresh, look->cost_us, roll(flight));
+    flight->early = crl_flight_early(flight->policy, look, flight->plan.early, roll(flight)) != 0;
   }
   if (!flight->early) return conclude(flight, CRL_ANSWER_STORED);
   if (flight->answered || !flight->plan.background) return climb(flight, told->now);

@@ -125,6 +125,9 @@ typedef struct crl_flight {
   int64_t swr_until, sie_until;
 } crl_flight;
 
+/* True if a fresh value that a call's first look found is to be rebuilt early; `early`: the caller
+ * wants it. */
+int crl_flight_early(const corral_policy *policy, const crl_look *look, int early, uint64_t dice);
 crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
                          const crl_flight_plan *plan);
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told);

@@ -127,14 +127,10 @@ static void tell_all(crl_entry *entry) {
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-static shard *home_of(crl_herd *herd, const crl_name *name, uint64_t *hash) {
-  *hash = crl_name_hash(name);
-  return &herd->shards[*hash % SHARDS];
-}
+static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
 
-crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads) {
-  uint64_t hash;
-  shard *home = home_of(herd, name, &hash);
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int *leads) {
+  shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
   crl_entry *entry = find(home, hash, name);
   *leads = entry == NULL;
@@ -144,9 +140,8 @@ crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads) {
   return entry;
 }
 
-crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name) {
-  uint64_t hash;
-  shard *home = home_of(herd, name, &hash);
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
+  shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
   crl_entry *entry = put_in(home, hash, name);
   if (entry != NULL) {
@@ -363,8 +358,8 @@ void crl_herd_detach(crl_entry *entry) {
 }
 
 void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
-  uint64_t hash;
-  shard *home = home_of(herd, name, &hash);
+  uint64_t hash = crl_name_hash(name);
+  shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
   crl_entry *entry = find(home, hash, name);
   if (entry != NULL) take_out(entry);
@@ -414,8 +409,8 @@ size_t crl_herd_count(crl_herd *herd) {
 }
 
 size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
-  uint64_t hash;
-  shard *home = home_of(herd, name, &hash);
+  uint64_t hash = crl_name_hash(name);
+  shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
   crl_entry *entry = find(home, hash, name);
   size_t waiting = entry == NULL ? 0 : entry->waiting;

@@ -57,11 +57,11 @@ typedef struct crl_listener {
 /* NULL without memory. */
 crl_herd *crl_herd_new(void);
 void crl_herd_free(crl_herd *herd);
-/* The entry of a key (and variant), with a reference; *leads: whether the caller leads its flight.
+/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference; *leads: whether the caller leads its flight.
  * NULL without memory. */
-crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, int *leads);
+crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int *leads);
 /* An entry outside the map, which no other caller finds. NULL without memory. */
-crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name);
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash);
 /* Waits until there is a result for this caller. */
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* The same without blocking: from listen to unlisten the caller counts as waiting, and each change

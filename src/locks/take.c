@@ -183,8 +183,7 @@ static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
 }
 
 static void pause(taking *t) {
-  uint64_t dice = crl_policy_mix(atomic_fetch_add_explicit(
-      &t->context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed));
+  uint64_t dice = crl_env_dice();
   int64_t now = crl_env_now_ms(), ms;
   if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0)
     ms = stand_back(t, dice, now);

@@ -61,6 +61,25 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL
 
 unsigned crl_env_forks(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
 
+static _Thread_local uint64_t dice;
+static _Thread_local unsigned dice_of; /* forks + 1 when it was seeded */
+
+/* A forked child takes a seed of its own. */
+static void seed_dice(void) {
+  uint64_t seed = 0;
+  if (crl_env_random(&seed, sizeof seed) != CORRAL_OK) seed = (uint64_t)crl_env_now_us();
+  dice = seed;
+  dice_of = crl_env_forks() + 1;
+}
+
+uint64_t crl_env_dice(void) {
+  if (dice_of != crl_env_forks() + 1) seed_dice();
+  uint64_t x = dice += UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
 void crl_env_holder(char *text, size_t size) {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0) snprintf(name, sizeof name, "?");

@@ -17,6 +17,9 @@ int64_t crl_env_boot_ms(void);
 int64_t crl_env_wall_ms(void);
 /* Kernel randomness; CORRAL_OK or CORRAL_EIO. */
 int crl_env_random(void *buffer, size_t size);
+/* A random number, for jitter only: each thread has a generator of its own, with a seed of the
+ * kernel's. Source: SplitMix64 of G. L. Steele and others, OOPSLA 2014. */
+uint64_t crl_env_dice(void);
 /* Returns at `until` (crl_env_now_ms) or, by a signal, earlier. */
 void crl_env_sleep_until(int64_t until);
 /* Returns after `us` microseconds or, by a signal, earlier. */

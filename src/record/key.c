@@ -120,6 +120,15 @@ void crl_key_clean(crl_key *key) {
   key->whole = NULL;
 }
 
+void crl_key_moved(crl_key *to, const crl_key *from) {
+  if (from->whole == from->room) {
+    to->whole = to->room;
+    to->user = to->room + (from->user - from->room);
+    to->variant = to->room + (from->variant - from->room);
+  }
+  to->stored = from->stored == from->short_form ? to->short_form : to->whole;
+}
+
 const uint8_t *crl_key_digest(crl_key *key) {
   if (!key->has_digest) crl_digest(key->whole, key->whole_len, key->digest);
   key->has_digest = 1;

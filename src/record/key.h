@@ -63,10 +63,13 @@ typedef struct crl_key {
 /* Sets prefix and prefix_len by a namespace (NULL or "": none); the prefix is malloc'ed.
  * CORRAL_ENOMEM. */
 int crl_key_space_make(crl_key_space *space, const char *name_space);
-/* CORRAL_OK: to be given to crl_key_clean; or CORRAL_ENOMEM. The struct must not be moved. A name
+/* CORRAL_OK: to be given to crl_key_clean; or CORRAL_ENOMEM. The struct must not be moved but by
+ * crl_key_moved. A name
  * with a key of length 0 is allowed, and is no user's. */
 int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space, const crl_name *name);
 void crl_key_clean(crl_key *key);
+/* After a copy of the struct: `to` takes over what `from` has. */
+void crl_key_moved(crl_key *to, const crl_key *from);
 /* The digest of the whole encoded key: the same in all processes and stores. Computed once. */
 const uint8_t *crl_key_digest(crl_key *key);
 /* Hash of the stored key, for tables of this process; the store's watch tells changes by it. */

@@ -3,22 +3,6 @@
 #include "run/run.h"
 #include "base/status.h"
 
-static crl_outcome stored_outcome(crl_run *r, corral_how how) {
-  crl_outcome outcome = {
-      .status = CORRAL_OK, .how = how, .age_ms = r->age_ms, .version = r->envelope.version};
-  if (how != CORRAL_STALE && r->envelope.kind == CRL_KIND_NEGATIVE) {
-    outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
-    return outcome;
-  }
-  int status = crl_run_plain(r, &outcome.bytes, &outcome.offset);
-  outcome.size = r->envelope.plain_len;
-  if (status == CORRAL_OK)
-    crl_bytes_ref(outcome.bytes);
-  else
-    outcome.status = crl_status_plain(&outcome.error, status);
-  return outcome;
-}
-
 static crl_outcome failed_outcome(int32_t code, const char *text, size_t text_size,
                                   int64_t retry_ms) {
   crl_outcome outcome = {.status = CORRAL_EFAILED};
@@ -45,9 +29,9 @@ static crl_outcome computed_outcome(const crl_run *r) {
 
 static crl_outcome error_outcome(const crl_run *r) {
   crl_outcome outcome = {.status = r->flight.status};
-  if (r->error.text[0] != '\0' && r->flight.status != CORRAL_EDEADLINE &&
+  if (r->found.error.text[0] != '\0' && r->flight.status != CORRAL_EDEADLINE &&
       r->flight.status != CORRAL_EMISS)
-    crl_status_fail(&outcome.error, outcome.status, "%s", r->error.text);
+    crl_status_fail(&outcome.error, outcome.status, "%s", r->found.error.text);
   else
     crl_status_plain(&outcome.error, outcome.status);
   return outcome;
@@ -56,11 +40,11 @@ static crl_outcome error_outcome(const crl_run *r) {
 static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
   switch ((crl_answer)r->flight.answer) {
     case CRL_ANSWER_STORED:
-      return stored_outcome(r, r->flight.looks > 0 ? CORRAL_JOINED : CORRAL_FRESH);
-    case CRL_ANSWER_STALE: return stored_outcome(r, CORRAL_STALE);
+      return crl_found_outcome(&r->found, r->flight.looks > 0 ? CORRAL_JOINED : CORRAL_FRESH);
+    case CRL_ANSWER_STALE: return crl_found_outcome(&r->found, CORRAL_STALE);
     case CRL_ANSWER_VERDICT:
-      return failed_outcome(r->header.code, r->header.note, CORRAL_NOTE, retry_left);
-    case CRL_ANSWER_OUTBOX: return stored_outcome(r, CORRAL_OUTBOX);
+      return failed_outcome(r->found.header.code, r->found.header.note, CORRAL_NOTE, retry_left);
+    case CRL_ANSWER_OUTBOX: return crl_found_outcome(&r->found, CORRAL_OUTBOX);
     case CRL_ANSWER_COMPUTED: return computed_outcome(r);
     case CRL_ANSWER_FAILED:
       return failed_outcome(r->fill.code, r->fill.text, sizeof r->fill.text, r->flight.retry_ms);
@@ -69,40 +53,38 @@ static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
   return error_outcome(r);
 }
 
-static void count_found(crl_run *r, corral_event event) {
-  crl_run_fact fact = {.duration_us = -1, .bytes = (int64_t)r->answer.size};
-  crl_run_tell(r, event, &fact);
+static void tell_deadline(crl_run *r) {
+  int64_t began = r->flight.plan.deadline - r->policy.wait_ms;
+  crl_fact fact = {
+      .status = CORRAL_EDEADLINE, .duration_us = (crl_env_now_ms() - began) * 1000, .bytes = -1};
+  crl_found_tell(&r->found, CORRAL_EVENT_DEADLINE, &fact);
 }
 
-static void count_error(crl_run *r, corral_event event, const char *detail) {
-  crl_run_fact fact = {
-      .status = r->answer.status, .duration_us = -1, .bytes = -1, .detail = detail};
-  if (event == CORRAL_EVENT_DEADLINE)
-    fact.duration_us = (crl_env_now_ms() - r->flight.plan.deadline + r->policy.wait_ms) * 1000;
-  crl_run_tell(r, event, &fact);
-}
-
-static void count_answer(crl_run *r) {
+/* The event of the flight's answer; -1: none. */
+static int event_of(const crl_run *r) {
   switch ((crl_answer)r->flight.answer) {
     case CRL_ANSWER_STORED:
-      if (r->answer.status == CORRAL_ENOTFOUND)
-        count_error(r, CORRAL_EVENT_NEGATIVE, NULL);
-      else if (r->flight.looks == 0)
-        count_found(r, CORRAL_EVENT_HIT);
-      break;
-    case CRL_ANSWER_STALE: count_found(r, CORRAL_EVENT_STALE); break;
-    case CRL_ANSWER_OUTBOX: count_found(r, CORRAL_EVENT_OUTBOX_HIT); break;
-    case CRL_ANSWER_VERDICT: count_error(r, CORRAL_EVENT_VERDICT, r->answer.error.text); break;
-    case CRL_ANSWER_ERROR:
-      if (r->flight.status == CORRAL_EDEADLINE) count_error(r, CORRAL_EVENT_DEADLINE, NULL);
-      break;
-    default: break;
+      if (r->answer.status == CORRAL_ENOTFOUND) return CORRAL_EVENT_NEGATIVE;
+      return r->flight.looks == 0 ? CORRAL_EVENT_HIT : -1;
+    case CRL_ANSWER_STALE: return CORRAL_EVENT_STALE;
+    case CRL_ANSWER_OUTBOX: return CORRAL_EVENT_OUTBOX_HIT;
+    case CRL_ANSWER_VERDICT: return CORRAL_EVENT_VERDICT;
+    default: return -1;
   }
 }
 
+static void tell_answer(crl_run *r) {
+  int event = event_of(r);
+  if (event >= 0)
+    crl_found_tell_answer(&r->found, (corral_event)event, &r->answer);
+  else if (r->flight.answer == CRL_ANSWER_ERROR && r->flight.status == CORRAL_EDEADLINE)
+    tell_deadline(r);
+}
+
 void crl_run_lend_stale(crl_run *r) {
-  if (r->entry == NULL || r->found == NULL || r->flight.sie_until <= crl_env_now_ms()) return;
-  crl_outcome stale = stored_outcome(r, CORRAL_STALE);
+  if (r->entry == NULL || r->found.record == NULL || r->flight.sie_until <= crl_env_now_ms())
+    return;
+  crl_outcome stale = crl_found_outcome(&r->found, CORRAL_STALE);
   if (stale.status != CORRAL_OK) return;
   crl_herd_interim(r->entry, &stale, 0, r->flight.sie_until);
   crl_bytes_unref(stale.bytes);
@@ -130,7 +112,7 @@ static void publish(crl_run *r) {
 
 void crl_run_answer(crl_run *r) {
   r->answer = build_outcome(r, r->last.retry_left);
-  count_answer(r);
+  tell_answer(r);
   publish(r);
 }
 

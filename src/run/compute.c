@@ -15,7 +15,7 @@ static void on_lost(crl_renewed_lease *lease) {
   atomic_store(&r->fill.stop, 1);
   if (r->entry != NULL) crl_herd_detach(r->entry);
   crl_run_give_host(r);
-  crl_run_emit(r, CORRAL_EVENT_LEASE_LOST, NULL);
+  crl_found_emit(&r->found, CORRAL_EVENT_LEASE_LOST, NULL);
 }
 
 /* The flight is abandoned: its lease becomes a verdict, and waiters look for themselves. */
@@ -35,9 +35,9 @@ static void on_limit(crl_renewed_lease *lease) {
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);
   crl_run_give_host(r);
-  crl_run_fact fact = {
+  crl_fact fact = {
       .status = CORRAL_EABANDONED, .duration_us = crl_env_now_us() - r->began_us, .bytes = -1};
-  crl_run_tell(r, CORRAL_EVENT_ABANDONED, &fact);
+  crl_found_tell(&r->found, CORRAL_EVENT_ABANDONED, &fact);
 }
 
 /* The result of a compute for this caller alone is not for the others who share the flight. */
@@ -57,9 +57,9 @@ static void prepare(crl_run *r) {
   int64_t now = crl_env_now_ms();
   r->fill.has_stale = r->flight.sie_until > now || r->flight.fresh_until > now;
   crl_run_lend_old(r);
-  crl_run_emit(r, CORRAL_EVENT_COMPUTE, NULL);
-  if (r->flight.early) crl_run_emit(r, CORRAL_EVENT_EARLY, NULL);
-  if (r->flight.degraded) crl_run_emit(r, CORRAL_EVENT_DEGRADED, NULL);
+  crl_found_emit(&r->found, CORRAL_EVENT_COMPUTE, NULL);
+  if (r->flight.early) crl_found_emit(&r->found, CORRAL_EVENT_EARLY, NULL);
+  if (r->flight.degraded) crl_found_emit(&r->found, CORRAL_EVENT_DEGRADED, NULL);
 }
 
 void crl_run_begin_compute(crl_run *r) {
@@ -68,10 +68,10 @@ void crl_run_begin_compute(crl_run *r) {
   r->began = crl_env_now_ms();
   r->fill.limit = r->began + r->policy.compute_ms;
   r->fill.is_alone = r->flight.alone != CRL_ALONE_NOT;
-  r->lease = (crl_renewed_lease){.key = r->key.stored,
-                                 .key_len = r->key.stored_len,
-                                 .user_key = r->key.user,
-                                 .user_key_len = r->key.user_len,
+  r->lease = (crl_renewed_lease){.key = r->found.key.stored,
+                                 .key_len = r->found.key.stored_len,
+                                 .user_key = r->found.key.user,
+                                 .user_key_len = r->found.key.user_len,
                                  .token = r->flight.leased ? r->token : NULL,
                                  .lease_ms = r->lease_ms,
                                  .limit = r->began + r->policy.compute_ms,
@@ -144,22 +144,23 @@ static crl_made finish_fill(crl_run *r, int64_t cost) {
 }
 
 static void tell_made(crl_run *r, crl_made made, int64_t cost) {
-  crl_run_fact fact = {.duration_us = cost, .bytes = -1};
+  crl_fact fact = {.duration_us = cost, .bytes = -1};
   if (made == CRL_MADE_FAILURE) {
     fact.status = CORRAL_EFAILED;
     fact.detail = r->fill.text;
   } else if (r->fill.filled != CRL_FILLED_NEGATIVE) {
     fact.bytes = (int64_t)r->product.size;
   }
-  crl_run_tell(r, made == CRL_MADE_FAILURE ? CORRAL_EVENT_FAILURE : CORRAL_EVENT_COMPUTED, &fact);
+  crl_found_tell(&r->found, made == CRL_MADE_FAILURE ? CORRAL_EVENT_FAILURE : CORRAL_EVENT_COMPUTED,
+                 &fact);
 }
 
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told) {
   int64_t cost = ended_us - r->began_us;
-  if (r->fill.filled != CRL_FILLED_FAILURE) crl_run_note_cost(r, cost);
+  if (r->fill.filled != CRL_FILLED_FAILURE) crl_found_note_cost(&r->found, (uint64_t)cost);
   told->made = finish_fill(r, cost);
   tell_made(r, told->made, cost);
-  if (r->fill.pass) crl_run_emit(r, CORRAL_EVENT_PASS, NULL);
-  if (told->made == CRL_MADE_OLDER) crl_run_emit(r, CORRAL_EVENT_OLDER, NULL);
+  if (r->fill.pass) crl_found_emit(&r->found, CORRAL_EVENT_PASS, NULL);
+  if (told->made == CRL_MADE_OLDER) crl_found_emit(&r->found, CORRAL_EVENT_OLDER, NULL);
   if (told->made == CRL_MADE_VALUE && r->flight.degraded) crl_run_keep_fill(r);
 }

@@ -19,12 +19,20 @@ static void emit(const crl_join *join, corral_event event) {
   crl_event_emit(&join->context->events, event, join->name.key, join->name.key_len, NULL);
 }
 
-/* Leads a flight; its run takes over the reference of `entry` (NULL: no caller can join). */
-static void lead(crl_join *join, crl_entry *entry, crl_alone alone) {
-  crl_run *r = crl_run_new(join, alone);
+static void give_up(crl_entry *entry) {
+  if (entry == NULL) return;
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
+}
+
+/* Makes the run of a flight that the call leads; it takes over `found` (NULL: nothing was looked at
+ * yet). */
+static void lead(crl_join *join, crl_found *found, crl_alone alone) {
+  crl_run *r = crl_run_new(join, found, alone);
+  crl_entry *entry = join->leads;
+  join->leads = NULL;
   if (r == NULL) {
-    if (entry != NULL) crl_herd_give_up(entry);
-    if (entry != NULL) crl_entry_unref(entry);
+    give_up(entry);
     crl_join_fail(join, CORRAL_ENOMEM);
     return;
   }
@@ -48,19 +56,23 @@ static void enter(crl_join *join, crl_alone alone) {
   crl_herd *herd = join->context->herd;
   crl_entry *entry = NULL;
   int leads = 1;
+  join->hash = crl_name_hash(&join->name);
   if (crl_call_computes(join->call)) {
-    entry = alone ? crl_herd_private(herd, &join->name) : crl_herd_enter(herd, &join->name, &leads);
+    entry = alone ? crl_herd_private(herd, &join->name, join->hash)
+                  : crl_herd_enter(herd, &join->name, join->hash, &leads);
     if (entry == NULL) {
       crl_join_fail(join, CORRAL_ENOMEM);
       return;
     }
   }
-  if (leads) {
-    lead(join, entry, alone);
+  if (!leads) {
+    emit(join, CORRAL_EVENT_JOIN);
+    listen(join, entry, 0);
     return;
   }
-  emit(join, CORRAL_EVENT_JOIN);
-  listen(join, entry, 0);
+  join->leads = entry;
+  join->state = CRL_JOIN_LOOKS;
+  if (alone) lead(join, NULL, alone);
 }
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
@@ -75,18 +87,69 @@ void crl_join_begin(crl_join *join) {
   if (crl_run_recurses(join->context, &join->name)) {
     crl_join_fail(join, CORRAL_ERECURSION);
   } else if (crl_run_near(join)) {
-    emit(join, CORRAL_EVENT_NEAR);
     join->state = CRL_JOIN_ENDED;
   } else {
-    if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy.wait_ms;
+    if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
     enter(join, CRL_ALONE_NOT);
   }
+}
+
+/* ---- the first look ------------------------------------------------------------------------ */
+
+void crl_join_fly(crl_join *join) { lead(join, NULL, CRL_ALONE_NOT); }
+
+/* A hit: the end of the call, and of the flight. */
+static void hit(crl_join *join, crl_found *found) {
+  crl_outcome outcome = crl_found_outcome(found, CORRAL_FRESH);
+  int is_negative = outcome.status == CORRAL_ENOTFOUND;
+  crl_found_tell_answer(found, is_negative ? CORRAL_EVENT_NEGATIVE : CORRAL_EVENT_HIT, &outcome);
+  if (join->leads != NULL) {
+    crl_herd_land(join->leads, &outcome);
+    crl_entry_unref(join->leads);
+    join->leads = NULL;
+  }
+  crl_join_end(join, &outcome);
+}
+
+static void begin_flight(crl_join *join, crl_found *found, crl_told *told) {
+  crl_found_tell_miss(found, told);
+  lead(join, found, CRL_ALONE_NOT);
+  if (join->state == CRL_JOIN_LEADS) crl_run_looked(join->run, join->call->cancel_token, told);
+}
+
+/* A fresh value that is to be rebuilt early is no hit. */
+static int hits(crl_join *join, const crl_told *told) {
+  const corral_policy *policy = join->call->policy;
+  if (told->status != CORRAL_OK || told->look.lives.fresh <= 0 || told->look.pass) return 0;
+  if (!crl_call_computes(join->call)) return 1;
+  join->early = crl_flight_early(policy, &told->look, join->early, crl_env_dice());
+  return !join->early;
+}
+
+void crl_join_first(crl_join *join) {
+  crl_found found;
+  crl_request e;
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  int status = crl_found_init(&found, join->context, join->call->policy, &join->name, join->hash);
+  if (status != CORRAL_OK) {
+    give_up(join->leads);
+    join->leads = NULL;
+    crl_join_fail(join, status);
+    return;
+  }
+  crl_found_look(&found, &e, join->deadline, &told);
+  if (hits(join, &told))
+    hit(join, &found);
+  else
+    begin_flight(join, &found, &told);
+  crl_found_clean(&found);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
 static crl_patience patience_of(const crl_join *join) {
-  const corral_policy *policy = &join->call->policy;
+  const corral_policy *policy = join->call->policy;
   return (crl_patience){
       .deadline = join->deadline,
       .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
@@ -106,13 +169,13 @@ void crl_run_tell_deadline(const crl_join *join) {
   corral_event_info info =
       crl_event_info(CORRAL_EVENT_DEADLINE, join->name.key, join->name.key_len);
   info.status = CORRAL_EDEADLINE;
-  info.duration_us = (crl_env_now_ms() - join->deadline + join->call->policy.wait_ms) * 1000;
+  info.duration_us = (crl_env_now_ms() - join->deadline + join->call->policy->wait_ms) * 1000;
   crl_event_tell(&join->context->events, &info);
 }
 
 /* The deadline has come, or no time is left to enter anew. */
 static void run_out(crl_join *join) {
-  if (join->call->policy.at_deadline == CORRAL_DEADLINE_COMPUTE) {
+  if (join->call->policy->at_deadline == CORRAL_DEADLINE_COMPUTE) {
     enter(join, CRL_ALONE_DEADLINE);
     return;
   }
@@ -183,6 +246,8 @@ void crl_join_land(crl_join *join) {
 }
 
 void crl_join_leave(crl_join *join) {
+  give_up(join->leads);
+  join->leads = NULL;
   if (join->run != NULL) {
     crl_run_abandon(join->run);
     crl_run_free(join->run);

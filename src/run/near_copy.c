@@ -38,49 +38,56 @@ static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome)
 static int answer(crl_join *join, const crl_key *key) {
   crl_near_copy copy;
   crl_context *context = join->context;
-  const corral_policy *policy = &join->call->policy;
+  const corral_policy *policy = join->call->policy;
   int64_t now = crl_env_now_ms();
-  uint64_t dice =
-      atomic_fetch_add_explicit(&context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
   if (!crl_near_get(context->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy))
     return 0;
   int answers = is_current(context, &copy, policy->near_ms, now) &&
                 tags_stand(context, &copy, policy->near_ms);
-  join->early = answers && crl_call_computes(join->call) &&
-                crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us,
-                                 crl_policy_mix(dice));
+  join->early =
+      answers && crl_call_computes(join->call) &&
+      crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_env_dice());
   if (join->early) answers = 0;
   if (answers) fill_outcome(&copy, now, join->outcome);
   crl_near_copy_clean(&copy);
   return answers;
 }
 
+static void tell(const crl_join *join) {
+  const crl_outcome *outcome = join->outcome;
+  corral_event_info info = crl_event_info(CORRAL_EVENT_NEAR, join->name.key, join->name.key_len);
+  info.status = outcome->status;
+  if (outcome->status == CORRAL_OK) info.bytes = (int64_t)outcome->size;
+  crl_event_tell(&join->context->events, &info);
+}
+
 int crl_run_near(crl_join *join) {
   crl_key key;
   crl_context *context = join->context;
-  if (context->near == NULL || join->call->policy.near_ms <= 0) return 0;
+  if (context->near == NULL || join->call->policy->near_ms <= 0) return 0;
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
   int answers = answer(join, &key);
   crl_key_clean(&key);
+  if (answers) tell(join);
   return answers;
 }
 
 /* *ret: a copy of the found record's metadata; NULL if it has no tags. 0 without memory. */
-static int take_metadata(const crl_run *r, crl_bytes **ret) {
+static int take_metadata(const crl_found *found, crl_bytes **ret) {
   *ret = NULL;
-  if (r->envelope.tag_count == 0) return 1;
-  uint8_t *copy = crl_alloc(r->envelope.metadata_len);
+  if (found->envelope.tag_count == 0) return 1;
+  uint8_t *copy = crl_alloc(found->envelope.metadata_len);
   if (copy == NULL) return 0;
-  memcpy(copy, r->found->data + r->envelope.metadata_at, r->envelope.metadata_len);
-  *ret = crl_bytes_wrap(copy, r->envelope.metadata_len, free, copy);
+  memcpy(copy, found->record->data + found->envelope.metadata_at, found->envelope.metadata_len);
+  *ret = crl_bytes_wrap(copy, found->envelope.metadata_len, free, copy);
   if (*ret == NULL) free(copy);
   return *ret != NULL;
 }
 
-void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t epoch, int64_t looked) {
+void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked) {
   const crl_lives *lives = &look->lives;
-  crl_near_copy copy = {.size = r->envelope.plain_len,
-                        .kind = r->envelope.kind,
+  crl_near_copy copy = {.size = found->envelope.plain_len,
+                        .kind = found->envelope.kind,
                         .looked = looked,
                         .made = looked - lives->age,
                         .ttl = look->ttl,
@@ -88,21 +95,24 @@ void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t epoch, int64_t
                         .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
                         .sie_until = lives->sie > 0 ? looked + lives->sie : 0,
                         .cost_us = look->cost_us,
-                        .version = r->envelope.version,
-                        .print = crl_watch_print(r->found->data, r->found->size)};
-  if (crl_run_plain(r, &copy.bytes, &copy.offset) != CORRAL_OK || !take_metadata(r, &copy.metadata))
+                        .version = found->envelope.version,
+                        .print = crl_watch_print(found->record->data, found->record->size)};
+  if (crl_found_plain(found, &copy.bytes, &copy.offset) != CORRAL_OK ||
+      !take_metadata(found, &copy.metadata))
     return;
-  if (crl_near_put(r->context->near, r->hash, r->key.stored, r->key.stored_len, &copy, epoch))
-    crl_context_watch_copy(r->context, r->key.stored, r->key.stored_len, r->hash);
+  if (crl_near_put(found->context->near, found->hash, found->key.stored, found->key.stored_len,
+                   &copy, epoch))
+    crl_context_watch_copy(found->context, found->key.stored, found->key.stored_len, found->hash);
   crl_bytes_unref(copy.metadata);
 }
 
-int crl_run_find_near(crl_run *r, crl_near_copy *copy) {
+int crl_found_find_near(crl_found *found, crl_near_copy *copy) {
   int64_t now = crl_env_now_ms();
-  if (r->context->near == NULL || r->policy.near_ms <= 0) return 0;
-  if (!crl_near_get(r->context->near, r->hash, r->key.stored, r->key.stored_len, now, copy))
+  if (found->context->near == NULL || found->policy->near_ms <= 0) return 0;
+  if (!crl_near_get(found->context->near, found->hash, found->key.stored, found->key.stored_len,
+                    now, copy))
     return 0;
-  if (tags_stand(r->context, copy, CRL_NEAR_ANY_AGE)) return 1;
+  if (tags_stand(found->context, copy, CRL_NEAR_ANY_AGE)) return 1;
   crl_near_copy_clean(copy);
   return 0;
 }

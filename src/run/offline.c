@@ -8,14 +8,14 @@
 #include "run/run.h"
 
 void crl_run_keep_fill(crl_run *r) {
-  crl_outbox_drop(r->context->verdicts, r->key.stored, r->key.stored_len);
+  crl_outbox_drop(r->context->verdicts, r->found.key.stored, r->found.key.stored_len);
   crl_outbox_fill fill = {.record = r->product.record,
                           .version = r->fill.version,
                           .hard_ttl = r->product.hard_ttl,
                           .began = r->began,
                           .made = crl_env_now_ms()};
-  crl_outbox_keep(r->context->outbox, r->key.stored, r->key.stored_len, &fill);
-  crl_run_emit(r, CORRAL_EVENT_OUTBOX, NULL);
+  crl_outbox_keep(r->context->outbox, r->found.key.stored, r->found.key.stored_len, &fill);
+  crl_found_emit(&r->found, CORRAL_EVENT_OUTBOX, NULL);
 }
 
 void crl_run_keep_verdict(crl_run *r) {
@@ -33,7 +33,7 @@ void crl_run_keep_verdict(crl_run *r) {
   if (bytes == NULL) free(record);
   if (bytes == NULL) return;
   crl_outbox_fill fill = {.record = bytes, .hard_ttl = 3 * retry_ms, .began = now, .made = now};
-  crl_outbox_keep(r->context->verdicts, r->key.stored, r->key.stored_len, &fill);
+  crl_outbox_keep(r->context->verdicts, r->found.key.stored, r->found.key.stored_len, &fill);
   crl_bytes_unref(bytes);
 }
 
@@ -41,12 +41,14 @@ void crl_run_keep_verdict(crl_run *r) {
  * lives. */
 static int find_fill(crl_run *r, int64_t now) {
   crl_outbox_fill entry;
-  if (!crl_outbox_find(r->context->outbox, r->key.stored, r->key.stored_len, now, &entry)) return 0;
-  int status = crl_envelope_read(entry.record->data, entry.record->size, crl_key_digest(&r->key),
-                                 &r->envelope);
+  if (!crl_outbox_find(r->context->outbox, r->found.key.stored, r->found.key.stored_len, now,
+                       &entry))
+    return 0;
+  int status = crl_envelope_read(entry.record->data, entry.record->size,
+                                 crl_key_digest(&r->found.key), &r->found.envelope);
   if (status == CORRAL_OK) {
-    crl_run_change_found(r, entry.record);
-    r->age_ms = now - entry.made;
+    crl_found_change(&r->found, entry.record);
+    r->found.age_ms = now - entry.made;
     return 1;
   }
   crl_bytes_unref(entry.record);
@@ -55,14 +57,14 @@ static int find_fill(crl_run *r, int64_t now) {
 
 static int find_near(crl_run *r, int64_t now) {
   crl_near_copy copy;
-  if (!crl_run_find_near(r, &copy)) return 0;
-  crl_run_change_found(r, crl_bytes_ref(copy.bytes));
-  r->envelope = (crl_envelope){.kind = copy.kind,
-                               .payload_at = copy.offset,
-                               .payload_len = copy.size,
-                               .plain_len = copy.size,
-                               .version = copy.version};
-  r->age_ms = now - copy.made;
+  if (!crl_found_find_near(&r->found, &copy)) return 0;
+  crl_found_change(&r->found, crl_bytes_ref(copy.bytes));
+  r->found.envelope = (crl_envelope){.kind = copy.kind,
+                                     .payload_at = copy.offset,
+                                     .payload_len = copy.size,
+                                     .plain_len = copy.size,
+                                     .version = copy.version};
+  r->found.age_ms = now - copy.made;
   crl_near_copy_clean(&copy);
   return 1;
 }

@@ -9,38 +9,6 @@
 /* The innermost compute of this thread. */
 static _Thread_local const crl_computing *computing;
 
-void crl_run_emit(crl_run *r, corral_event event, const char *detail) {
-  crl_event_emit(&r->context->events, event, r->key.user, r->key.user_len, detail);
-}
-
-static corral_event_info info_of(const crl_run *r, corral_event event, const crl_run_fact *fact) {
-  corral_event_info info = crl_event_info(event, r->key.user, r->key.user_len);
-  info.status = fact->status;
-  info.duration_us = fact->duration_us;
-  info.bytes = fact->bytes;
-  info.detail = fact->detail;
-  return info;
-}
-
-void crl_run_tell(crl_run *r, corral_event event, const crl_run_fact *fact) {
-  if (r->context->events.hook == NULL) {
-    crl_run_emit(r, event, NULL);
-    return;
-  }
-  corral_event_info info = info_of(r, event, fact);
-  crl_event_tell(&r->context->events, &info);
-}
-
-void crl_run_tell_op(crl_run *r, corral_event event, const crl_run_fact *fact) {
-  if (r->context->events.hook == NULL) {
-    crl_run_emit(r, event, NULL);
-    return;
-  }
-  corral_event_info info = info_of(r, event, fact);
-  info.server = (int)crl_pool_route(r->context->pool, r->key.stored, r->key.stored_len);
-  crl_event_tell(&r->context->events, &info);
-}
-
 /* ---- nested computes ----------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
@@ -49,21 +17,16 @@ const crl_computing *crl_run_inside(const crl_computing *inner) {
   return outer;
 }
 
-/* A hash of the key in this context. */
-static uint64_t self_of(const crl_context *context, const crl_name *name) {
-  return crl_name_hash(name) ^ (uint64_t)(uintptr_t)context;
-}
-
 /* Copies the chain of computes that this run was asked for from, which is needed on a worker, and
  * after the caller has left. Runs that compute together have the same ancestors. 0 without
  * memory. */
-static int descend(crl_run *r, const crl_name *name) {
-  r->self = self_of(r->context, name);
+static int descend(crl_run *r) {
   if (computing == NULL) return 1;
   const crl_run *first = computing->runs[0];
   r->ancestors = crl_alloc((computing->count + first->depth) * sizeof *r->ancestors);
   if (r->ancestors == NULL) return 0;
-  for (size_t i = 0; i < computing->count; i++) r->ancestors[r->depth++] = computing->runs[i]->self;
+  for (size_t i = 0; i < computing->count; i++)
+    r->ancestors[r->depth++] = computing->runs[i]->found.self;
   for (size_t i = 0; i < first->depth; i++) r->ancestors[r->depth++] = first->ancestors[i];
   return 1;
 }
@@ -77,8 +40,8 @@ int crl_run_recurses(const crl_context *context, const crl_name *name) {
   int found = 0;
   if (computing == NULL) return 0;
   const crl_run *first = computing->runs[0];
-  uint64_t self = self_of(context, name);
-  for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->self == self;
+  uint64_t self = crl_found_self(context, crl_name_hash(name));
+  for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->found.self == self;
   for (size_t i = 0; i < first->depth; i++) found |= first->ancestors[i] == self;
   return found;
 }
@@ -137,36 +100,29 @@ static unsigned needs(const crl_run *r) {
 
 void crl_run_take_host(crl_run *r, crl_told *told) {
   int hold = -1;
-  told->status =
-      crl_hostlock_take(r->context->hostlock, r->key.whole, r->key.whole_len, &hold, &r->error);
+  told->status = crl_hostlock_take(r->context->hostlock, r->found.key.whole, r->found.key.whole_len,
+                                   &hold, &r->found.error);
   if (told->status == CORRAL_OK)
     atomic_store(&r->hold, hold);
   else if (told->status != CORRAL_EBUSY)
-    crl_run_emit(r, CORRAL_EVENT_HOST_ERROR, r->error.text);
+    crl_found_emit(&r->found, CORRAL_EVENT_HOST_ERROR, r->found.error.text);
 }
 
 void crl_run_give_host(crl_run *r) {
   int hold = atomic_exchange(&r->hold, -1);
   if (hold < 0) return;
   if (r->noted)
-    crl_hostlock_erase(r->context->hostlock, hold, r->key.whole, r->key.whole_len, r->token);
+    crl_hostlock_erase(r->context->hostlock, hold, r->found.key.whole, r->found.key.whole_len,
+                       r->token);
   crl_hostlock_give(hold);
 }
 
 void crl_run_note_token(crl_run *r) {
   int hold = atomic_load(&r->hold);
   if (hold < 0) return;
-  crl_hostlock_note(r->context->hostlock, hold, r->key.whole, r->key.whole_len, r->token,
-                    r->has_over ? r->over : NULL);
+  crl_hostlock_note(r->context->hostlock, hold, r->found.key.whole, r->found.key.whole_len,
+                    r->token, r->found.has_over ? r->found.over : NULL);
   r->noted = 1;
-}
-
-int crl_run_finds_dead(crl_run *r) {
-  int hold = atomic_load(&r->hold);
-  r->has_over = hold >= 0 && crl_hostlock_noted(r->context->hostlock, hold, r->key.whole,
-                                                r->key.whole_len, r->header.token);
-  if (r->has_over) memcpy(r->over, r->header.token, CORRAL_TOKEN);
-  return r->has_over;
 }
 
 /* Ends the wait for a slot. A slot that others share stays queued. */
@@ -201,7 +157,7 @@ int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
     leave_queue(r);
     return 1;
   }
-  if (!asked) crl_run_emit(r, CORRAL_EVENT_LIMITED, NULL);
+  if (!asked) crl_found_emit(&r->found, CORRAL_EVENT_LIMITED, NULL);
   if (*next > r->flight.until) *next = r->flight.until;
   if (crl_env_now_ms() < r->flight.until && !crl_run_is_left(r)) return 0;
   leave_queue(r);
@@ -220,7 +176,7 @@ void crl_run_let_go(crl_run *r) {
 
 static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
   crl_context *context = r->context;
-  const corral_policy *policy = &join->call->policy;
+  const corral_policy *policy = join->call->policy;
   crl_flight_plan plan = {.deadline = join->deadline,
                           .can_compute = crl_call_computes(join->call) != 0,
                           .background = r->bound != 0,
@@ -230,8 +186,7 @@ static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
                           .early = join->early != 0,
                           .alone = (uint8_t)alone};
   if (policy->soft_ms > 0) plan.soft_until = join->deadline - policy->wait_ms + policy->soft_ms;
-  plan.dice =
-      atomic_fetch_add_explicit(&context->dice, UINT64_C(0xd1342543de82ef95), memory_order_relaxed);
+  plan.dice = crl_env_dice();
   return crl_flight_start(&r->flight, &r->policy, &plan);
 }
 
@@ -239,25 +194,32 @@ static crl_run *allocate(void) {
   crl_run *r = crl_alloc_more(NULL, sizeof *r);
   if (r == NULL) return NULL;
   memset(r, 0, offsetof(crl_run, policy));
-  r->error.text[0] = '\0';
   r->answer.bytes = NULL;
   return r;
 }
 
-crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
+static int take_found(crl_run *r, const crl_join *join, crl_found *found) {
+  if (found != NULL)
+    crl_found_move(&r->found, found);
+  else if (crl_found_init(&r->found, join->context, join->call->policy, &join->name, join->hash) !=
+           CORRAL_OK)
+    return 0;
+  r->found.policy = &r->policy;
+  return 1;
+}
+
+crl_run *crl_run_new(const crl_join *join, crl_found *found, crl_alone alone) {
   crl_context *context = join->context;
   const crl_call *call = join->call;
   crl_run *r = allocate();
   if (r == NULL) return NULL;
   r->context = context;
-  if (crl_key_make(&r->key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK ||
-      !descend(r, &join->name)) {
+  r->policy = *call->policy;
+  if (!take_found(r, join, found) || !descend(r)) {
     crl_run_free(r);
     return NULL;
   }
-  r->hash = crl_key_hash(&r->key);
   atomic_init(&r->hold, -1);
-  r->policy = call->policy;
   int64_t advised = crl_pool_info(context->pool)->poll_max_ms;
   if (advised > 0 && advised < r->policy.poll_max_ms) r->policy.poll_max_ms = advised;
   r->compute = call->compute;
@@ -268,12 +230,12 @@ crl_run *crl_run_new(const crl_join *join, crl_alone alone) {
   r->lent = may_need_slot(r) ? crl_run_lends() : 0;
   r->nested = r->lent != 0;
   r->cancel = call->cancel;
-  r->fill.key = r->key.whole;
-  r->fill.key_len = r->key.whole_len;
-  r->fill.prefix_len = (size_t)(r->key.user - r->key.whole);
-  r->fill.variant = r->key.variant;
-  r->fill.variant_len = r->key.variant_len;
-  r->fill.digest = crl_key_digest(&r->key);
+  r->fill.key = r->found.key.whole;
+  r->fill.key_len = r->found.key.whole_len;
+  r->fill.prefix_len = (size_t)(r->found.key.user - r->found.key.whole);
+  r->fill.variant = r->found.key.variant;
+  r->fill.variant_len = r->found.key.variant_len;
+  r->fill.digest = crl_key_digest(&r->found.key);
   r->fill.max_value = context->max_value;
   r->lease_ms = r->policy.lease_ms;
   r->ask = start(r, join, alone);
@@ -305,15 +267,11 @@ void crl_run_abandon(crl_run *r) {
 
 void crl_run_free(crl_run *r) {
   crl_run_part(r);
-  crl_bytes_unref(r->found);
-  crl_bytes_unref(r->plain);
   crl_product_clean(&r->product);
-  crl_tag_versions_clean(&r->tag_versions);
-  free(r->tags);
   free(r->ancestors);
   crl_bytes_unref(r->answer.bytes);
   crl_fill_clean(&r->fill);
-  crl_key_clean(&r->key);
+  crl_found_clean(&r->found);
   free(r);
 }
 
@@ -330,19 +288,28 @@ void crl_run_step(crl_run *r, crl_told *told) {
   crl_run_let_go(r);
 }
 
+/* The first look stands outside of the flight: a call that was cancelled meanwhile ends here. */
+void crl_run_looked(crl_run *r, const corral_cancel_token *cancel_token, crl_told *told) {
+  r->last = told->look;
+  r->now = told->now = crl_env_now_ms();
+  told->left = crl_cancelled(cancel_token) != 0;
+  r->ask = crl_flight_step(&r->flight, told);
+}
+
 static uint64_t print_of_last(const crl_run *r) {
-  if (r->print != 0) return r->print;
-  return r->found == NULL ? crl_watch_print(NULL, 0)
-                          : crl_watch_print(r->found->data, r->found->size);
+  if (r->found.print != 0) return r->found.print;
+  return r->found.record == NULL ? crl_watch_print(NULL, 0)
+                                 : crl_watch_print(r->found.record->data, r->found.record->size);
 }
 
 /* A run whose last look isn't watched waits by the clock. It joins all the same, to be woken when
  * the watch comes up. */
 static int begin_to_watch(crl_run *r) {
   crl_watch *watch = r->context->watch;
-  crl_watch_key key = {.data = r->key.stored, .len = r->key.stored_len, .hash = r->hash};
+  crl_watch_key key = {
+      .data = r->found.key.stored, .len = r->found.key.stored_len, .hash = r->found.hash};
   int joins = !r->watches, up = crl_watch_up(watch);
-  if (joins) crl_watch_join(watch, &r->watcher, r->hash, r->waiter);
+  if (joins) crl_watch_join(watch, &r->watcher, r->found.hash, r->waiter);
   r->watches = 1;
   if (!crl_watch_registers(watch)) return joins && up;
   return r->last.watched && !crl_watch_register(watch, &r->watcher, &key, print_of_last(r));
@@ -350,7 +317,7 @@ static int begin_to_watch(crl_run *r) {
 
 int crl_run_begin_wait(crl_run *r) {
   if (r->flight.looks == 1)
-    crl_run_emit(r, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
+    crl_found_emit(&r->found, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
   if (r->flight.at_host) return 0;
   crl_run_make_waiter(r);
   return r->context->watch == NULL ? 0 : begin_to_watch(r);

@@ -9,10 +9,8 @@
 
 #include "os/timers.h"
 #include "os/worker.h"
-#include "context/context.h"
 #include "record/fill.h"
-#include "flight/flight.h"
-#include "tags/tag_versions.h"
+#include "run/found.h"
 
 /* The compute and the settings of a call, of one key or of several. */
 typedef struct crl_call {
@@ -28,9 +26,14 @@ typedef struct crl_call {
   corral_cancel_token *cancel_token;
   const void *variant;
   size_t variant_len;
-  /* resolved; the last member: it needs no zeroing */
-  corral_policy policy;
+  const corral_policy *policy; /* resolved: of the corral, or `own` */
+  corral_policy own;           /* the last member: it needs no zeroing */
 } crl_call;
+
+static inline void crl_call_copy(crl_call *to, const crl_call *from) {
+  *to = *from;
+  if (from->policy == &from->own) to->policy = &to->own;
+}
 
 static inline int crl_call_computes(const crl_call *call) {
   return call->compute != NULL || call->compute_many != NULL || call->start != NULL;
@@ -98,43 +101,27 @@ struct crl_run {
       own_waiter; /* for its waits; NULL: none yet. Runs that are flown together share one */
   crl_watcher watcher;
   int watches; /* watcher has joined the watch */
-  /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
-  uint64_t print;
-  uint64_t hash; /* crl_key_hash */
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
   int has_token;
   int64_t claim_sent, lease_ms;
-  crl_bytes *found;              /* the record of the last look that found one */
-  crl_bytes *plain;              /* its payload unpacked; NULL: not yet, or not packed */
-  crl_tag_versions tag_versions; /* of its tags, as of the last GET */
-  crl_tags *tags;                /* of `found`, if has_tags */
-  int has_tags, is_void;         /* `found` has tags; they were invalidated */
-  uint64_t stored_version;
-  crl_envelope envelope;
-  corral_header header;
   crl_look last; /* of the last GET or CLAIM */
-  int64_t age_ms;
   corral_fill fill;
   int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
   crl_product product;
-  crl_slot *slot;             /* runs that compute together share one; NULL: none yet */
-  int has_slot, asks_slot;    /* asks_slot: LIMITED was told, or the slot is waited for */
-  int waits;                  /* its WAIT has begun */
-  int64_t now;                /* of the last step but those of ANSWER, which takes no time */
-  crl_made made;              /* by the compute */
-  _Atomic int hold;           /* on the host's lock; -1: none. The renewer may give it back, too */
-  int noted;                  /* the token is noted in the host's lock file */
-  uint8_t over[CORRAL_TOKEN]; /* token of a dead leader's lease, if has_over */
-  int has_over;               /* the last look found such a lease */
-  uint64_t self;              /* hash of the key in this context */
-  uint64_t *ancestors;        /* `self` of each key whose compute asked for this one */
+  crl_slot *slot;          /* runs that compute together share one; NULL: none yet */
+  int has_slot, asks_slot; /* asks_slot: LIMITED was told, or the slot is waited for */
+  int waits;               /* its WAIT has begun */
+  int64_t now;             /* of the last step but those of ANSWER, which takes no time */
+  crl_made made;           /* by the compute */
+  _Atomic int hold;        /* on the host's lock; -1: none. The renewer may give it back, too */
+  int noted;               /* the token is noted in the host's lock file */
+  uint64_t *ancestors;     /* `self` of each key whose compute asked for this one */
   size_t depth;
   /* crl_run_new zeroes only the fields above, to save time; each field below is set before it is
    * read. */
   corral_policy policy;
-  crl_key key;
-  corral_error error; /* of the store's last failed operation, or of the compute */
+  crl_found found;
   crl_outcome answer;
   crl_slot own_slot;
 };
@@ -148,7 +135,8 @@ typedef struct crl_computing {
 /* ---- join.c: a call's part in the herd ----------------------------------------------------- */
 
 typedef enum crl_join_state {
-  CRL_JOIN_LEADS = 1, /* `run` is its own, to be driven to its end */
+  CRL_JOIN_LOOKS = 1, /* leads a flight, whose first look is due: crl_join_first or crl_join_fly */
+  CRL_JOIN_LEADS,     /* `run` is its own, to be driven to its end */
   CRL_JOIN_WAITS,     /* on `entry`, for another caller's flight or its own, driven elsewhere */
   CRL_JOIN_ENDED      /* *outcome is its answer, with a reference */
 } crl_join_state;
@@ -163,6 +151,8 @@ typedef struct crl_join {
   crl_outcome *outcome; /* room of the caller's, for CRL_JOIN_ENDED */
   crl_join_state state;
   crl_run *run;
+  uint64_t hash;    /* crl_name_hash */
+  crl_entry *leads; /* of a flight that has no run yet; NULL: no caller can join */
   crl_entry *entry;
   crl_listener listener;
   int owns;  /* the flight of `entry` is its own */
@@ -173,6 +163,11 @@ void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, c
                    size_t key_len);
 /* Begins a call: refuses recursion, looks into the near tier, else enters the herd. */
 void crl_join_begin(crl_join *join);
+/* CRL_JOIN_LOOKS: makes the first look, blocking. A hit ends the call, without a run; else it has
+ * its run. */
+void crl_join_first(crl_join *join);
+/* CRL_JOIN_LOOKS: makes a run that begins with that look. */
+void crl_join_fly(crl_join *join);
 /* Blocks until there is a result for a call that waits, and goes on by it. */
 void crl_join_wait(crl_join *join);
 /* The same without blocking; `join` may still wait when it returns. */
@@ -205,20 +200,11 @@ void crl_run_keep_fill(crl_run *r);
 void crl_run_keep_verdict(crl_run *r);
 
 /* run.c */
-void crl_run_emit(crl_run *r, corral_event event, const char *detail);
-/* crl_run_emit with what is known besides: a status, a duration, bytes (-1: none of them). */
-typedef struct crl_run_fact {
-  int status;
-  int64_t duration_us, bytes;
-  const char *detail;
-} crl_run_fact;
-void crl_run_tell(crl_run *r, corral_event event, const crl_run_fact *fact);
-/* The same about an operation on the store, whose server it names. */
-void crl_run_tell_op(crl_run *r, corral_event event, const crl_run_fact *fact);
 /* Tells that a call ended by its deadline, and how long it lasted. */
 void crl_run_tell_deadline(const struct crl_join *join);
-/* Begins a flight. NULL without memory. */
-crl_run *crl_run_new(const struct crl_join *join, crl_alone alone);
+/* Begins a flight. `found`: taken over, unless there is no memory; NULL: nothing was looked at yet.
+ * NULL without memory. */
+crl_run *crl_run_new(const struct crl_join *join, crl_found *found, crl_alone alone);
 void crl_run_free(crl_run *r);
 /* Gives up the run's lease, cancel token, watch and entry; crl_run_free does so, too. All that the
  * fill needs stays. */
@@ -229,6 +215,8 @@ void crl_run_abandon(crl_run *r);
 /* Tells the flight the result of its ask (told->now and told->left are set here), and gives back
  * what the flight no longer has. */
 void crl_run_step(crl_run *r, crl_told *told);
+/* Tells a flight that has just begun the result of the call's first look. */
+void crl_run_looked(crl_run *r, const corral_cancel_token *cancel_token, crl_told *told);
 /* Until crl_run_forget_caller the run ends early when `cancel token` (may be NULL) is cancelled. */
 void crl_run_meet_caller(crl_run *r, corral_cancel_token *cancel_token);
 /* The run may go on without its caller. */
@@ -246,9 +234,6 @@ void crl_run_give_host(crl_run *r);
 /* Before a CLAIM is sent: notes its token in the host's lock file. If this process dies, the next
  * holder of the host's lock knows the lease for a dead leader's. */
 void crl_run_note_token(crl_run *r);
-/* True when the lease in r->header is of a leader that died with the host's lock, which this run
- * has now; remembers the lease's token. */
-int crl_run_finds_dead(crl_run *r);
 /* Asks for the slot to compute. 1: *told is set: the run has it, or won't get it. 0: ask again at
  * *next, or when r->waiter is woken. */
 int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next);
@@ -285,24 +270,6 @@ void crl_run_end_compute(crl_run *r);
 /* Stops extending it once that record has been stored, or won't be. */
 void crl_run_drop_lease(crl_run *r);
 
-/* One ask of the store on its way: GET, CLAIM, SETTLE or RELEASE. The struct must not be moved. */
-typedef struct crl_request {
-  corral_op op[2];
-  size_t count;     /* of the ops; 0: none is to be performed, `status` tells why */
-  int64_t limit;    /* by when; crl_env_now_ms */
-  int64_t began_us; /* crl_env_now_us; 0: nobody asks, as there is no hook */
-  int status, read; /* of the ops; of reading the record found */
-  /* what was read; a payload is judged after the versions of its tags were fetched */
-  int has_header, has_payload, is_void;
-  int fetched; /* status of that fetch, set by the driver */
-  int keeps;   /* the near tier wants a copy */
-  int watched; /* the watch was up before the ops */
-  uint64_t epoch;
-  int64_t looked;
-  crl_tag_look all; /* the tag version of the whole namespace: op[1] */
-  uint8_t front[CORRAL_FRONT];
-} crl_request;
-
 /* request.c: crl_run_prepare; the driver performs the ops; crl_run_complete; the driver fetches the
  * tag versions that are wanted; crl_run_interpret. */
 void crl_run_prepare(crl_run *r, crl_request *e);
@@ -313,13 +280,6 @@ void crl_run_complete(crl_run *r, crl_request *e);
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told);
 /* All these steps, for one run alone. */
 void crl_run_perform(crl_run *r, crl_told *told);
-/* Remembers the cost of the key's compute. */
-void crl_run_note_cost(crl_run *r, int64_t cost_us);
-/* Replaces the record found; takes over the reference. */
-void crl_run_change_found(crl_run *r, crl_bytes *bytes);
-/* The unpacked payload of the record found: at *offset within *bytes, which stays the run's.
- * CORRAL_OK, CORRAL_ENOMEM, CORRAL_ECORRUPT. */
-int crl_run_plain(crl_run *r, crl_bytes **bytes, size_t *offset);
 /* Gives the old value to the fill. */
 void crl_run_lend_old(crl_run *r);
 /* After the compute, before its record is made: sets the versions of the tags; checks the order of
@@ -333,10 +293,6 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
 /* Answers from the near tier: 1, and join->outcome with a reference. 0: ask the store; join->early:
  * and rebuild the value ahead of time. */
 int crl_run_near(crl_join *join);
-/* Keeps a near-tier copy of the record that a look found. */
-void crl_run_keep_near(crl_run *r, const crl_look *look, uint64_t cancel_token, int64_t looked);
-/* The near-tier copy of the key, for a store that is away: 1 and *copy. */
-int crl_run_find_near(crl_run *r, crl_near_copy *copy);
 
 /* answer.c */
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the

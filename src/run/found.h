@@ -1,0 +1,141 @@
+/* found.h: the looks at one key: what is asked of the store, what was found, and how it stands.
+ *
+ * The first look of a call needs no more than this: if it is a hit, it answers the call, and there
+ * is no run. Otherwise the run takes over the struct, and looks with it again. */
+#ifndef CRL_FOUND_H
+#define CRL_FOUND_H
+
+#include "context/context.h"
+#include "flight/flight.h"
+#include "record/envelope.h"
+#include "tags/tag_versions.h"
+
+typedef struct crl_found {
+  crl_context *context;
+  const corral_policy *policy;   /* of the call; outlives the looks */
+  uint64_t self;                 /* hash of the name in this context */
+  crl_bytes *record;             /* of the last look that found one */
+  crl_bytes *plain;              /* its payload unpacked; NULL: not yet, or not packed */
+  crl_tag_versions tag_versions; /* of its tags, as of the last GET */
+  crl_tags *tags;                /* of `record`, if has_tags */
+  int has_tags, is_void;         /* `record` has tags; they were invalidated */
+  int has_over;                  /* the last look found a dead leader's lease: `over` */
+  uint64_t stored_version;
+  /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
+  uint64_t print;
+  int64_t age_ms;
+  int64_t took_us; /* by the last look, if there is a hook; -1: unknown */
+  crl_envelope envelope;
+  corral_header header;
+  /* crl_found_init zeroes only the fields above, to save time. */
+  uint8_t over[CORRAL_TOKEN]; /* its lease token */
+  uint64_t hash;              /* crl_key_hash */
+  crl_key key;
+  corral_error error; /* of the store's last failed operation, or of the compute */
+} crl_found;
+
+/* One ask of the store on its way: GET, CLAIM, SETTLE or RELEASE. The struct must not be moved. */
+typedef struct crl_request {
+  corral_op op[2];
+  size_t count;     /* of the ops; 0: none is to be performed, `status` tells why */
+  int64_t limit;    /* by when; crl_env_now_ms */
+  int64_t began_us; /* crl_env_now_us; 0: nobody asks, as there is no hook */
+  int status, read; /* of the ops; of reading the record found */
+  /* what was read; a payload is judged after the versions of its tags were fetched */
+  int has_header, has_payload, is_void;
+  int fetched; /* status of that fetch, set by the driver */
+  int keeps;   /* the near tier wants a copy */
+  int watched; /* the watch was up before the ops */
+  uint64_t epoch;
+  int64_t looked;
+  /* crl_request_begin zeroes only the fields above. */
+  crl_tag_look all; /* the tag version of the whole namespace: op[1] */
+  uint8_t front[CORRAL_FRONT];
+} crl_request;
+
+/* The one that looks; of a first look all is 0, but for `hold`. */
+typedef struct crl_looker {
+  const uint8_t *token;       /* a lease with it is the looker's own; NULL: it has none */
+  const crl_watcher *watcher; /* that waits for the next change; NULL: none */
+  int hold;                   /* on the host's lock; -1: none */
+} crl_looker;
+
+/* CORRAL_OK; or CORRAL_ENOMEM, with nothing to clean. `name_hash`: crl_name_hash of the name. */
+int crl_found_init(crl_found *found, crl_context *context, const corral_policy *policy,
+                   const crl_name *name, uint64_t name_hash);
+void crl_found_clean(crl_found *found);
+/* `to` takes over everything; `from` is as if cleaned. */
+void crl_found_move(crl_found *to, crl_found *from);
+/* A hash of the name in this context. */
+uint64_t crl_found_self(const crl_context *context, uint64_t name_hash);
+
+/* ---- one look: prepare; the driver performs the ops; complete; the driver fetches the tag versions
+ * that are wanted; interpret ------------------------------------------------------------------- */
+
+void crl_request_begin(const crl_found *found, crl_request *e, int64_t limit);
+/* An operation on the key; its detail goes to found->error, which is emptied. */
+corral_op crl_found_op(crl_found *found, corral_verb verb);
+/* `watches`: the looker has joined the watch. */
+void crl_found_prepare(crl_found *found, crl_request *e, int watches);
+/* After the ops: takes over what they found, and lists the tag versions that are wanted. */
+void crl_found_complete(crl_found *found, crl_request *e);
+/* Sets *told to the result of a GET. */
+void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looker *looker,
+                         crl_told *told);
+/* After the first look of a call: tells that there was neither a fresh value nor one to be served
+ * while it is rebuilt. */
+void crl_found_tell_miss(crl_found *found, const crl_told *told);
+/* Tells of an answer that the last look gave: a hit, a stale value, "no such thing", a verdict. */
+void crl_found_tell_answer(crl_found *found, corral_event event, const crl_outcome *outcome);
+/* Fetches the tag versions that a request wants, of this record alone. */
+void crl_found_fetch(crl_found *found, crl_request *e);
+/* All these steps of a first look; `e` is room. */
+void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *told);
+
+/* The parts of a look that a CLAIM shares. */
+int crl_found_read(crl_found *found, crl_request *e);
+int crl_found_judge(crl_found *found, const crl_request *e, const crl_looker *looker,
+                    crl_look *look);
+/* Sets *look by the failure that this process remembers, for a look that the store didn't
+ * answer. */
+void crl_found_recall_verdict(crl_found *found, crl_look *look);
+
+/* ---- the record found ------------------------------------------------------------------------ */
+
+/* Replaces the record found; takes over the reference. */
+void crl_found_change(crl_found *found, crl_bytes *bytes);
+/* The unpacked payload of the record found: at *offset within *bytes, which stays found's.
+ * CORRAL_OK, CORRAL_ENOMEM, CORRAL_ECORRUPT. */
+int crl_found_plain(crl_found *found, crl_bytes **bytes, size_t *offset);
+/* The outcome of a call that the record answers; with a reference. */
+crl_outcome crl_found_outcome(crl_found *found, corral_how how);
+/* The cost of the key's compute, as this process remembers it: ms; 0: unknown. */
+uint32_t crl_found_recall_cost(const crl_found *found);
+void crl_found_note_cost(crl_found *found, uint64_t cost_us);
+/* Rounded up, since 0 means unknown. */
+uint32_t crl_found_cost_ms(uint64_t cost_us);
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+void crl_found_emit(crl_found *found, corral_event event, const char *detail);
+/* crl_found_emit with what is known besides: a status, a duration, bytes (-1: none of them). */
+typedef struct crl_fact {
+  int status;
+  int64_t duration_us, bytes;
+  const char *detail;
+} crl_fact;
+void crl_found_tell(crl_found *found, corral_event event, const crl_fact *fact);
+/* The same about an operation on the store, whose server it names. */
+void crl_found_tell_op(crl_found *found, corral_event event, const crl_fact *fact);
+/* Status and duration of the request's first operation. */
+crl_fact crl_request_fact(const crl_request *e);
+void crl_found_tell_trouble(crl_found *found, const crl_request *e);
+
+/* ---- near_copy.c ------------------------------------------------------------------------------ */
+
+/* Keeps a near-tier copy of the record found. */
+void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked);
+/* The near-tier copy of the key, for a store that is away: 1 and *copy. */
+int crl_found_find_near(crl_found *found, crl_near_copy *copy);
+
+#endif
