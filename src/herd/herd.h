@@ -57,8 +57,8 @@ typedef struct crl_listener {
 /* NULL without memory. */
 crl_herd *crl_herd_new(void);
 void crl_herd_free(crl_herd *herd);
-/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference; *leads: whether the caller leads its flight.
- * NULL without memory. */
+/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference; *leads: whether
+ * the caller leads its flight. NULL without memory. */
 crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int *leads);
 /* An entry outside the map, which no other caller finds. NULL without memory. */
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash);

@@ -69,8 +69,8 @@ void crl_found_move(crl_found *to, crl_found *from);
 /* A hash of the name in this context. */
 uint64_t crl_found_self(const crl_context *context, uint64_t name_hash);
 
-/* ---- one look: prepare; the driver performs the ops; complete; the driver fetches the tag versions
- * that are wanted; interpret ------------------------------------------------------------------- */
+/* ---- one look: prepare; the driver performs the ops; complete; the driver fetches the tag
+ * versions that are wanted; interpret -------------------------------------------------------- */
 
 void crl_request_begin(const crl_found *found, crl_request *e, int64_t limit);
 /* An operation on the key; its detail goes to found->error, which is emptied. */
@@ -131,7 +131,7 @@ void crl_found_tell_op(crl_found *found, corral_event event, const crl_fact *fac
 crl_fact crl_request_fact(const crl_request *e);
 void crl_found_tell_trouble(crl_found *found, const crl_request *e);
 
-/* ---- near_copy.c ------------------------------------------------------------------------------ */
+/* ---- near_copy.c --------------------------------------------------------------------------- */
 
 /* Keeps a near-tier copy of the record found. */
 void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked);
