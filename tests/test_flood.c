@@ -127,11 +127,11 @@ static void the_herd_spreads_them(void **state) {
   static crl_entry *entries[FLOOD];
   crl_herd *herd = crl_herd_new();
   uint64_t before = atomic_load(&comparisons);
-  int leads;
+  uint64_t tick;
   for (int i = 0; i < FLOOD; i++) {
     crl_name name = name_of(i);
-    entries[i] = crl_herd_enter(herd, &name, crl_name_hash(&name), &leads);
-    assert_true(entries[i] != NULL && leads);
+    crl_enter how = crl_herd_enter(herd, &name, crl_name_hash(&name), 0, &entries[i], &tick);
+    assert_int_equal(how, CRL_ENTER_LEADS);
   }
   expect_few("herd", before, FLOOD);
   for (int i = 0; i < FLOOD; i++) crl_entry_unref(entries[i]);

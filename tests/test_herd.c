@@ -24,7 +24,11 @@ static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 /* ---- actors -------------------------------------------------------------------------------- */
 
 static crl_entry *enter(crl_herd *herd, const crl_name *name, int *leads) {
-  return crl_herd_enter(herd, name, crl_name_hash(name), leads);
+  crl_entry *entry = NULL;
+  uint64_t tick;
+  crl_enter how = crl_herd_enter(herd, name, crl_name_hash(name), 1, &entry, &tick);
+  *leads = how == CRL_ENTER_LEADS;
+  return entry;
 }
 
 typedef struct waiter {
@@ -98,7 +102,7 @@ static void all_who_joined_get_the_leader_s_outcome(void **state) {
   until_waiting(herd, "k", WAITERS);
   assert_int_equal(crl_herd_count(herd), 1);
   crl_outcome outcome = value_of("value", CORRAL_COMPUTED);
-  crl_herd_land(entry, &outcome);
+  crl_herd_land(entry, &outcome, CRL_GOOD_FOR_ALL);
   crl_bytes_unref(outcome.bytes);
   assert_int_equal(crl_herd_count(herd), 0);
   crl_entry_unref(entry);
@@ -115,7 +119,7 @@ static void a_failure_lands_for_all_too(void **state) {
   crl_entry *entry = lead(herd, "k");
   waiter w = join_herd(herd, "k", later(FAR));
   crl_outcome outcome = {.status = CORRAL_EFAILED, .error = {.status = CORRAL_EFAILED, .code = 7}};
-  crl_herd_land(entry, &outcome);
+  crl_herd_land(entry, &outcome, CRL_GOOD_FOR_ALL);
   crl_herd_give_up(entry); /* no effect after a landing */
   wait_for_it(&w);
   assert_int_equal(w.result, CRL_WAIT_LANDED);
@@ -130,7 +134,7 @@ static void who_comes_after_the_landing_leads_anew(void **state) {
   crl_herd *herd = crl_herd_new();
   crl_entry *first = lead(herd, "k");
   crl_outcome outcome = {.status = CORRAL_ENOTFOUND};
-  crl_herd_land(first, &outcome);
+  crl_herd_land(first, &outcome, CRL_GOOD_FOR_ALL);
   crl_entry *second = lead(herd, "k");
   assert_ptr_not_equal(first, second);
   crl_entry_unref(first);
@@ -176,7 +180,7 @@ static void *wait_or_lead(void *arg) {
     w->led = 1;
     until_waiting(w->herd, "k", WAITERS - 1);
     w->outcome = value_of("second", CORRAL_COMPUTED);
-    crl_herd_land(entry, &w->outcome);
+    crl_herd_land(entry, &w->outcome, CRL_GOOD_FOR_ALL);
     w->result = CRL_WAIT_LANDED;
   } else {
     w->result = crl_herd_wait(entry, &(crl_patience){.deadline = w->deadline}, &w->outcome);
@@ -235,13 +239,13 @@ static void after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_ge
   start(&after, wait_for_it);
   until_waiting(herd, "k", 1);
   crl_outcome outcome = value_of("old", CORRAL_COMPUTED);
-  crl_herd_land(old, &outcome);
+  crl_herd_land(old, &outcome, CRL_GOOD_FOR_ALL);
   crl_bytes_unref(outcome.bytes);
   pthread_join(joined.thread, NULL);
   assert_has(&joined, "old");
   assert_int_equal(crl_herd_waiting(herd, NAMED("k", 1)), 1);
   outcome = value_of("new", CORRAL_COMPUTED);
-  crl_herd_land(new, &outcome);
+  crl_herd_land(new, &outcome, CRL_GOOD_FOR_ALL);
   crl_bytes_unref(outcome.bytes);
   pthread_join(after.thread, NULL);
   assert_has(&after, "new");
@@ -257,6 +261,7 @@ static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) 
   (void)state;
   crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
+  crl_herd_confirm(entry, CRL_GOOD_FOR_ALL);
   waiter w = join_herd(herd, "k", later(FAR)), late = join_herd(herd, "k", later(FAR)),
          last = join_herd(herd, "k", later(FAR));
   start(&w, wait_for_it);
@@ -268,7 +273,7 @@ static void an_interim_answer_is_for_all_while_the_flight_goes_on(void **state) 
   wait_for_it(&late);
   assert_has(&late, "stale");
   assert_int_equal(crl_herd_count(herd), 1);
-  crl_herd_land(entry, &fresh);
+  crl_herd_land(entry, &fresh, CRL_GOOD_FOR_ALL);
   wait_for_it(&last);
   assert_has(&last, "fresh");
   crl_bytes_unref(stale.bytes);
@@ -281,6 +286,7 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
   (void)state;
   crl_herd *herd = crl_herd_new();
   crl_entry *entry = lead(herd, "k");
+  crl_herd_confirm(entry, CRL_GOOD_FOR_ALL);
   crl_outcome stale = value_of("stale", CORRAL_STALE);
   waiter hurried = join_herd(herd, "k", crl_env_now_ms()),
          patient = join_herd(herd, "k", later(FAR));
@@ -333,7 +339,7 @@ static void *roam(void *arg) {
       if (i % 11 == 0)
         crl_herd_give_up(entry);
       else
-        crl_herd_land(entry, &outcome);
+        crl_herd_land(entry, &outcome, CRL_GOOD_FOR_ALL);
     } else {
       crl_herd_wait(entry, &(crl_patience){.deadline = later(FAR)}, &outcome);
     }

@@ -18,6 +18,7 @@ typedef enum state { FLYING, LANDED, GIVEN_UP } state;
 
 typedef struct shard {
   pthread_mutex_t mutex;
+  _Atomic uint64_t ticks;
   crl_entry *buckets[BUCKETS];
 } shard;
 
@@ -27,6 +28,10 @@ struct crl_entry {
   _Atomic size_t refs, waiting;
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
+  /* `interim` is the value of a flight that is settled now; from now on it never changes */
+  _Atomic int published;
+  int lost;              /* so is its lease */
+  _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
   _Atomic uint32_t changes;
   int64_t interim_until, interim_last;
   void (*alone)(void *arg);
@@ -129,15 +134,30 @@ static void tell_all(crl_entry *entry) {
 
 static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
 
-crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int *leads) {
+static int has_interim(const crl_entry *entry) {
+  int64_t last = entry->interim_until > entry->interim_last ? entry->interim_until
+                                                            : entry->interim_last;
+  return last > 0 && !entry->published && crl_env_now_ms() < last;
+}
+
+crl_enter crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int looked,
+                         crl_entry **ret, uint64_t *tick) {
   shard *home = home_of(herd, hash);
+  crl_enter how = CRL_ENTER_JOINS;
   pthread_mutex_lock(&home->mutex);
+  *tick = atomic_fetch_add(&home->ticks, 1) + 1;
   crl_entry *entry = find(home, hash, name);
-  *leads = entry == NULL;
-  if (entry == NULL) entry = put_in(home, hash, name);
+  if (entry == NULL) {
+    entry = put_in(home, hash, name);
+    how = entry == NULL ? CRL_ENTER_NOT : CRL_ENTER_LEADS;
+  } else if (!looked && has_interim(entry)) {
+    entry = NULL;
+    how = CRL_ENTER_APART;
+  }
   if (entry != NULL) entry->refs++;
   pthread_mutex_unlock(&home->mutex);
-  return entry;
+  *ret = entry;
+  return how;
 }
 
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
@@ -163,26 +183,48 @@ static void relay(crl_entry *entry) {
     crl_env_word_wake(&entry->changes, RELAY);
 }
 
+static int is_good(const crl_entry *entry, const crl_patience *patience) {
+  return patience->owns || patience->since < atomic_load(&entry->good);
+}
+
+static crl_wait give(const crl_outcome *from, crl_outcome *outcome) {
+  copy_outcome(outcome, from);
+  return CRL_WAIT_LANDED;
+}
+
+/* A look without the mutex: sees that a flight has landed or published its value, and nothing
+ * else. */
+static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
+  if (atomic_load(&entry->passes) && !patience->owns) return (crl_wait)0;
+  if (atomic_load(&entry->state) == LANDED)
+    return is_good(entry, patience) ? give(&entry->outcome, outcome) : CRL_WAIT_GIVEN_UP;
+  /* its owner waits to hear that the value is stored */
+  return atomic_load(&entry->published) && !patience->owns && is_good(entry, patience)
+             ? give(&entry->interim, outcome)
+             : (crl_wait)0;
+}
+
 /* The result that a waiter gets now; 0: none yet. */
 static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
-  if (entry->state == LANDED) {
-    copy_outcome(outcome, &entry->outcome);
-    return CRL_WAIT_LANDED;
-  }
-  if (entry->interim_until > 0 && entry->link != NULL && crl_env_now_ms() < entry->interim_until) {
-    copy_outcome(outcome, &entry->interim);
-    return CRL_WAIT_LANDED;
-  }
-  if (entry->state == GIVEN_UP) return CRL_WAIT_GIVEN_UP;
+  crl_wait result = glance(entry, patience, outcome);
+  if (result != 0) return result;
+  if (entry->interim_until > 0 && entry->link != NULL && is_good(entry, patience) &&
+      crl_env_now_ms() < entry->interim_until)
+    return give(&entry->interim, outcome);
+  if (entry->state == GIVEN_UP || (entry->lost && !is_good(entry, patience)))
+    return CRL_WAIT_GIVEN_UP;
   return crl_cancelled(patience->cancel_token) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 
-/* The stale answer for callers whose time is over; 0: none. */
-static crl_wait last_resort(const crl_entry *entry, crl_outcome *outcome) {
-  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last) return (crl_wait)0;
-  copy_outcome(outcome, &entry->interim);
-  return CRL_WAIT_LANDED;
+/* The answer for callers whose time is over: a stale one, or the value that is being settled; 0:
+ * none. */
+static crl_wait last_resort(const crl_entry *entry, const crl_patience *patience,
+                            crl_outcome *outcome) {
+  if (entry->published) return give(&entry->interim, outcome);
+  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last || !is_good(entry, patience))
+    return (crl_wait)0;
+  return give(&entry->interim, outcome);
 }
 
 static int has_soft_end(const crl_patience *patience) {
@@ -194,16 +236,8 @@ static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_o
   crl_wait result = ready(entry, patience, outcome);
   int64_t now = crl_env_now_ms();
   if (result == 0 && now >= (has_soft_end(patience) ? patience->soft_until : patience->deadline))
-    result = last_resort(entry, outcome);
+    result = last_resort(entry, patience, outcome);
   return result == 0 && now >= patience->deadline ? CRL_WAIT_DEADLINE : result;
-}
-
-/* A look without the mutex: sees that a flight has landed, and nothing else. */
-static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
-  if (atomic_load(&entry->state) != LANDED || (atomic_load(&entry->passes) && !patience->owns))
-    return (crl_wait)0;
-  copy_outcome(outcome, &entry->outcome);
-  return CRL_WAIT_LANDED;
 }
 
 void crl_herd_pass(crl_entry *entry) {
@@ -326,30 +360,78 @@ void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
 
 /* ---- the flight's side --------------------------------------------------------------------- */
 
-void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
+_Atomic uint64_t *crl_herd_ticks(crl_entry *entry) { return &entry->home->ticks; }
+
+uint64_t crl_herd_tick(crl_entry *entry) { return atomic_fetch_add(&entry->home->ticks, 1) + 1; }
+
+/* Called with the shard's mutex held. */
+static void raise_good(crl_entry *entry, uint64_t tick) {
+  if (entry->state == FLYING && tick > entry->good) atomic_store(&entry->good, tick);
+}
+
+/* True if waiters may have an answer as soon as it is good for them. */
+static int offers(const crl_entry *entry) {
+  return entry->published || entry->interim_until > 0 || entry->interim_last > 0;
+}
+
+void crl_herd_confirm(crl_entry *entry, uint64_t tick) {
   pthread_mutex_lock(&entry->home->mutex);
+  raise_good(entry, tick);
+  if (entry->waiting > 0 && offers(entry)) tell_all(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+/* Called with the shard's mutex held. */
+static void set_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   crl_bytes_unref(entry->interim.bytes);
   copy_outcome(&entry->interim, outcome);
   entry->interim_until = until;
   entry->interim_last = last;
+}
+
+void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
+  pthread_mutex_lock(&entry->home->mutex);
+  set_interim(entry, outcome, until, last);
   tell_all(entry);
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-static void end(crl_entry *entry, state how, const crl_outcome *outcome) {
+void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
+  pthread_mutex_lock(&entry->home->mutex);
+  if (!entry->published && entry->state == FLYING) {
+    set_interim(entry, outcome, 0, 0);
+    atomic_store(&entry->published, 1);
+    if (entry->waiting > 0) tell_all(entry);
+  }
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_t good) {
   pthread_mutex_lock(&entry->home->mutex);
   if (entry->state == FLYING) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
+    atomic_store(&entry->good, good);
     atomic_store(&entry->state, how);
     take_out(entry);
-    wake(entry, RELAY);
+    if (entry->waiting > 0) wake(entry, RELAY);
     tell_listeners(entry);
   }
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
-void crl_herd_land(crl_entry *entry, const crl_outcome *outcome) { end(entry, LANDED, outcome); }
-void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL); }
+void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good) {
+  end(entry, LANDED, outcome, good);
+}
+
+void crl_herd_lose(crl_entry *entry) {
+  pthread_mutex_lock(&entry->home->mutex);
+  take_out(entry);
+  entry->lost = 1;
+  tell_all(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
+}
+
+void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL, 0); }
 
 void crl_herd_detach(crl_entry *entry) {
   pthread_mutex_lock(&entry->home->mutex);

@@ -5,7 +5,12 @@
  * is taken out when the flight lands, when the key is invalidated (later callers must not get what
  * was computed before that), when its lease is lost, and when its leader leaves early. Waiters on
  * an entry that was given up without an outcome enter anew, and one of them leads. An entry is
- * freed with its last reference. */
+ * freed with its last reference.
+ *
+ * An answer is good for a caller if the store confirmed it after his call began. A clock of ticks
+ * tells that: a call takes a tick when it begins, an ask of the store before it is sent. What an ask
+ * confirms is good for those whose tick is smaller; the others look anew, together. The owner of a
+ * flight takes any of its answers. */
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
@@ -30,6 +35,7 @@ typedef struct crl_outcome {
 
 /* The limits of a wait. */
 typedef struct crl_patience {
+  uint64_t since; /* the tick of the call's beginning */
   int64_t deadline;
   int64_t soft_until; /* from then on a stale answer for the deadline is accepted; 0: never */
   corral_cancel_token *cancel_token; /* NULL: none */
@@ -40,7 +46,7 @@ typedef struct crl_patience {
 
 typedef enum crl_wait {
   CRL_WAIT_LANDED = 1, /* *outcome holds a reference of the caller's */
-  CRL_WAIT_GIVEN_UP,   /* no outcome: the caller enters anew */
+  CRL_WAIT_GIVEN_UP,   /* no outcome that is good for the caller: he enters anew */
   CRL_WAIT_DEADLINE,
   CRL_WAIT_PASS, /* the answer can't be shared: the caller computes for itself */
   CRL_WAIT_LEFT  /* the cancel token was cancelled */
@@ -57,9 +63,18 @@ typedef struct crl_listener {
 /* NULL without memory. */
 crl_herd *crl_herd_new(void);
 void crl_herd_free(crl_herd *herd);
-/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference; *leads: whether
- * the caller leads its flight. NULL without memory. */
-crl_entry *crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int *leads);
+typedef enum crl_enter {
+  CRL_ENTER_NOT = 0, /* no memory */
+  CRL_ENTER_LEADS,   /* the flight of *entry */
+  CRL_ENTER_JOINS,
+  CRL_ENTER_APART /* the flight offers a stale answer, from before this call: look at the store; no
+                     *entry */
+} crl_enter;
+
+/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference. *tick: of this
+ * moment. `looked`: the caller has looked at the store, and joins in any case. */
+crl_enter crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int looked,
+                         crl_entry **entry, uint64_t *tick);
 /* An entry outside the map, which no other caller finds. NULL without memory. */
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash);
 /* Waits until there is a result for this caller. */
@@ -73,11 +88,24 @@ unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter);
 crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome);
 /* `came`: the result that ended the wait. */
 void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);
-/* Gives a stale answer while the flight goes on: to all present and later waiters until `until` (0:
- * not at once), and to those whose deadline comes until `last`. */
+/* The clock of this entry's callers and asks; the next tick is taken before an ask is sent. */
+_Atomic uint64_t *crl_herd_ticks(crl_entry *entry);
+uint64_t crl_herd_tick(crl_entry *entry);
+#define CRL_GOOD_FOR_ALL UINT64_MAX
+/* An ask with this tick was answered: the flight's answers are good for earlier callers. */
+void crl_herd_confirm(crl_entry *entry, uint64_t tick);
+/* Gives a stale answer while the flight goes on: to all whom it is good for until `until` (0: not
+ * at once), and to those of them whose deadline comes until `last`. */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
-/* The end of the flight; copies the outcome with a reference of its own. */
-void crl_herd_land(crl_entry *entry, const crl_outcome *outcome);
+/* The value is known, its fill is not: gives it at once to those whom it is good for, and to the
+ * others and the owner at their deadlines. */
+void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome);
+/* The end of the flight; copies the outcome, with a reference of its own. It is good for callers
+ * with ticks below `good`. */
+void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good);
+/* The lease was lost: no caller joins from now on, and those for whom nothing was confirmed enter
+ * anew. */
+void crl_herd_lose(crl_entry *entry);
 /* Reserves the outcome for the entry's owner: all other waiters, now and later, get
  * CRL_WAIT_PASS. */
 void crl_herd_pass(crl_entry *entry);

@@ -107,7 +107,7 @@ static void publish(crl_run *r) {
                      r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
                      r->flight.early ? r->flight.fresh_until : r->flight.sie_until);
   else
-    crl_herd_land(r->entry, &r->answer);
+    crl_herd_land(r->entry, &r->answer, r->good);
 }
 
 void crl_run_answer(crl_run *r) {
@@ -123,7 +123,7 @@ void crl_run_conclude(crl_run *r) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
     if (r->entry != NULL && r->fill.pass) crl_herd_pass(r->entry);
-    if (r->entry != NULL) crl_herd_land(r->entry, &r->answer);
+    if (r->entry != NULL) crl_herd_land(r->entry, &r->answer, r->good);
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);
 }

@@ -13,9 +13,16 @@ static void on_lost(crl_renewed_lease *lease) {
   crl_run *r = run_of(lease);
   if (atomic_load(&r->settles)) return;
   atomic_store(&r->fill.stop, 1);
-  if (r->entry != NULL) crl_herd_detach(r->entry);
+  if (r->entry != NULL) crl_herd_lose(r->entry);
   crl_run_give_host(r);
   crl_found_emit(&r->found, CORRAL_EVENT_LEASE_LOST, NULL);
+}
+
+static void on_extended(crl_renewed_lease *lease, const corral_op *op, int64_t sent) {
+  crl_run *r = run_of(lease);
+  (void)op;
+  (void)sent;
+  if (r->entry != NULL) crl_herd_confirm(r->entry, lease->tick);
 }
 
 /* The flight is abandoned: its lease becomes a verdict, and waiters look for themselves. */
@@ -75,6 +82,8 @@ void crl_run_begin_compute(crl_run *r) {
                                  .token = r->flight.leased ? r->token : NULL,
                                  .lease_ms = r->lease_ms,
                                  .limit = r->began + r->policy.compute_ms,
+                                 .ticks = r->entry == NULL ? NULL : crl_herd_ticks(r->entry),
+                                 .on_extended = on_extended,
                                  .on_lost = on_lost,
                                  .on_limit = on_limit};
   crl_renewer_hold(r->context->renewer, &r->lease, r->claim_sent);

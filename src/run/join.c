@@ -3,11 +3,26 @@
 #include "os/env.h"
 #include "run/run.h"
 
+#include <stdlib.h>
+
 /* ---- entering ------------------------------------------------------------------------------ */
+
+/* Gives up what a call has that has no run and waits on no entry. */
+static void drop(crl_join *join) {
+  crl_entry *entry = join->leads;
+  join->leads = NULL;
+  if (join->stale != NULL) crl_bytes_unref(join->stale->bytes);
+  free(join->stale);
+  join->stale = NULL;
+  if (entry == NULL) return;
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
+}
 
 void crl_join_end(crl_join *join, const crl_outcome *outcome) {
   *join->outcome = *outcome;
   join->state = CRL_JOIN_ENDED;
+  drop(join);
 }
 
 void crl_join_fail(crl_join *join, int status) {
@@ -19,24 +34,16 @@ static void emit(const crl_join *join, corral_event event) {
   crl_event_emit(&join->context->events, event, join->name.key, join->name.key_len, NULL);
 }
 
-static void give_up(crl_entry *entry) {
-  if (entry == NULL) return;
-  crl_herd_give_up(entry);
-  crl_entry_unref(entry);
-}
-
 /* Makes the run of a flight that the call leads; it takes over `found` (NULL: nothing was looked at
  * yet). */
 static void lead(crl_join *join, crl_found *found, crl_alone alone) {
   crl_run *r = crl_run_new(join, found, alone);
-  crl_entry *entry = join->leads;
-  join->leads = NULL;
   if (r == NULL) {
-    give_up(entry);
     crl_join_fail(join, CORRAL_ENOMEM);
     return;
   }
-  r->entry = entry;
+  r->entry = join->leads;
+  join->leads = NULL;
   join->run = r;
   join->state = CRL_JOIN_LEADS;
 }
@@ -52,27 +59,43 @@ static void listen(crl_join *join, crl_entry *entry, int owns) {
   if (join->waiter != NULL) crl_herd_listen(entry, &join->listener, join->waiter, crl_run_lends());
 }
 
-static void enter(crl_join *join, crl_alone alone) {
-  crl_herd *herd = join->context->herd;
+/* A flight for this call alone: nobody can join it. */
+static void enter_alone(crl_join *join, crl_alone alone) {
   crl_entry *entry = NULL;
-  int leads = 1;
-  join->hash = crl_name_hash(&join->name);
   if (crl_call_computes(join->call)) {
-    entry = alone ? crl_herd_private(herd, &join->name, join->hash)
-                  : crl_herd_enter(herd, &join->name, join->hash, &leads);
+    entry = crl_herd_private(join->context->herd, &join->name, join->hash);
     if (entry == NULL) {
       crl_join_fail(join, CORRAL_ENOMEM);
       return;
     }
   }
-  if (!leads) {
-    emit(join, CORRAL_EVENT_JOIN);
-    listen(join, entry, 0);
-    return;
-  }
   join->leads = entry;
-  join->state = CRL_JOIN_LOOKS;
-  if (alone) lead(join, NULL, alone);
+  lead(join, NULL, alone);
+}
+
+static crl_enter enter_herd(crl_join *join, crl_entry **entry) {
+  crl_enter how = crl_herd_enter(join->context->herd, &join->name, join->hash, join->has_looked,
+                                 entry, &join->tick);
+  if (join->since == 0) join->since = join->tick;
+  return how;
+}
+
+/* A call that can't compute has no part in the herd. */
+static void enter(crl_join *join) {
+  crl_entry *entry = NULL;
+  crl_enter how = crl_call_computes(join->call) ? enter_herd(join, &entry) : CRL_ENTER_APART;
+  switch (how) {
+    case CRL_ENTER_NOT: crl_join_fail(join, CORRAL_ENOMEM); break;
+    case CRL_ENTER_JOINS:
+      emit(join, CORRAL_EVENT_JOIN);
+      listen(join, entry, 0);
+      break;
+    case CRL_ENTER_LEADS:
+    case CRL_ENTER_APART:
+      join->leads = entry;
+      join->state = CRL_JOIN_LOOKS;
+      break;
+  }
 }
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
@@ -90,40 +113,85 @@ void crl_join_begin(crl_join *join) {
     join->state = CRL_JOIN_ENDED;
   } else {
     if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
-    enter(join, CRL_ALONE_NOT);
+    join->hash = crl_name_hash(&join->name);
+    enter(join);
   }
 }
 
 /* ---- the first look ------------------------------------------------------------------------ */
 
-void crl_join_fly(crl_join *join) { lead(join, NULL, CRL_ALONE_NOT); }
+/* A call that was to look apart from the herd goes on by itself. */
+void crl_join_fly(crl_join *join) {
+  if (join->leads == NULL)
+    enter_alone(join, CRL_ALONE_NOT);
+  else
+    lead(join, NULL, CRL_ALONE_NOT);
+}
 
-/* A hit: the end of the call, and of the flight. */
-static void hit(crl_join *join, crl_found *found) {
-  crl_outcome outcome = crl_found_outcome(found, CORRAL_FRESH);
-  int is_negative = outcome.status == CORRAL_ENOTFOUND;
-  crl_found_tell_answer(found, is_negative ? CORRAL_EVENT_NEGATIVE : CORRAL_EVENT_HIT, &outcome);
+static void answer_by_look(crl_join *join, crl_found *found, corral_how how, corral_event event) {
+  crl_outcome outcome = crl_found_outcome(found, how);
+  if (outcome.status == CORRAL_ENOTFOUND) event = CORRAL_EVENT_NEGATIVE;
+  crl_found_tell_answer(found, event, &outcome);
   if (join->leads != NULL) {
-    crl_herd_land(join->leads, &outcome);
+    crl_herd_land(join->leads, &outcome, join->tick);
     crl_entry_unref(join->leads);
     join->leads = NULL;
   }
   crl_join_end(join, &outcome);
 }
 
-static void begin_flight(crl_join *join, crl_found *found, crl_told *told) {
-  crl_found_tell_miss(found, told);
-  lead(join, found, CRL_ALONE_NOT);
-  if (join->state == CRL_JOIN_LEADS) crl_run_looked(join->run, join->call->cancel_token, told);
+/* A fresh value that is to be rebuilt early is no hit. */
+static int hits(crl_join *join, const crl_look *look) {
+  const corral_policy *policy = join->call->policy;
+  if (look->lives.fresh <= 0 || look->pass) return 0;
+  if (!crl_call_computes(join->call)) return 1;
+  join->early = crl_flight_early(policy, look, join->early, crl_env_dice());
+  return !join->early;
 }
 
-/* A fresh value that is to be rebuilt early is no hit. */
-static int hits(crl_join *join, const crl_told *told) {
-  const corral_policy *policy = join->call->policy;
-  if (told->status != CORRAL_OK || told->look.lives.fresh <= 0 || told->look.pass) return 0;
-  if (!crl_call_computes(join->call)) return 1;
-  join->early = crl_flight_early(policy, &told->look, join->early, crl_env_dice());
-  return !join->early;
+static void begin_flight(crl_join *join, crl_found *found, crl_told *told) {
+  lead(join, found, CRL_ALONE_NOT);
+  if (join->state == CRL_JOIN_LEADS) crl_run_looked(join, told);
+}
+
+/* Looked apart from the herd, and found no answer: joins it, with what may be served stale at the
+ * deadline. */
+static void join_after_look(crl_join *join, crl_found *found, crl_told *told) {
+  crl_entry *entry;
+  join->has_looked = 1;
+  if (told->look.lives.sie > 0 && (join->stale = crl_alloc(sizeof *join->stale)) != NULL) {
+    *join->stale = crl_found_outcome(found, CORRAL_STALE);
+    join->stale_until = crl_env_now_ms() + told->look.lives.sie;
+  }
+  uint64_t looked = join->tick;
+  switch (enter_herd(join, &entry)) {
+    case CRL_ENTER_JOINS:
+      emit(join, CORRAL_EVENT_JOIN);
+      listen(join, entry, 0);
+      break;
+    case CRL_ENTER_LEADS:
+      join->leads = entry;
+      join->tick = looked;
+      begin_flight(join, found, told);
+      break;
+    default: crl_join_fail(join, CORRAL_ENOMEM); break;
+  }
+}
+
+static void go_on(crl_join *join, crl_found *found, crl_told *told) {
+  const crl_look *look = &told->look;
+  int apart = join->leads == NULL && crl_call_computes(join->call);
+  if (told->status == CORRAL_OK && hits(join, look)) {
+    answer_by_look(join, found, CORRAL_FRESH, CORRAL_EVENT_HIT);
+    return;
+  }
+  crl_found_tell_miss(found, told);
+  if (apart && told->status == CORRAL_OK && look->lives.swr > 0 && look->lease_left > 0)
+    answer_by_look(join, found, CORRAL_STALE, CORRAL_EVENT_STALE);
+  else if (apart)
+    join_after_look(join, found, told);
+  else
+    begin_flight(join, found, told);
 }
 
 void crl_join_first(crl_join *join) {
@@ -131,18 +199,17 @@ void crl_join_first(crl_join *join) {
   crl_request e;
   crl_told told;
   memset(&told, 0, sizeof told);
+  if (crl_cancelled(join->call->cancel_token)) {
+    crl_join_fail(join, CORRAL_ECANCELLED);
+    return;
+  }
   int status = crl_found_init(&found, join->context, join->call->policy, &join->name, join->hash);
   if (status != CORRAL_OK) {
-    give_up(join->leads);
-    join->leads = NULL;
     crl_join_fail(join, status);
     return;
   }
   crl_found_look(&found, &e, join->deadline, &told);
-  if (hits(join, &told))
-    hit(join, &found);
-  else
-    begin_flight(join, &found, &told);
+  go_on(join, &found, &told);
   crl_found_clean(&found);
 }
 
@@ -151,6 +218,7 @@ void crl_join_first(crl_join *join) {
 static crl_patience patience_of(const crl_join *join) {
   const corral_policy *policy = join->call->policy;
   return (crl_patience){
+      .since = join->since,
       .deadline = join->deadline,
       .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
       .cancel_token = join->call->cancel_token,
@@ -173,10 +241,21 @@ void crl_run_tell_deadline(const crl_join *join) {
   crl_event_tell(&join->context->events, &info);
 }
 
+static int has_stale(const crl_join *join) {
+  return join->stale != NULL && join->stale->bytes != NULL &&
+         crl_env_now_ms() < join->stale_until;
+}
+
 /* The deadline has come, or no time is left to enter anew. */
 static void run_out(crl_join *join) {
+  if (has_stale(join)) {
+    crl_outcome stale = *join->stale;
+    join->stale->bytes = NULL;
+    crl_join_end(join, &stale);
+    return;
+  }
   if (join->call->policy->at_deadline == CORRAL_DEADLINE_COMPUTE) {
-    enter(join, CRL_ALONE_DEADLINE);
+    enter_alone(join, CRL_ALONE_DEADLINE);
     return;
   }
   crl_run_tell_deadline(join);
@@ -192,11 +271,11 @@ static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
       if (outcome->how == CORRAL_COMPUTED && !owns) outcome->how = CORRAL_JOINED;
       crl_join_end(join, outcome);
       break;
-    case CRL_WAIT_PASS: enter(join, CRL_ALONE_PASS); break;
+    case CRL_WAIT_PASS: enter_alone(join, CRL_ALONE_PASS); break;
     case CRL_WAIT_LEFT: crl_join_fail(join, CORRAL_ECANCELLED); break;
     case CRL_WAIT_GIVEN_UP:
       if (crl_env_now_ms() < join->deadline)
-        enter(join, CRL_ALONE_NOT);
+        enter(join);
       else
         run_out(join);
       break;
@@ -242,12 +321,12 @@ void crl_join_land(crl_join *join) {
   join->run = NULL;
   crl_run_free(r);
   if (entry != NULL) crl_entry_unref(entry); /* allocated before the run: malloc likes it last */
+  drop(join);
   join->state = CRL_JOIN_ENDED;
 }
 
 void crl_join_leave(crl_join *join) {
-  give_up(join->leads);
-  join->leads = NULL;
+  drop(join);
   if (join->run != NULL) {
     crl_run_abandon(join->run);
     crl_run_free(join->run);

@@ -144,6 +144,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
 void crl_run_prepare(crl_run *r, crl_request *e) {
   int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
   crl_request_begin(&r->found, e, limit_of(r, ends_flight));
+  if (r->entry != NULL) r->tick = crl_herd_tick(r->entry);
   switch (r->ask) {
     case CRL_ASK_GET:
       if (r->flight.looks > 0) crl_found_emit(&r->found, CORRAL_EVENT_POLL, NULL);
@@ -178,15 +179,18 @@ static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
 }
 
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told) {
+  int taken = 1;
   switch (r->ask) {
-    case CRL_ASK_GET: take_get(r, e, told); return 1;
-    case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;
-    case CRL_ASK_SETTLE: return take_settle(r, e, told);
+    case CRL_ASK_GET: take_get(r, e, told); break;
+    case CRL_ASK_CLAIM: take_claim(r, e, told); break;
+    case CRL_ASK_SETTLE: taken = take_settle(r, e, told); break;
     default:
       crl_run_drop_lease(r);
       told->status = e->status;
-      return 1;
+      break;
   }
+  if (taken) crl_run_confirm(r, told->status);
+  return taken;
 }
 
 void crl_run_perform(crl_run *r, crl_told *told) {

@@ -288,11 +288,20 @@ void crl_run_step(crl_run *r, crl_told *told) {
   crl_run_let_go(r);
 }
 
+void crl_run_confirm(crl_run *r, int status) {
+  int answers = status == CORRAL_OK || status == CORRAL_EMISS || status == CORRAL_EBUSY;
+  r->good = answers ? r->tick : status == CORRAL_ELOST ? 0 : CRL_GOOD_FOR_ALL;
+  if (answers && r->entry != NULL) crl_herd_confirm(r->entry, r->tick);
+}
+
 /* The first look stands outside of the flight: a call that was cancelled meanwhile ends here. */
-void crl_run_looked(crl_run *r, const corral_cancel_token *cancel_token, crl_told *told) {
+void crl_run_looked(const crl_join *join, crl_told *told) {
+  crl_run *r = join->run;
   r->last = told->look;
+  r->tick = join->tick;
+  crl_run_confirm(r, told->status);
   r->now = told->now = crl_env_now_ms();
-  told->left = crl_cancelled(cancel_token) != 0;
+  told->left = crl_cancelled(join->call->cancel_token) != 0;
   r->ask = crl_flight_step(&r->flight, told);
 }
 

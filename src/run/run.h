@@ -106,6 +106,8 @@ struct crl_run {
   int has_token;
   int64_t claim_sent, lease_ms;
   crl_look last; /* of the last GET or CLAIM */
+  /* ticks of the ask under way, and of the last that the store answered; see herd.h */
+  uint64_t tick, good;
   corral_fill fill;
   int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
   crl_product product;
@@ -153,6 +155,11 @@ typedef struct crl_join {
   crl_run *run;
   uint64_t hash;    /* crl_name_hash */
   crl_entry *leads; /* of a flight that has no run yet; NULL: no caller can join */
+  uint64_t since;   /* tick of the call's beginning; see herd.h */
+  uint64_t tick;    /* of the last entering: its first look is sent after it */
+  int has_looked;   /* apart from the herd, and has found no answer but `stale` (may be NULL) */
+  crl_outcome *stale;
+  int64_t stale_until;
   crl_entry *entry;
   crl_listener listener;
   int owns;  /* the flight of `entry` is its own */
@@ -215,8 +222,11 @@ void crl_run_abandon(crl_run *r);
 /* Tells the flight the result of its ask (told->now and told->left are set here), and gives back
  * what the flight no longer has. */
 void crl_run_step(crl_run *r, crl_told *told);
+/* Notes by the status of an ask whom the flight's answers are good for: see herd.h. While the store
+ * is away nobody can tell: they are good for all. */
+void crl_run_confirm(crl_run *r, int status);
 /* Tells a flight that has just begun the result of the call's first look. */
-void crl_run_looked(crl_run *r, const corral_cancel_token *cancel_token, crl_told *told);
+void crl_run_looked(const struct crl_join *join, crl_told *told);
 /* Until crl_run_forget_caller the run ends early when `cancel token` (may be NULL) is cancelled. */
 void crl_run_meet_caller(crl_run *r, corral_cancel_token *cancel_token);
 /* The run may go on without its caller. */

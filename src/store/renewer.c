@@ -98,6 +98,7 @@ static void extend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, 
   for (size_t i = 0; i < count; i++) {
     if (now >= due[i]->limit || due[i]->token == NULL) continue;
     of[n] = due[i];
+    if (due[i]->ticks != NULL) due[i]->tick = atomic_fetch_add(due[i]->ticks, 1) + 1;
     ops[n++] = extension(due[i], now);
     if (due[i]->lease_ms / 3 < shortest) shortest = due[i]->lease_ms / 3;
   }

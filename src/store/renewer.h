@@ -27,11 +27,14 @@ typedef struct crl_renewed_lease {
    * returned. */
   void (*on_lost)(struct crl_renewed_lease *lease);
   void (*on_limit)(struct crl_renewed_lease *lease);
-  /* A user's lock: extended by LOCK_EXTEND. on_extended (may be NULL) is called after an extension
-   * by a request sent at `sent` (crl_env_boot_ms); it may move the limit, and set the token to
-   * NULL. */
+  /* A user's lock: extended by LOCK_EXTEND. */
   int is_lock;
+  /* A lease: the next tick of `ticks` is noted before each extension is sent; NULL: none. */
+  _Atomic uint64_t *ticks;
+  uint64_t tick;
   uint64_t fence;
+  /* May be NULL. Called after an extension by a request sent at `sent` (crl_env_boot_ms); it may
+   * move the limit, and set the token to NULL. */
   void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* a lock, for on_lost: left_ms of the reply that told the loss */
   int64_t next_at;  /* the renewer's own */
