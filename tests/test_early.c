@@ -170,7 +170,8 @@ static crl_told look_at(const world *w) {
 
 static void end_compute(world *w) {
   crl_told made = {.now = w->now, .made = CRL_MADE_VALUE}, ok = {.now = w->now};
-  assert_int_equal(crl_flight_step(&w->leader, &made), CRL_ASK_SETTLE);
+  assert_int_equal(crl_flight_step(&w->leader, &made), CRL_ASK_PUBLISH);
+  assert_int_equal(crl_flight_step(&w->leader, &ok), CRL_ASK_SETTLE);
   assert_int_equal(crl_flight_step(&w->leader, &ok), CRL_ASK_DONE);
   w->born = w->now;
   w->done_at = 0;

@@ -58,11 +58,27 @@ static void find_outbox(crl_run *r) {
   crl_run_step(r, &told);
 }
 
+static void publish(crl_run *r) {
+  crl_run_publish(r);
+  step(r, CORRAL_OK);
+}
+
+/* The caller has his answer, or is to have it now, but the lease of the compute hasn't ended. After
+ * a stale answer, what was computed is for the caller too, until his deadline. */
+static int is_late(const crl_run *r) {
+  int waits = r->flight.answer == CRL_ANSWER_STALE || r->flight.early;
+  return r->flight.answered && r->flight.made != 0 &&
+         (r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE) &&
+         (!waits || crl_env_now_ms() >= r->flight.plan.deadline);
+}
+
 /* A bound compute, and all rungs to it behind an answer, are not for the caller's thread. Within a
  * compute its thread and its place are borrowed, as long as it waits. */
 static int goes_elsewhere(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
-  if (r->handed_over || r->flight.alone == CRL_ALONE_DEADLINE) return 0;
+  if (r->handed_over) return 0;
+  if (is_late(r)) return 1;
+  if (!r->bound || r->flight.alone == CRL_ALONE_DEADLINE) return 0;
   if (r->flight.answered) return climbs || r->ask == CRL_ASK_COMPUTE;
   return r->ask == CRL_ASK_COMPUTE && (r->start != NULL || !r->nested);
 }
@@ -70,7 +86,7 @@ static int goes_elsewhere(const crl_run *r) {
 crl_need crl_advance(crl_run *r, int woken, int64_t *until) {
   for (;; woken = 0) {
     crl_need need = (crl_need)0;
-    if (r->bound && goes_elsewhere(r)) return CRL_NEED_ELSEWHERE;
+    if (goes_elsewhere(r)) return CRL_NEED_ELSEWHERE;
     switch (r->ask) {
       case CRL_ASK_GET:
       case CRL_ASK_CLAIM:
@@ -79,6 +95,7 @@ crl_need crl_advance(crl_run *r, int woken, int64_t *until) {
       case CRL_ASK_WAIT: need = wait(r, woken, until); break;
       case CRL_ASK_SLOT: need = take_slot(r, until); break;
       case CRL_ASK_ANSWER: answer(r); break;
+      case CRL_ASK_PUBLISH: publish(r); break;
       case CRL_ASK_HOST: take_host(r); break;
       case CRL_ASK_OUTBOX: find_outbox(r); break;
       case CRL_ASK_COMPUTE: return CRL_NEED_COMPUTE;

@@ -14,7 +14,7 @@ typedef enum crl_need {
   CRL_NEED_HOST,      /* the host lock is free, or a wake, or the moment *until */
   CRL_NEED_COMPUTE,   /* its compute is due: crl_advance_compute */
   CRL_NEED_ELSEWHERE, /* its compute is due on a thread of the library, or its caller was answered:
-                         crl_scheduler_fly */
+                         crl_block_hand_over */
   CRL_NEED_NOTHING    /* the flight has ended */
 } crl_need;
 

@@ -359,6 +359,7 @@ crl_scheduler *crl_scheduler_new(crl_context *context) {
 int crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *cancel_token) {
   r->handed_over = 1;
   if (r->flight.answered) r->nested = 0;
+  if (!r->has_slot && !r->asks_slot) r->slot = NULL; /* others' may end with the call */
   /* nobody may read a waiter's hook while it changes */
   if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
   r->watches = 0;

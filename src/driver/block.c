@@ -45,8 +45,7 @@ static void fly_here(crl_join *join, crl_run *r) {
   crl_run_free(r);
 }
 
-/* The run goes on on the library's threads; a caller without an answer waits for it. */
-static void hand_over(crl_join *join) {
+void crl_block_hand_over(crl_join *join) {
   crl_run *r = join->run;
   int answered = r->flight.answered;
   crl_outcome outcome;
@@ -63,7 +62,7 @@ static void hand_over(crl_join *join) {
 static void drive(crl_join *join) {
   crl_run_meet_caller(join->run, join->call->cancel_token);
   if (fly(join->run) == CRL_NEED_ELSEWHERE)
-    hand_over(join);
+    crl_block_hand_over(join);
   else
     crl_join_land(join);
 }

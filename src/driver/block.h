@@ -8,6 +8,10 @@
 int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t key_len,
                    corral_value **ret);
 
+/* A run that needs to go on elsewhere: the library's threads have it from now on. The call is over,
+ * or waits on the entry. */
+void crl_block_hand_over(crl_join *join);
+
 /* many.c: performs a call of several keys. Items whose status is not CORRAL_OK already are left as
  * they are. CORRAL_OK: each item has its own status. CORRAL_ENOMEM: no key was asked for. */
 int crl_many_call(crl_context *context, crl_call *call, corral_item *items, size_t count);

@@ -98,8 +98,12 @@ static void advance(many *m, leg *l) {
   l->woken = 0;
   l->at_host = need == CRL_NEED_HOST;
   l->rank = need == CRL_NEED_STORE ? ranks[r->ask] : need == CRL_NEED_COMPUTE ? COMPUTES : WAITS;
-  if (need != CRL_NEED_NOTHING) return;
-  crl_join_land(&l->join);
+  if (need == CRL_NEED_ELSEWHERE)
+    crl_block_hand_over(&l->join);
+  else if (need == CRL_NEED_NOTHING)
+    crl_join_land(&l->join);
+  else
+    return;
   settle(m, l);
 }
 

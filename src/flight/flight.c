@@ -8,9 +8,10 @@
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
  *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
  *          once more; then
- *          CLAIM -> granted: COMPUTE -> SETTLE -> ANSWER
+ *          CLAIM -> granted: COMPUTE -> PUBLISH -> SETTLE -> ANSWER
  *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
+ *   a deadline that comes before the SETTLE has ended: ANSWER, and the SETTLE behind it
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
  * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
@@ -311,41 +312,75 @@ static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
   return consider(flight, told, 0);
 }
 
+/* The ask that ends the lease of a compute that has ended. */
+static crl_ask end_lease(const crl_flight *flight) {
+  int stores = flight->made == CRL_MADE_VALUE || flight->made == CRL_MADE_PASS;
+  return stores && flight->settles < 2 ? CRL_ASK_SETTLE : CRL_ASK_RELEASE;
+}
+
+/* A caller whose deadline has come has the answer first. */
+static crl_ask end_lease_by(crl_flight *flight, crl_answer what, int64_t now) {
+  int is_late = !flight->answered && now >= flight->plan.deadline;
+  if (!flight->answered) flight->answer = (uint8_t)what;
+  return is_late ? answer(flight, what) : end_lease(flight);
+}
+
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
   crl_answer what = flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_FAILED;
   flight->failures++;
   flight->retry_ms =
       flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
-  return flight->leased ? release(flight, what, flight->retry_ms) : conclude(flight, what);
+  return flight->leased ? end_lease_by(flight, what, told->now) : conclude(flight, what);
+}
+
+/* The fate of what was made, before the store's word about it. */
+static corral_kept kept_of(const crl_flight *flight) {
+  switch ((crl_made)flight->made) {
+    case CRL_MADE_OLDER: return CORRAL_KEPT_OLDER;
+    case CRL_MADE_FENCED: return CORRAL_KEPT_FENCED;
+    case CRL_MADE_VALUE: return flight->leased ? CORRAL_KEPT_UNKNOWN : CORRAL_KEPT_NOT;
+    default: return CORRAL_KEPT_NOT;
+  }
 }
 
 static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   flight->made = (uint8_t)told->made;
   flight->has_slot = 0;
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
-  flight->kept = told->made == CRL_MADE_OLDER    ? CORRAL_KEPT_OLDER
-                 : told->made == CRL_MADE_FENCED ? CORRAL_KEPT_FENCED
-                                                 : CORRAL_KEPT_NOT;
+  flight->kept = (uint8_t)kept_of(flight);
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
-  /* The source of this value lags behind. Until it catches up the stored later version is served in
-   * its grace, and the verdict delays the next compute. */
-  if (told->made == CRL_MADE_OLDER)
-    return release(flight, CRL_ANSWER_COMPUTED, crl_policy_retry(flight->policy, 1, roll(flight)));
-  int stores = told->made == CRL_MADE_VALUE || told->made == CRL_MADE_PASS;
-  return stores ? CRL_ASK_SETTLE : release(flight, CRL_ANSWER_COMPUTED, 0);
+  /* The source of an older value lags behind. Until it catches up the stored later version is served
+   * in its grace, and the verdict delays the next compute. */
+  flight->retry_ms =
+      told->made == CRL_MADE_OLDER ? crl_policy_retry(flight->policy, 1, roll(flight)) : 0;
+  return CRL_ASK_PUBLISH;
 }
 
+static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
+  return end_lease_by(flight, CRL_ANSWER_COMPUTED, told->now);
+}
+
+/* A settle that failed at the caller's deadline is repeated behind the answer, with more time. Any
+ * other failure ends the lease. */
+static crl_ask on_settle_trouble(crl_flight *flight, const crl_told *told) {
+  int is_away = told->status == CORRAL_EINDOUBT || told->status == CORRAL_EUNAVAILABLE;
+  int again = is_away && flight->settles == 0 && told->now >= flight->plan.deadline;
+  flight->settles = again ? 1 : 2;
+  if (told->status == CORRAL_EINDOUBT || again)
+    flight->kept = CORRAL_KEPT_UNKNOWN;
+  else if (flight->kept != CORRAL_KEPT_UNKNOWN || !flight->answered)
+    flight->kept = CORRAL_KEPT_NOT;
+  return flight->answered ? end_lease(flight) : answer(flight, CRL_ANSWER_COMPUTED);
+}
+
+/* A settle that finds the lease lost after one in doubt: the first may have stored the value. */
 static crl_ask on_settle(crl_flight *flight, const crl_told *told) {
-  switch (told->status) {
-    case CORRAL_OK:
-      flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT;
-      break;
-    case CORRAL_ELOST: flight->kept = CORRAL_KEPT_FENCED; break;
-    case CORRAL_EINDOUBT:
-      flight->kept = CORRAL_KEPT_UNKNOWN;
-      return release(flight, CRL_ANSWER_COMPUTED, 0);
-    default: flight->kept = CORRAL_KEPT_NOT; return release(flight, CRL_ANSWER_COMPUTED, 0);
-  }
+  if (told->status != CORRAL_OK && told->status != CORRAL_ELOST)
+    return on_settle_trouble(flight, told);
+  if (told->status == CORRAL_OK)
+    flight->kept = flight->made == CRL_MADE_PASS ? CORRAL_KEPT_NOT : CORRAL_KEPT;
+  else if (flight->settles == 0)
+    flight->kept = CORRAL_KEPT_FENCED;
   flight->leased = 0;
   return conclude(flight, CRL_ANSWER_COMPUTED);
 }
@@ -367,10 +402,10 @@ static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_GET;
 }
 
-/* After the answer: gives back a lease that wasn't needed, computes behind a stale answer, or
- * ends. */
+/* After the answer: ends the lease of a compute, gives back one that wasn't needed, computes behind
+ * a stale answer, or ends. */
 static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
-  if (flight->made != 0) return CRL_ASK_DONE;
+  if (flight->made != 0) return flight->leased ? end_lease(flight) : CRL_ASK_DONE;
   if (flight->leased)
     return flight->answer == CRL_ANSWER_STALE || flight->early
                ? CRL_ASK_COMPUTE
@@ -408,6 +443,7 @@ crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
     case CRL_ASK_CLAIM: next = on_claim(flight, told); break;
     case CRL_ASK_WAIT: next = on_wait(flight, told); break;
     case CRL_ASK_COMPUTE: next = on_compute(flight, told); break;
+    case CRL_ASK_PUBLISH: next = on_publish(flight, told); break;
     case CRL_ASK_SETTLE: next = on_settle(flight, told); break;
     case CRL_ASK_RELEASE: next = on_release(flight, told); break;
     case CRL_ASK_ANSWER: next = on_answer(flight, told); break;

@@ -23,8 +23,10 @@ typedef enum crl_ask {
   CRL_ASK_DONE,
   /* take a slot of the limiter, with flight->rank, by flight->until */
   CRL_ASK_SLOT,
-  CRL_ASK_HOST,  /* try to take the host lock */
-  CRL_ASK_OUTBOX /* look for a value that this process holds for a store that is away */
+  CRL_ASK_HOST,   /* try to take the host lock */
+  CRL_ASK_OUTBOX, /* look for a value that this process holds for a store that is away */
+  CRL_ASK_PUBLISH /* offer what was computed, whose fill is still to come, to all callers of the key
+                     in this process */
 } crl_ask;
 
 typedef enum crl_answer {
@@ -101,6 +103,7 @@ typedef struct crl_flight {
   uint8_t early;   /* the value is fresh, and is to be rebuilt early */
   uint8_t unsure;  /* the outstanding RELEASE is of a claim whose reply was lost */
   uint8_t lost_claims; /* number of claims whose reply was lost */
+  uint8_t settles;     /* number of settles that failed */
   /* SLOT was granted; when this is 0 again, the driver gives the slot back. Always 0 at DONE */
   uint8_t has_slot;
   uint8_t on_host;   /* the host lock was granted; likewise */

@@ -102,7 +102,9 @@ static void publish(crl_run *r) {
   if (r->fill.pass) crl_herd_pass(r->entry);
   if (r->flight.answer == CRL_ANSWER_ERROR)
     crl_herd_give_up(r->entry);
-  else if (serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
+  else if (r->flight.made != 0 && r->flight.answer == CRL_ANSWER_COMPUTED && r->flight.leased)
+    r->lands_later = 1; /* who wasn't helped by PUBLISH waits for the settle's word */
+  else if (r->flight.made == 0 && serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
     crl_herd_interim(r->entry, &r->answer,
                      r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
                      r->flight.early ? r->flight.fresh_until : r->flight.sie_until);
@@ -116,10 +118,22 @@ void crl_run_answer(crl_run *r) {
   publish(r);
 }
 
-/* After a stale answer the flight went on: its product is for the flight's owner, if that still
- * waits, and for late joiners. */
+void crl_run_publish(crl_run *r) {
+  if (r->entry == NULL || r->fill.pass) return;
+  crl_outcome value = computed_outcome(r);
+  crl_herd_publish(r->entry, &value);
+  crl_bytes_unref(value.bytes);
+}
+
+/* True for a stale answer whose flight has computed a value since. */
+static int has_better(const crl_run *r) {
+  return serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE;
+}
+
+/* After its answer the flight went on: its product is for the flight's owner, if that still waits,
+ * and for late joiners. */
 void crl_run_conclude(crl_run *r) {
-  if (serves_meanwhile(r) && r->flight.made != 0 && r->flight.made != CRL_MADE_FAILURE) {
+  if (has_better(r) || r->lands_later) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
     if (r->entry != NULL && r->fill.pass) crl_herd_pass(r->entry);
@@ -129,6 +143,7 @@ void crl_run_conclude(crl_run *r) {
 }
 
 crl_outcome crl_run_outcome(const crl_run *r) {
+  if (has_better(r)) return computed_outcome(r);
   crl_outcome outcome = r->answer;
   if (outcome.bytes != NULL) crl_bytes_ref(outcome.bytes);
   return outcome;

@@ -14,13 +14,16 @@ static corral_op new_op(crl_run *r, corral_verb verb) {
   return op;
 }
 
-/* Deadline of an ask. An operation that ends the flight has op_ms even after the call's deadline.
- * Behind an answer, when no caller waits, each operation has wait_ms, if that is more. */
+/* Deadline of an ask. An operation that ends the flight has op_ms even after the call's deadline,
+ * unless the caller's thread performs it. Behind an answer, when no caller waits, each operation
+ * has wait_ms, if that is more. */
 static int64_t limit_of(const crl_run *r, int ends_flight) {
   int64_t now = crl_env_now_ms(), least = now + r->context->op_ms,
           deadline = r->flight.plan.deadline;
-  if (r->flight.answered) return now + r->policy.wait_ms > least ? now + r->policy.wait_ms : least;
-  return (ends_flight || r->flight.last_look) && deadline < least ? least : deadline;
+  if (r->flight.answered && (r->handed_over || deadline <= now))
+    return now + r->policy.wait_ms > least ? now + r->policy.wait_ms : least;
+  int beyond = r->flight.last_look || (ends_flight && r->handed_over);
+  return beyond && deadline < least ? least : deadline;
 }
 
 /* ---- CLAIM --------------------------------------------------------------------------------- */

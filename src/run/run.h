@@ -116,6 +116,7 @@ struct crl_run {
   int waits;               /* its WAIT has begun */
   int64_t now;             /* of the last step but those of ANSWER, which takes no time */
   crl_made made;           /* by the compute */
+  int lands_later; /* its caller has the answer, but the entry has not landed */
   _Atomic int hold;        /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;               /* the token is noted in the host's lock file */
   uint64_t *ancestors;     /* `self` of each key whose compute asked for this one */
@@ -308,7 +309,9 @@ int crl_run_near(crl_join *join);
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the
  * flight. */
 void crl_run_answer(crl_run *r);
-/* The answer, with a reference. */
+/* Offers what was computed to the callers who wait. */
+void crl_run_publish(crl_run *r);
+/* The answer as it stands, with a reference. */
 crl_outcome crl_run_outcome(const crl_run *r);
 /* Offers the stale record, as an outcome of its own, to waiters whose deadline comes during the
  * compute. */

@@ -34,7 +34,7 @@ static const corral_policy usual = {.size = sizeof usual,
                                     .poll_max_ms = 64};
 
 static const char *const ask_names[] = {"?",       "get",    "claim", "wait", "compute", "settle",
-                                        "release", "answer", "done",  "slot", "host",    "held"};
+                                        "release", "answer", "done",  "slot", "host",    "held",  "publish"};
 static const char *const answer_names[] = {"?",        "stored", "stale", "verdict",
                                            "computed", "failed", "error", "held"};
 static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept", "older"};
@@ -45,6 +45,7 @@ typedef struct story {
   crl_flight flight;
   int64_t now;
   crl_ask ask;
+  int published;
   char log[2048];
   size_t used;
 } story;
@@ -75,13 +76,15 @@ static inline void note_ask(story *s) {
   note(s, s->ask == CRL_ASK_DONE || s->ask == CRL_ASK_ANSWER ? "\n" : ": ");
 }
 
-/* Logs the next ask; answers each ANSWER at once, with no time passed. */
+/* Logs the next ask; answers each ANSWER at once, with no time passed, and likewise each PUBLISH,
+ * which isn't logged. */
 static inline void go_on(story *s) {
-  note_ask(s);
-  while (s->ask == CRL_ASK_ANSWER) {
+  for (;;) {
+    if (s->ask != CRL_ASK_PUBLISH) note_ask(s);
+    if (s->ask != CRL_ASK_ANSWER && s->ask != CRL_ASK_PUBLISH) return;
     crl_told told = {.now = s->now};
+    s->published += s->ask == CRL_ASK_PUBLISH;
     s->ask = crl_flight_step(&s->flight, &told);
-    note_ask(s);
   }
 }
 

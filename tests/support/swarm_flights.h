@@ -238,6 +238,10 @@ static void perform_ask(world *w, scheduler *p) {
       plan_event(w, &later);
       break;
     case CRL_ASK_SLOT: fail_msg("an ask that this world does not know"); break;
+    case CRL_ASK_PUBLISH:
+      later.at = w->now;
+      plan_event(w, &later);
+      break;
     case CRL_ASK_ANSWER:
       check_answer(w, p);
       later.at = w->now;

@@ -423,6 +423,7 @@ static void perform(world *w, call *c) {
     case CRL_ASK_HOST: ask_host(w, c); break;
     case CRL_ASK_COMPUTE: compute(w, c); break;
     case CRL_ASK_ANSWER: answer(w, c); break;
+    case CRL_ASK_PUBLISH: tell(w, c, CORRAL_OK, 0); break;
     case CRL_ASK_OUTBOX: fail_msg("an ask that this world does not know"); break;
     case CRL_ASK_DONE: land(w, c); break;
   }
