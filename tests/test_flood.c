@@ -130,8 +130,8 @@ static void the_herd_spreads_them(void **state) {
   uint64_t tick;
   for (int i = 0; i < FLOOD; i++) {
     crl_name name = name_of(i);
-    crl_enter how = crl_herd_enter(herd, &name, crl_name_hash(&name), 0, &entries[i], &tick);
-    assert_int_equal(how, CRL_ENTER_LEADS);
+    crl_entrance entrance = {.name = &name, .hash = crl_name_hash(&name)};
+    assert_int_equal(crl_herd_enter(herd, &entrance, &entries[i], &tick), CRL_ENTER_LEADS);
   }
   expect_few("herd", before, FLOOD);
   for (int i = 0; i < FLOOD; i++) crl_entry_unref(entries[i]);

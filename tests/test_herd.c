@@ -26,7 +26,8 @@ static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 static crl_entry *enter(crl_herd *herd, const crl_name *name, int *leads) {
   crl_entry *entry = NULL;
   uint64_t tick;
-  crl_enter how = crl_herd_enter(herd, name, crl_name_hash(name), 1, &entry, &tick);
+  crl_entrance entrance = {.name = name, .hash = crl_name_hash(name), .looked = 1};
+  crl_enter how = crl_herd_enter(herd, &entrance, &entry, &tick);
   *leads = how == CRL_ENTER_LEADS;
   return entry;
 }

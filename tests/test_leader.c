@@ -378,8 +378,7 @@ static void compute_four_leases_long(lab_seat *seat) {
   lab_agree(seat->lab, 0, &answer);
   /* joiners have the value before the store's word about it */
   int unknown = answer.how == CORRAL_JOINED && answer.kept == CORRAL_KEPT_UNKNOWN;
-  if (answer.kept != CORRAL_KEPT && !unknown)
-    lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
+  if (answer.kept != CORRAL_KEPT && !unknown) lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
 }
 
 static void check_keeper(lab *l, const char *uri) {

@@ -31,6 +31,9 @@ struct crl_entry {
   /* `interim` is the value of a flight that is settled now; from now on it never changes */
   _Atomic int published;
   int lost;              /* so is its lease */
+  int vacant;            /* the next caller leads its flight */
+  uint64_t latest;       /* the largest tick of those who joined */
+  crl_entry *successor;  /* for those whom the outcome isn't good for; NULL: none */
   _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
   _Atomic uint32_t changes;
   int64_t interim_until, interim_last;
@@ -135,28 +138,43 @@ static void tell_all(crl_entry *entry) {
 static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
 
 static int has_interim(const crl_entry *entry) {
-  int64_t last = entry->interim_until > entry->interim_last ? entry->interim_until
-                                                            : entry->interim_last;
+  int64_t last =
+      entry->interim_until > entry->interim_last ? entry->interim_until : entry->interim_last;
   return last > 0 && !entry->published && crl_env_now_ms() < last;
 }
 
-crl_enter crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int looked,
-                         crl_entry **ret, uint64_t *tick) {
-  shard *home = home_of(herd, hash);
-  crl_enter how = CRL_ENTER_JOINS;
+static crl_entry *find_for(shard *home, const crl_entrance *entrance) {
+  if (entrance->from != NULL && entrance->from->successor != NULL) return entrance->from->successor;
+  return find(home, entrance->hash, entrance->name);
+}
+
+/* Called with the shard's mutex held. */
+static crl_enter take_part(shard *home, const crl_entrance *entrance, crl_entry **ret) {
+  crl_entry *entry = *ret = find_for(home, entrance);
+  if (entry == NULL) {
+    *ret = put_in(home, entrance->hash, entrance->name);
+    return *ret == NULL ? CRL_ENTER_NOT : CRL_ENTER_LEADS;
+  }
+  if (entry->vacant) {
+    entry->vacant = 0;
+    return CRL_ENTER_LEADS;
+  }
+  if (!entrance->looked && has_interim(entry)) {
+    *ret = NULL;
+    return CRL_ENTER_APART;
+  }
+  if (entrance->since > entry->latest) entry->latest = entrance->since;
+  return CRL_ENTER_JOINS;
+}
+
+crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret, uint64_t *tick) {
+  shard *home = home_of(herd, entrance->hash);
   pthread_mutex_lock(&home->mutex);
   *tick = atomic_fetch_add(&home->ticks, 1) + 1;
-  crl_entry *entry = find(home, hash, name);
-  if (entry == NULL) {
-    entry = put_in(home, hash, name);
-    how = entry == NULL ? CRL_ENTER_NOT : CRL_ENTER_LEADS;
-  } else if (!looked && has_interim(entry)) {
-    entry = NULL;
-    how = CRL_ENTER_APART;
-  }
-  if (entry != NULL) entry->refs++;
+  if (entrance->since == 0) entrance->since = *tick;
+  crl_enter how = take_part(home, entrance, ret);
+  if (*ret != NULL) (*ret)->refs++;
   pthread_mutex_unlock(&home->mutex);
-  *ret = entry;
   return how;
 }
 
@@ -406,13 +424,29 @@ void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
   pthread_mutex_unlock(&entry->home->mutex);
 }
 
+/* Called with the shard's mutex held. Without memory each of those left over enters by himself. */
+static void leave_successor(crl_entry *entry) {
+  crl_name name = {.key = entry->name,
+                   .key_len = entry->key_len,
+                   .variant = entry->name + entry->key_len,
+                   .variant_len = entry->variant_len};
+  crl_entry *next = put_in(entry->home, entry->hash, &name);
+  if (next == NULL) return;
+  next->vacant = 1;
+  next->refs = 1;
+  entry->successor = next;
+}
+
 static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_t good) {
   pthread_mutex_lock(&entry->home->mutex);
   if (entry->state == FLYING) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
     atomic_store(&entry->good, good);
     atomic_store(&entry->state, how);
+    int was_in = entry->link != NULL;
     take_out(entry);
+    if (was_in && how == LANDED && entry->waiting > 0 && entry->latest >= good)
+      leave_successor(entry);
     if (entry->waiting > 0) wake(entry, RELAY);
     tell_listeners(entry);
   }
@@ -476,6 +510,7 @@ void crl_entry_unref(crl_entry *entry) {
   if (!last) return;
   crl_bytes_unref(entry->outcome.bytes);
   crl_bytes_unref(entry->interim.bytes);
+  if (entry->successor != NULL) crl_entry_unref(entry->successor);
   free(entry);
 }
 

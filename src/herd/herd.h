@@ -9,8 +9,9 @@
  *
  * An answer is good for a caller if the store confirmed it after his call began. A clock of ticks
  * tells that: a call takes a tick when it begins, an ask of the store before it is sent. What an ask
- * confirms is good for those whose tick is smaller; the others look anew, together. The owner of a
- * flight takes any of its answers. */
+ * confirms is good for those whose tick is smaller; the others look anew, together: an entry that
+ * lands leaves them a successor, which the first of them leads. The owner of a flight takes any of
+ * its answers. */
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
@@ -71,10 +72,17 @@ typedef enum crl_enter {
                      *entry */
 } crl_enter;
 
-/* The entry of a key (and variant) whose crl_name_hash is `hash`, with a reference. *tick: of this
- * moment. `looked`: the caller has looked at the store, and joins in any case. */
-crl_enter crl_herd_enter(crl_herd *herd, const crl_name *name, uint64_t hash, int looked,
-                         crl_entry **entry, uint64_t *tick);
+/* A caller who enters. */
+typedef struct crl_entrance {
+  const crl_name *name;
+  uint64_t hash;         /* crl_name_hash */
+  uint64_t since;        /* tick of the call's beginning; 0: it begins now, and this is set */
+  int looked;            /* has looked at the store: joins in any case */
+  const crl_entry *from; /* waited there, and was sent on; NULL: nowhere */
+} crl_entrance;
+
+/* The entry of a key (and variant), with a reference. *tick: of this moment. */
+crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **entry, uint64_t *tick);
 /* An entry outside the map, which no other caller finds. NULL without memory. */
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash);
 /* Waits until there is a result for this caller. */

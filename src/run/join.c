@@ -73,17 +73,21 @@ static void enter_alone(crl_join *join, crl_alone alone) {
   lead(join, NULL, alone);
 }
 
-static crl_enter enter_herd(crl_join *join, crl_entry **entry) {
-  crl_enter how = crl_herd_enter(join->context->herd, &join->name, join->hash, join->has_looked,
-                                 entry, &join->tick);
-  if (join->since == 0) join->since = join->tick;
+static crl_enter enter_herd(crl_join *join, const crl_entry *from, crl_entry **entry) {
+  crl_entrance entrance = {.name = &join->name,
+                           .hash = join->hash,
+                           .since = join->since,
+                           .looked = join->has_looked,
+                           .from = from};
+  crl_enter how = crl_herd_enter(join->context->herd, &entrance, entry, &join->tick);
+  join->since = entrance.since;
   return how;
 }
 
 /* A call that can't compute has no part in the herd. */
-static void enter(crl_join *join) {
+static void enter(crl_join *join, const crl_entry *from) {
   crl_entry *entry = NULL;
-  crl_enter how = crl_call_computes(join->call) ? enter_herd(join, &entry) : CRL_ENTER_APART;
+  crl_enter how = crl_call_computes(join->call) ? enter_herd(join, from, &entry) : CRL_ENTER_APART;
   switch (how) {
     case CRL_ENTER_NOT: crl_join_fail(join, CORRAL_ENOMEM); break;
     case CRL_ENTER_JOINS:
@@ -114,7 +118,7 @@ void crl_join_begin(crl_join *join) {
   } else {
     if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
     join->hash = crl_name_hash(&join->name);
-    enter(join);
+    enter(join, NULL);
   }
 }
 
@@ -164,7 +168,7 @@ static void join_after_look(crl_join *join, crl_found *found, crl_told *told) {
     join->stale_until = crl_env_now_ms() + told->look.lives.sie;
   }
   uint64_t looked = join->tick;
-  switch (enter_herd(join, &entry)) {
+  switch (enter_herd(join, NULL, &entry)) {
     case CRL_ENTER_JOINS:
       emit(join, CORRAL_EVENT_JOIN);
       listen(join, entry, 0);
@@ -226,11 +230,13 @@ static crl_patience patience_of(const crl_join *join) {
       .lends = crl_run_lends()};
 }
 
-/* The state is to be changed by the caller. */
-static void leave_entry(crl_join *join, crl_wait came) {
-  if (join->waiter != NULL) crl_herd_unlisten(join->entry, &join->listener, came);
-  crl_entry_unref(join->entry);
+/* The entry that the call waited on, whose reference is the caller's now. The state is to be
+ * changed by the caller. */
+static crl_entry *stop_waiting(crl_join *join, crl_wait came) {
+  crl_entry *entry = join->entry;
+  if (join->waiter != NULL) crl_herd_unlisten(entry, &join->listener, came);
   join->entry = NULL;
+  return entry;
 }
 
 void crl_run_tell_deadline(const crl_join *join) {
@@ -242,8 +248,7 @@ void crl_run_tell_deadline(const crl_join *join) {
 }
 
 static int has_stale(const crl_join *join) {
-  return join->stale != NULL && join->stale->bytes != NULL &&
-         crl_env_now_ms() < join->stale_until;
+  return join->stale != NULL && join->stale->bytes != NULL && crl_env_now_ms() < join->stale_until;
 }
 
 /* The deadline has come, or no time is left to enter anew. */
@@ -265,7 +270,7 @@ static void run_out(crl_join *join) {
 /* Goes on by the result of a wait. */
 static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
   int owns = join->owns;
-  leave_entry(join, came);
+  crl_entry *entry = stop_waiting(join, came);
   switch (came) {
     case CRL_WAIT_LANDED:
       if (outcome->how == CORRAL_COMPUTED && !owns) outcome->how = CORRAL_JOINED;
@@ -275,12 +280,13 @@ static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
     case CRL_WAIT_LEFT: crl_join_fail(join, CORRAL_ECANCELLED); break;
     case CRL_WAIT_GIVEN_UP:
       if (crl_env_now_ms() < join->deadline)
-        enter(join);
+        enter(join, entry);
       else
         run_out(join);
       break;
     case CRL_WAIT_DEADLINE: run_out(join); break;
   }
+  crl_entry_unref(entry);
 }
 
 void crl_join_wait(crl_join *join) {
@@ -332,5 +338,5 @@ void crl_join_leave(crl_join *join) {
     crl_run_free(join->run);
     join->run = NULL;
   }
-  if (join->entry != NULL) leave_entry(join, CRL_WAIT_LEFT);
+  if (join->entry != NULL) crl_entry_unref(stop_waiting(join, CRL_WAIT_LEFT));
 }

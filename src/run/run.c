@@ -288,10 +288,12 @@ void crl_run_step(crl_run *r, crl_told *told) {
   crl_run_let_go(r);
 }
 
+/* The end of a flight confirms by its landing. */
 void crl_run_confirm(crl_run *r, int status) {
+  int goes_on = r->ask == CRL_ASK_GET || r->ask == CRL_ASK_CLAIM;
   int answers = status == CORRAL_OK || status == CORRAL_EMISS || status == CORRAL_EBUSY;
   r->good = answers ? r->tick : status == CORRAL_ELOST ? 0 : CRL_GOOD_FOR_ALL;
-  if (answers && r->entry != NULL) crl_herd_confirm(r->entry, r->tick);
+  if (answers && goes_on && r->entry != NULL) crl_herd_confirm(r->entry, r->tick);
 }
 
 /* The first look stands outside of the flight: a call that was cancelled meanwhile ends here. */

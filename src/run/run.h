@@ -116,7 +116,7 @@ struct crl_run {
   int waits;               /* its WAIT has begun */
   int64_t now;             /* of the last step but those of ANSWER, which takes no time */
   crl_made made;           /* by the compute */
-  int lands_later; /* its caller has the answer, but the entry has not landed */
+  int lands_later;         /* its caller has the answer, but the entry has not landed */
   _Atomic int hold;        /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;               /* the token is noted in the host's lock file */
   uint64_t *ancestors;     /* `self` of each key whose compute asked for this one */
