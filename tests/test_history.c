@@ -119,8 +119,7 @@ static void an_invalidation_that_failed_or_never_returned_proves_nothing(void **
   history_entry failed = INVALIDATE(4, 5, 1);
   failed.process = 1;
   failed.status = CORRAL_EINDOUBT;
-  expect_good(
-      CHECK(strict, COMPUTE(1, 9, 0), CHANGE(2, 3, 1), failed, CALL(20, 21, FRESH, 0, 0)));
+  expect_good(CHECK(strict, COMPUTE(1, 9, 0), CHANGE(2, 3, 1), failed, CALL(20, 21, FRESH, 0, 0)));
   expect_good(CHECK(strict, COMPUTE(1, 9, 0), CHANGE(2, 3, 1), INVALIDATE(4, 0, 1),
                     CALL(20, 21, FRESH, 0, 0)));
 }
@@ -180,18 +179,18 @@ static void a_near_copy_may_be_as_late_as_its_bound(void **state) {
   (void)state;
   history_entry invalidated = INVALIDATE(4, 5, 1);
   invalidated.process = 1;
-  expect_good(CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated,
-                    CALL(55, 56, FRESH, 0, 0)));
-  expect_wrong(CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated,
-                     CALL(56, 57, FRESH, 0, 0)),
-               "A3");
+  expect_good(
+      CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated, CALL(55, 56, FRESH, 0, 0)));
+  expect_wrong(
+      CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated, CALL(56, 57, FRESH, 0, 0)),
+      "A3");
   /* answers that don't come from a copy may not */
-  expect_wrong(CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated,
-                     CALL(6, 7, JOINED, 0, 0)),
-               "A3");
-  expect_wrong(CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated,
-                     CALL(6, 7, STALE, 0, 0)),
-               "A3");
+  expect_wrong(
+      CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated, CALL(6, 7, JOINED, 0, 0)),
+      "A3");
+  expect_wrong(
+      CHECK(near_tier, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), invalidated, CALL(6, 7, STALE, 0, 0)),
+      "A3");
 }
 
 static void a_near_copy_obeys_the_invalidations_of_its_own_process_at_once(void **state) {

@@ -20,7 +20,7 @@
  * promise 2: not at all. Until the flight obeys, this is what the tests allow; then it is 0. */
 enum { SHARED_LATE_MS = 1500 };
 
-enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1500, OP_MS = 250 };
+enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250 };
 /* A watched copy is a push late, and at most the silence of a watch (docs/near.md), with room for a
  * busy machine. The clock of unwatched copies counts in ms. */
 enum { WATCHED_MS = 4000, UNWATCHED_MS = 40, CLOCK_MS = 2 };
@@ -66,10 +66,8 @@ static unsigned roll(unsigned *dice) {
 
 static void ask_any(lab_seat *seat, unsigned *dice) {
   const corral_policy *policy = seat->arg;
-  history_call call = {.history = entries,
-                       .seat = seat,
-                       .key = (int)(roll(dice) % KEYS),
-                       .cost_ms = roll(dice) % 6};
+  history_call call = {
+      .history = entries, .seat = seat, .key = (int)(roll(dice) % KEYS), .cost_ms = roll(dice) % 6};
   call.is_versioned = call.key % 2;
   int status = history_ask(&call, policy);
   if (status != CORRAL_OK && status != CORRAL_EDEADLINE)
@@ -237,10 +235,8 @@ static void a_watched_copy_is_a_push_late_at_the_most_on_lmdb(void **state) {
 /* A lease so long that its leader learns of no invalidation while the test runs. */
 enum { LEASE_MS = 60000, PATIENCE_MS = 10000, PAUSE_MS = 500 };
 
-static const corral_policy patient = {.size = sizeof patient,
-                                      .wait_ms = PATIENCE_MS,
-                                      .lease_ms = LEASE_MS,
-                                      .lease_min_ms = LEASE_MS};
+static const corral_policy patient = {
+    .size = sizeof patient, .wait_ms = PATIENCE_MS, .lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS};
 
 static void ask_key(lab_seat *seat, const corral_policy *policy, atomic_int *gate) {
   history_call call = {.history = entries, .seat = seat, .gate = gate, .pad = 4096};
@@ -310,15 +306,15 @@ static void a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_befo
   grace = patient;
   grace.ttl_ms = 1;
   grace.swr_ms = grace.sie_ms = 600000;
-  lab_spawn(current, &(lab_plan){
-                         .uri = uri, .processes = 1, .threads = 1, .body = fill_once, .arg = &grace});
+  lab_spawn(
+      current,
+      &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = fill_once, .arg = &grace});
   lab_await(current, &current->events[0][CORRAL_EVENT_FILL], 1);
   lab_sleep_ms(5); /* the fresh life ends */
-  lab_spawn(current, &(lab_plan){.uri = uri,
-                                 .processes = 1,
-                                 .threads = 2,
-                                 .body = lead_and_call_later,
-                                 .arg = &grace});
+  lab_spawn(
+      current,
+      &(lab_plan){
+          .uri = uri, .processes = 1, .threads = 2, .body = lead_and_call_later, .arg = &grace});
   lab_await(current, &current->keys[0].computes, 2);
   spawn_one(uri, 1, invalidate_key);
   let_go_on(&current->marks[GATE]);

@@ -116,6 +116,7 @@ static void take_answer(history_call *call, history_entry *e, corral_value *valu
               corral_value_size(value));
   call->how = e->how;
   call->version = e->version;
+  call->compute = e->compute;
   corral_value_unref(value);
 }
 

@@ -38,6 +38,7 @@ typedef struct history_call {
   /* set by history_ask */
   corral_how how;
   uint64_t version;
+  size_t compute;
 } history_call;
 
 history *history_new(void);
