@@ -180,6 +180,7 @@ void lab_spawn(lab *l, const lab_plan *plan) {
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != l->owner) _exit(1);
+      if (plan->enter != NULL && !plan->enter()) _exit(77);
       work(l, plan, process);
       _exit(0);
     }

@@ -66,6 +66,9 @@ typedef struct lab_plan {
   corral_options options; /* the lab sets store, size and hook */
   /* work of the compute bound at open, for lab_get; NULL: none is bound */
   const struct lab_work *bound;
+  /* called first in each process, to enter a container; it may go on in a child. 0: it can't be
+   * done here, and the process ends with status 77. NULL: none */
+  int (*enter)(void);
   void (*body)(lab_seat *seat);
   void *arg;
 } lab_plan;
