@@ -16,10 +16,6 @@
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
-/* How late an answer is that comes from a flight of the process which began before the call. By
- * promise 2: not at all. Until the flight obeys, this is what the tests allow; then it is 0. */
-enum { SHARED_LATE_MS = 1500 };
-
 enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250 };
 /* A watched copy is a push late, and at most the silence of a watch (docs/near.md), with room for a
  * busy machine. The clock of unwatched copies counts in ms. */

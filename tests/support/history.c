@@ -231,7 +231,7 @@ static void check_key(judge *j) {
     const history_entry *e = &j->entries[i];
     if (e->key != j->key || e->begun == 0) continue;
     if (e->kind == HISTORY_CHANGE) check_change(j, e);
-    if (e->kind == HISTORY_COMPUTE) check_compute(j, e);
+    if (e->kind == HISTORY_COMPUTE && !j->rules->is_numbered) check_compute(j, e);
     if (e->kind == HISTORY_CALL) check_call(j, e);
   }
   for_all_marks(j, forget);

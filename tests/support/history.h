@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HISTORY_KEYS = 8, HISTORY_PROCESSES = 8 };
+enum { HISTORY_KEYS = 32, HISTORY_PROCESSES = 8 };
 
 typedef enum history_kind {
   HISTORY_CHANGE = 1, /* the source's version becomes `version` */
@@ -41,6 +41,7 @@ typedef struct history_rules {
   /* of an answer that may come from a flight of the process which began before the call; promise 2
    * allows none */
   int64_t shared_ns;
+  int is_numbered; /* versions are numbers of computes; no source is recorded: no S rules */
 } history_rules;
 
 typedef struct history_verdict {

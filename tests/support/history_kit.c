@@ -32,6 +32,10 @@ void history_free(history *h) { munmap(h, sizeof *h); }
 
 /* ---- entries ------------------------------------------------------------------------------- */
 
+static size_t count_of(const history *h) {
+  return h->count < HISTORY_ROOM ? h->count : HISTORY_ROOM;
+}
+
 /* The begin is written last: an entry without one is none. */
 size_t history_begin(history *h, lab *l, const history_entry *entry) {
   size_t at = atomic_fetch_add(&h->count, 1);
@@ -134,10 +138,60 @@ int history_ask(history_call *call, const corral_policy *policy) {
   return status;
 }
 
+/* ---- the lab's own calls ------------------------------------------------------------------- */
+
+lab *lab_new_recorded(void) {
+  lab *l = lab_new();
+  l->history = history_new();
+  return l;
+}
+
+size_t lab_note(lab *l, int process, history_kind kind, int key, int number) {
+  if (l->history == NULL) return 0;
+  return history_begin(
+      l->history, l,
+      &(history_entry){.kind = kind, .key = key, .process = process, .version = (uint64_t)number});
+}
+
+void lab_note_end(lab *l, size_t entry, const lab_answer *answer) {
+  if (l->history == NULL) return;
+  history_entry *e = &l->history->entries[entry];
+  if (answer != NULL) e->status = answer->status;
+  if (answer != NULL && e->kind == HISTORY_CALL && answer->status == CORRAL_OK) {
+    e->how = answer->how;
+    e->kept = answer->kept;
+    e->version = (uint64_t)answer->number;
+  }
+  history_end(l->history, entry);
+}
+
+/* Finds the compute of each answer, by its number. */
+static void link_answers(lab *l) {
+  history *h = l->history;
+  size_t numbers = (size_t)l->numbers + 1, count = count_of(h);
+  size_t *computes = calloc(numbers, sizeof *computes);
+  assert_non_null(computes);
+  for (size_t i = 0; i < count; i++)
+    if (h->entries[i].kind == HISTORY_COMPUTE && h->entries[i].version < numbers)
+      computes[h->entries[i].version] = i;
+  for (size_t i = 0; i < count; i++)
+    if (h->entries[i].kind == HISTORY_CALL && h->entries[i].version < numbers)
+      h->entries[i].compute = computes[h->entries[i].version];
+  free(computes);
+}
+
+void lab_judge(lab *l) {
+  const history_rules rules = {.is_numbered = 1, .shared_ns = SHARED_LATE_MS * INT64_C(1000000)};
+  if (l->history == NULL) return;
+  link_answers(l);
+  history_verdict seen = history_check(l->history->entries, count_of(l->history), &rules);
+  if (seen.wrong > 0) lab_wrong(l, "%zu wrong: %s", seen.wrong, seen.first);
+}
+
 /* ---- the verdict --------------------------------------------------------------------------- */
 
 history_verdict history_judge(const history *h, const history_rules *rules) {
-  size_t count = h->count < HISTORY_ROOM ? h->count : HISTORY_ROOM;
+  size_t count = count_of(h);
   history_verdict seen = history_check(h->entries, count, rules);
   print_message("           %zu entries: %zu values, %zu of them after an invalidation: %zu fresh, "
                 "%zu stale, %zu computed, %zu joined, %zu outbox\n",
