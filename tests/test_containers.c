@@ -28,6 +28,8 @@ enum { GATE, ANSWERED, BURNT, GREEDY, INVALIDATED }; /* lab marks */
 static redis_server *server;
 static lab *current;
 static history *entries;
+static container_group group;
+static int has_group;
 
 static int begin(void **state) {
   (void)state;
@@ -41,6 +43,8 @@ static int end(void **state) {
   (void)state;
   lab_free(current);
   history_free(entries);
+  if (has_group) container_group_remove(&group);
+  has_group = 0;
   return 0;
 }
 
@@ -205,13 +209,12 @@ static void invalidate_and_ask(lab_seat *seat) {
 static void ask_briefly(lab_seat *seat) { ask_by(seat, SHORT_LEASE_MS); }
 
 /* Without a group the leader is stopped instead. */
-static int throttle(container_group *group) {
-  int done = container_group_make(group, "cpu");
-  if (done && container_group_set(group, "cpu.max", QUOTA_US) &&
-      container_group_add(group, current->pids[0]))
+static int throttle(void) {
+  has_group = container_group_make(&group, "cpu");
+  if (has_group && container_group_set(&group, "cpu.max", QUOTA_US) &&
+      container_group_add(&group, current->pids[0]))
     return 1;
   print_message("           no cpu group may be made here: the leader is stopped instead\n");
-  if (done) container_group_remove(group);
   return 0;
 }
 
@@ -219,11 +222,10 @@ static int throttle(container_group *group) {
  * have a newer one, and what it had read before the invalidation is never served. */
 static void a_leader_that_is_throttled_for_a_second_breaks_no_promise(void **state) {
   (void)state;
-  container_group group;
   if (server == NULL) skip();
   spawn(NULL, &(corral_options){0}, ask_with_hard_work);
   lab_await(current, &current->keys[0].computes, 1);
-  int throttled = throttle(&group);
+  int throttled = throttle();
   if (!throttled) lab_stop(current, 0);
   spawn(NULL, &(corral_options){0}, invalidate_and_ask);
   lab_await(current, &current->marks[INVALIDATED], 1);
@@ -234,7 +236,6 @@ static void a_leader_that_is_throttled_for_a_second_breaks_no_promise(void **sta
   lab_await(current, &current->marks[ANSWERED], 3);
   if (throttled) assert_true(container_group_count(&group, "cpu.stat", "nr_throttled") > 0);
   open_gate();
-  if (throttled) container_group_remove(&group);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -261,19 +262,12 @@ static void ask_greedily(lab_seat *seat) {
   lab_wrong(seat->lab, "a leader above its limit has lived on: %s", corral_status_name(status));
 }
 
-static int in_group(container_group *group) {
-  if (!container_group_make(group, "memory")) return 0;
-  if (container_group_set(group, "memory.max", LIMIT)) return 1;
-  container_group_remove(group);
-  return 0;
-}
-
 /* The kernel ends its lock on the host; the next process leads at once. */
 static void a_leader_that_is_killed_for_its_memory_is_replaced(void **state) {
   (void)state;
-  container_group group;
   if (server == NULL) skip();
-  if (!in_group(&group)) {
+  has_group = container_group_make(&group, "memory");
+  if (!has_group || !container_group_set(&group, "memory.max", LIMIT)) {
     print_message("SKIPPED: no memory group may be made here\n");
     skip();
   }
@@ -287,7 +281,6 @@ static void a_leader_that_is_killed_for_its_memory_is_replaced(void **state) {
   if (!limited) lab_kill(current, 0);
   lab_await(current, &current->keys[0].computes, 2);
   lab_kill(current, 0);
-  container_group_remove(&group);
   open_gate();
   assert_int_equal(current->events[1][CORRAL_EVENT_FILL], 1);
 }
