@@ -35,7 +35,7 @@ list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info)
 list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
-list(APPEND CORRAL_TESTS_live takeover)
+list(APPEND CORRAL_TESTS_live takeover history_live history_controls containers)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -287,6 +287,12 @@ endforeach()
 if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
   corral_test_environment(cli_bodies "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+endif()
+
+if(CORRAL_LMDB)
+  corral_script(cli_containers live 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_containers_test.sh)
+  corral_test_environment(cli_containers "CORRAL=$<TARGET_FILE:corral_command>"
     "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endif()
 

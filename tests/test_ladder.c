@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "support/herd_lab.h"
+#include "support/history_kit.h"
 #include "support/redis_server.h"
 
 enum { PROCESSES = 8, THREADS = 25, ROUNDS = 20, KEYS = 2 };
@@ -21,7 +21,7 @@ static redis_server *server;
 static lab *fresh_lab(void) {
   if (server == NULL) skip();
   redis_server_ask(server, "FLUSHALL");
-  return lab_new();
+  return lab_new_recorded();
 }
 
 /* Starts this many processes with host_lock. */
@@ -66,7 +66,7 @@ static void eight_processes_of_a_host_send_one_claim_per_miss(void **state) {
   climb(l, 1, 1, ask_once); /* loads the scripts into the server */
   lab_end(l);
   lab_free(l);
-  l = lab_new();
+  l = lab_new_recorded();
   long long scripts = calls_of("evalsha") + calls_of("eval"), looks = calls_of("getrange");
   climb(l, PROCESSES, THREADS, ask_each_round);
   lab_end(l);

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "support/herd_lab.h"
+#include "support/history_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
@@ -87,14 +87,14 @@ static int stored_number(lab *l, const char *uri) {
 /* Ms from the kill of a leader to the start of the next compute; *left: ms left of the dead
  * leader's lease at that time. */
 static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   script leader = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms}, .gated = 1};
   script waiter = {
       .policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000},
       .done = LATER_DONE};
   corral_inspection seen = {.size = sizeof seen};
   corral *c = opened(uri);
-  assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+  assert_int_equal(lab_invalidate(l, c, -1, 0), CORRAL_OK);
   spawn(l, uri, &leader, 1);
   lab_await(l, &l->keys[0].computes, 1);
   spawn(l, uri, &waiter, 1);
@@ -121,7 +121,7 @@ static int by_size(const void *a, const void *b) {
 /* Uses the median, because other programs use this machine too. */
 static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
   (void)state;
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   double took[KILLS];
   int64_t left;
   for (int i = 0; i < KILLS; i++) {
@@ -164,7 +164,7 @@ static const corral_policy defaults = {.size = sizeof(corral_policy), .wait_ms =
 static void compute_in_no_time_then_for_ever(lab_seat *seat) {
   lab_work quick = {.key = 0}, endless = {.key = 0, .gate = &seat->lab->marks[GATE]};
   lab_ask(seat, &defaults, &quick);
-  if (corral_invalidate(seat->corral, "key-0", 5, NULL) != CORRAL_OK)
+  if (lab_invalidate(seat->lab, seat->corral, seat->process, 0) != CORRAL_OK)
     lab_wrong(seat->lab, "the invalidation failed");
   lab_ask(seat, &defaults, &endless);
 }
@@ -173,7 +173,7 @@ static void compute_in_no_time_then_for_ever(lab_seat *seat) {
 static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   script waiter = {.policy = defaults, .done = LATER_DONE};
   corral *c = opened(uri);
   corral_inspection seen = {.size = sizeof seen};
@@ -227,20 +227,20 @@ static void check_late_leader(lab *l, const char *uri) {
 
 static void a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb(void **state) {
   (void)state;
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   check_late_leader(l, lab_lmdb(l, "store"));
 }
 
 static void a_leader_stopped_beyond_its_lease_is_fenced_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_late_leader(lab_new(), uri);
+  check_late_leader(lab_new_recorded(), uri);
 }
 
 static void a_leader_stopped_beyond_its_lease_is_fenced_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_late_leader(lab_new(), uri);
+  check_late_leader(lab_new_recorded(), uri);
 }
 
 /* ---- invalidate during a compute ----------------------------------------------------------- */
@@ -261,7 +261,7 @@ static void invalidate_under_a_compute(lab_seat *seat) {
   }
   lab_await(l, &l->keys[0].computes, 1);
   if (*own) {
-    int status = corral_invalidate(seat->corral, "key-0", 5, NULL);
+    int status = lab_invalidate(l, seat->corral, seat->process, 0);
     if (status != CORRAL_OK) lab_wrong(l, "corral_invalidate: %s", corral_status_name(status));
     lab_add(&l->marks[INVALIDATED], 1);
     lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &second);
@@ -311,7 +311,7 @@ static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
   if (by_del)
     delete_on_the_server(uri);
   else
-    assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+    assert_int_equal(lab_invalidate(l, c, -1, 0), CORRAL_OK);
   lab_add(&l->marks[GATE], 1);
   lab_await(l, &l->marks[FIRST_DONE], 1);
   assert_int_equal(lab_look(l, c, 0).status, CORRAL_EMISS);
@@ -324,50 +324,50 @@ static void check_invalidate_by_another(lab *l, const char *uri, int by_del) {
 
 static void an_invalidate_by_the_same_process_voids_its_compute_on_lmdb(void **state) {
   (void)state;
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   check_invalidate_by_itself(l, lab_lmdb(l, "store"));
 }
 
 static void an_invalidate_by_the_same_process_voids_its_compute_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_invalidate_by_itself(lab_new(), uri);
+  check_invalidate_by_itself(lab_new_recorded(), uri);
 }
 
 static void an_invalidate_by_another_process_voids_the_compute_on_lmdb(void **state) {
   (void)state;
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   check_invalidate_by_another(l, lab_lmdb(l, "store"), 0);
 }
 
 static void an_invalidate_by_another_process_voids_the_compute_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_invalidate_by_another(lab_new(), uri, 0);
+  check_invalidate_by_another(lab_new_recorded(), uri, 0);
 }
 
 static void a_plain_del_by_any_client_voids_the_compute_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_invalidate_by_another(lab_new(), uri, 1);
+  check_invalidate_by_another(lab_new_recorded(), uri, 1);
 }
 
 static void an_invalidate_by_the_same_process_voids_its_compute_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_invalidate_by_itself(lab_new(), uri);
+  check_invalidate_by_itself(lab_new_recorded(), uri);
 }
 
 static void an_invalidate_by_another_process_voids_the_compute_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_invalidate_by_another(lab_new(), uri, 0);
+  check_invalidate_by_another(lab_new_recorded(), uri, 0);
 }
 
 static void a_plain_delete_by_any_client_voids_the_compute_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_invalidate_by_another(lab_new(), uri, 1);
+  check_invalidate_by_another(lab_new_recorded(), uri, 1);
 }
 
 /* ---- the renewer --------------------------------------------------------------------------- */
@@ -395,20 +395,20 @@ static void check_keeper(lab *l, const char *uri) {
 
 static void a_compute_of_four_leases_keeps_its_lease_on_lmdb(void **state) {
   (void)state;
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   check_keeper(l, lab_lmdb(l, "store"));
 }
 
 static void a_compute_of_four_leases_keeps_its_lease_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_keeper(lab_new(), uri);
+  check_keeper(lab_new_recorded(), uri);
 }
 
 static void a_compute_of_four_leases_keeps_its_lease_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_keeper(lab_new(), uri);
+  check_keeper(lab_new_recorded(), uri);
 }
 
 /* ---- compute_ms ---------------------------------------------------------------------------- */

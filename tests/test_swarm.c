@@ -3,6 +3,9 @@
  * partitions with replays, invalidations, expiries, tags, versions, passes and failing computes; an
  * oracle checks the results against the true state.
  *
+ * In the liveness mode the faults end at some moment for the core, some of the processes, and the
+ * others are gone or cut off for good. From then on each call of the core is served in time.
+ *
  * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
  * (250), CORRAL_SECONDS=n the least duration, CORRAL_SEED_FROM=n (1) the first seed. */
 #include <setjmp.h>
@@ -36,6 +39,7 @@ static void on_event(world *w, event *e) {
     case STAMPS: on_stamps(w, e); break;
     case FLUSH: on_flush(w); break;
     case PARTITION: on_partition(w); break;
+    case FAULTS_END: on_faults_end(w); break;
     case HEAL: on_heal(w, e); break;
     case REPLAYS_AT: on_replays(w, e); break;
     case REPLAYED: on_replayed(w, e); break;
@@ -56,9 +60,7 @@ static void end_processes(world *w) {
   }
 }
 
-static world *live(uint64_t seed, control broken) {
-  static world the_world;
-  world *w = &the_world;
+static void make_world(world *w, uint64_t seed, control broken) {
   memset(w, 0, sizeof *w);
   w->seed = w->dice = seed;
   w->control = broken;
@@ -83,6 +85,17 @@ static world *live(uint64_t seed, control broken) {
     event e = {.at = 1 + (i > 0 ? between(w, 1, 300) : 0), .what = first[i]};
     plan_event(w, &e);
   }
+}
+
+/* In the liveness mode each of the core's invalidations reaches the store at last. */
+static void check_wishes(world *w) {
+  for (int i = 0; i < PROCESSES && w->faults_end > 0; i++)
+    for (int t = 0; is_core(i) && t < THINGS; t++)
+      expect(w, w->floor >= w->processes[i].wished[t],
+             "2: an invalidation was not repeated when the store was back");
+}
+
+static world *live_on(world *w) {
   begin_processes();
   while (w->events > 0) {
     event e = next_event(w);
@@ -92,9 +105,27 @@ static world *live(uint64_t seed, control broken) {
     if (w->now >= 4 * WORLD_MS) break;
   }
   for (int i = 0; i < PROCESSES * FLIGHTS; i++)
-    expect(w, !w->pilots[i].flying, "3: a flight never ended");
+    expect(w, !w->pilots[i].flying || w->processes[i / FLIGHTS].gone, "3: a flight never ended");
+  check_wishes(w);
   end_processes(w);
   return w;
+}
+
+static world the_world;
+
+static world *live(uint64_t seed, control broken) {
+  make_world(&the_world, seed, broken);
+  return live_on(&the_world);
+}
+
+/* The liveness mode. */
+static world *live_and_calm(uint64_t seed, control broken) {
+  world *w = &the_world;
+  make_world(w, seed, broken);
+  w->faults_end = between(w, 200, 1000);
+  event e = {.at = w->faults_end, .what = FAULTS_END};
+  plan_event(w, &e);
+  return live_on(w);
 }
 
 /* ---- tests --------------------------------------------------------------------------------- */
@@ -154,6 +185,22 @@ static void whatever_befalls_a_herd_the_promises_hold(void **state) {
          sum.outages, sum.replayed_fills, sum.replayed_changes, sum.renewals, sum.passes, sum.older,
          sum.voids, sum.held_hits, sum.joins);
   if (count >= 100) expect_wild(&sum, (unsigned)count);
+}
+
+static void where_faults_end_each_call_is_served(void **state) {
+  (void)state;
+  uint64_t first = number_of("CORRAL_SEED", number_of("CORRAL_SEED_FROM", 1)),
+           count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
+  unsigned served = 0;
+  for (uint64_t seed = first; seed < first + count; seed++) {
+    const world *w = live_and_calm(seed, SOUND);
+    if (w->violations > 0)
+      fail_msg("CORRAL_SEED=%llu: %u violations, the first: promise %s", (unsigned long long)seed,
+               w->violations, w->first);
+    served += w->served;
+  }
+  printf("%llu worlds, %u calls in calm\n", (unsigned long long)count, served);
+  if (count >= 100) assert_true(served > 20 * count);
 }
 
 static void a_seed_makes_the_same_world_again(void **state) {
@@ -245,9 +292,35 @@ static void an_expire_that_does_nothing_is_found_out(void **state) {
   assert_int_equal(broken_worlds(EXPIRE_DOES_NOTHING, 1000, "found fresh"), 3);
 }
 
+/* The same in the liveness mode. */
+static unsigned broken_in_calm(control broken, uint64_t seeds, const char *promise) {
+  unsigned worlds = 0;
+  for (uint64_t seed = 1; seed <= seeds && worlds < 3; seed++) {
+    const world *w = live_and_calm(seed, broken);
+    worlds += w->violations > 0 && strstr(w->first, promise) != NULL;
+  }
+  return worlds;
+}
+
+static void leases_that_never_end_are_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_in_calm(LEASES_NEVER_END, 1000, "no value in calm"), 3);
+}
+
+static void a_process_that_does_not_return_to_the_store_is_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_in_calm(PARTITIONS_NEVER_HEAL, 1000, "without the store"), 3);
+}
+
+static void waiters_that_are_forgotten_are_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_in_calm(WAITERS_ARE_FORGOTTEN, 1000, "never ended"), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whatever_befalls_a_herd_the_promises_hold),
+      cmocka_unit_test(where_faults_end_each_call_is_served),
       cmocka_unit_test(a_seed_makes_the_same_world_again),
       cmocka_unit_test(a_store_that_settles_without_asking_for_the_token_is_found_out),
       cmocka_unit_test(claims_that_share_a_token_are_found_out),
@@ -258,6 +331,9 @@ int main(void) {
       cmocka_unit_test(a_settle_that_ignores_versions_is_found_out),
       cmocka_unit_test(a_call_that_joins_what_its_process_has_invalidated_is_found_out),
       cmocka_unit_test(an_expire_that_does_nothing_is_found_out),
+      cmocka_unit_test(leases_that_never_end_are_found_out),
+      cmocka_unit_test(a_process_that_does_not_return_to_the_store_is_found_out),
+      cmocka_unit_test(waiters_that_are_forgotten_are_found_out),
   };
   return cmocka_run_group_tests_name("swarm", tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
-#include "support/herd_lab.h"
+#include "support/history_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
@@ -58,7 +58,7 @@ static void ask_patiently(lab_seat *seat) {
 /* ---- the same host ------------------------------------------------------------------------- */
 
 static void replace_the_dead(const char *uri, int times) {
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   join(l, uri, l->folder, ask_patiently);
   for (int i = 1; i <= times; i++) {
     lab_await(l, &l->keys[0].computes, i);
@@ -96,7 +96,7 @@ static void who_replaced_a_dead_leader_and_dies_is_replaced_in_turn(void **state
 static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   join(l, uri, l->folder, ask_patiently);
   lab_await(l, &l->keys[0].computes, 1);
   lab_kill(l, 0);
@@ -120,7 +120,7 @@ static const char *other_folder(const lab *l) {
 
 /* The second host's lock is free; its holder sees a lease of another host. */
 static void leave_the_living(const char *uri) {
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   const char *other = other_folder(l);
   join(l, uri, l->folder, ask_patiently);
   lab_await(l, &l->keys[0].computes, 1);
@@ -152,7 +152,7 @@ a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(vo
 static void a_note_of_the_dead_proves_nothing_against_the_lease_of_another(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  lab *l = lab_new();
+  lab *l = lab_new_recorded();
   const char *other = other_folder(l);
   join(l, uri, other, ask_patiently);
   lab_await(l, &l->keys[0].computes, 1);

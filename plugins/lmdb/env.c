@@ -422,6 +422,8 @@ int crl_lmdb_read_begin(crl_lmdb_env *e, MDB_txn **ret) {
     int code = read_try(e, ret);
     if (code == 0) return 0;
     pthread_rwlock_unlock(&e->resize);
+    /* A reader locks the byte of its process number in the lock file. */
+    if (code == EAGAIN) return CRL_LMDB_SAME_PID;
     code = put_right(e, code);
     if (code != 0) return code;
   }

@@ -2,6 +2,7 @@
 #include "lmdb.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 static int fail_lmdb(const corral_host *host, const char *path, int code, corral_error *error) {
   switch (code) {
@@ -35,6 +36,11 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
     case EAGAIN:
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it",
                         path);
+    case CRL_LMDB_SAME_PID:
+      return host->fail(error, CORRAL_EUNAVAILABLE,
+                        "%.120s: in use by a process of another PID namespace with the number %ld, "
+                        "which is this process's, too: share one PID namespace, or use a server",
+                        path, (long)getpid());
     case ENOSPC:
     case EDQUOT:
       return host->fail(error, CORRAL_EIO,

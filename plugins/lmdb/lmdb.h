@@ -16,6 +16,7 @@
 
 #include <corral/plugin.h>
 
+#include <errno.h>
 #include <limits.h>
 #include <lmdb.h>
 #include <pthread.h>
@@ -23,6 +24,9 @@
 #include <sys/types.h>
 
 enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4, CRL_LMDB_READERS = 1022 };
+/* Code, among errnos and LMDB's own, of a file that a process of another PID namespace with this
+ * process's number reads. LMDB knows readers by their numbers. */
+enum { CRL_LMDB_SAME_PID = EUSERS };
 
 /* ---- lease.c ------------------------------------------------------------------------------- */
 

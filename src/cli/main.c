@@ -63,15 +63,19 @@ static void make_folders(char *path) {
   (void)mkdir(path, 0700);
 }
 
-/* The default store, whose folder is made here; NULL: neither XDG_CACHE_HOME nor HOME. The text is
- * static. */
+/* The default store, whose folder is made here; NULL: neither CACHE_DIRECTORY, the folders that
+ * systemd makes for a service, nor XDG_CACHE_HOME, nor HOME. The text is static. */
 static const char *default_store(void) {
   static char uri[PATH_ROOM];
+  const char *service = env_text("CACHE_DIRECTORY");
   const char *cache = env_text("XDG_CACHE_HOME");
   const char *home = env_text("HOME");
-  if (cache == NULL && home == NULL) return NULL;
-  int n = cache != NULL ? snprintf(uri, sizeof uri, "lmdb:%s/corral", cache)
-                        : snprintf(uri, sizeof uri, "lmdb:%s/.cache/corral", home);
+  if (service != NULL && service[0] != '/') service = NULL;
+  if (service == NULL && cache == NULL && home == NULL) return NULL;
+  int n = service != NULL
+              ? snprintf(uri, sizeof uri, "lmdb:%.*s/corral", (int)strcspn(service, ":"), service)
+          : cache != NULL ? snprintf(uri, sizeof uri, "lmdb:%s/corral", cache)
+                          : snprintf(uri, sizeof uri, "lmdb:%s/.cache/corral", home);
   if (n < 0 || (size_t)n + sizeof "/store" > sizeof uri) return NULL;
   make_folders(uri + strlen("lmdb:"));
   memcpy(uri + n, "/store", sizeof "/store");
@@ -142,7 +146,8 @@ static int start(cli_globals *cli, const struct subcommand *sub, int argc, char 
                     "itself: give --store here, or --pass-store there");
   if (!cli->store_given && needs_store) cli->store = default_store();
   if (cli->store == NULL && needs_store)
-    return cli_fail("no store: give --store, or set CORRAL_STORE, XDG_CACHE_HOME or HOME");
+    return cli_fail("no store: give --store, or set CORRAL_STORE, CACHE_DIRECTORY, "
+                    "XDG_CACHE_HOME or HOME");
   if (!cli_hand_down_store(cli)) return cli_fail("out of memory");
   optind = 0;
   return sub->main(cli, argc, argv);

@@ -1,7 +1,8 @@
 /* herd_lab.c: many processes with many threads each on one store, and their records in memory
  * shared by all of them. */
-#include "herd_lab.h"
-#include "fork_kit.h"
+#include "support/herd_lab.h"
+#include "support/fork_kit.h"
+#include "support/history_kit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,6 +181,7 @@ void lab_spawn(lab *l, const lab_plan *plan) {
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != l->owner) _exit(1);
+      if (plan->enter != NULL && !plan->enter()) _exit(77);
       work(l, plan, process);
       _exit(0);
     }
@@ -197,6 +199,7 @@ void lab_end(lab *l) {
       lab_wrong(l, "process %d ended with %s %d", i, WIFSIGNALED(status) ? "signal" : "status",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   }
+  lab_judge(l);
   if (atomic_load(&l->wrongs) > 0) fail_msg("%d wrong: %s", atomic_load(&l->wrongs), l->wrong);
 }
 
@@ -231,6 +234,7 @@ void lab_free(lab *l) {
     _exit(127);
   }
   if (pid > 0) waitpid(pid, NULL, 0);
+  if (l->history != NULL) history_free(l->history);
   munmap(l, sizeof *l);
 }
 
@@ -295,6 +299,7 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   raise_to(&k->process_most[w->seat->process],
            atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;
+  size_t noted = lab_note(l, w->seat->process, HISTORY_COMPUTE, w->key, number);
   /* last, so that all the rest is visible to whoever awaits this counter */
   lab_add(&k->computes, 1);
   if (w->gate != NULL) lab_await(l, w->gate, 1);
@@ -310,6 +315,7 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   atomic_fetch_sub(&k->process_now[w->seat->process], 1);
   atomic_fetch_sub(&k->now, 1);
   atomic_fetch_sub(&l->computing, 1);
+  lab_note_end(l, noted, NULL);
   int64_t after = lab_now_us();
   if (entry < LAB_LOG) atomic_store(&k->log[entry].ended_us, after);
   if (w->seat->thread >= 0) w->took_us = after - before;
@@ -331,6 +337,7 @@ lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
   int64_t before = lab_now_us();
   w->seat = seat;
   w->took_us = 0;
+  size_t noted = lab_note(seat->lab, seat->process, HISTORY_CALL, w->key, 0);
   answer.status = corral_get_or_compute(seat->corral, name, lab_key_name(name, w->key),
                                         CORRAL_CALL(.policy = policy, .error = &answer.error),
                                         lab_compute, w, &value);
@@ -338,6 +345,7 @@ lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *w) {
   answer.took_ms = answer.took_us / 1000;
   raise_long(&seat->lab->longest_ms, answer.took_ms);
   read_answer(seat->lab, w->key, value, &answer);
+  lab_note_end(seat->lab, noted, &answer);
   return answer;
 }
 
@@ -346,6 +354,7 @@ lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key) {
   lab_answer answer = {0};
   corral_value *value = NULL;
   size_t len = lab_key_name(name, key);
+  size_t noted = lab_note(seat->lab, seat->process, HISTORY_CALL, key, 0);
   int64_t before = lab_now_us();
   answer.status = corral_get(seat->corral, name, len,
                              CORRAL_CALL(.policy = policy, .error = &answer.error), &value);
@@ -353,7 +362,17 @@ lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key) {
   answer.took_ms = answer.took_us / 1000;
   raise_long(&seat->lab->longest_ms, answer.took_ms);
   read_answer(seat->lab, key, value, &answer);
+  lab_note_end(seat->lab, noted, &answer);
   return answer;
+}
+
+int lab_invalidate(lab *l, corral *c, int process, int key) {
+  char name[16];
+  lab_answer answer = {0};
+  size_t noted = lab_note(l, process, HISTORY_INVALIDATE, key, atomic_load(&l->numbers) + 1);
+  answer.status = corral_invalidate(c, name, lab_key_name(name, key), NULL);
+  lab_note_end(l, noted, &answer);
+  return answer.status;
 }
 
 lab_answer lab_look(lab *l, corral *c, int key) {

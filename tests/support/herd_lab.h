@@ -49,7 +49,8 @@ typedef struct lab {
   /* detail of the latest event that had one; concurrent ones may be missed */
   char detail[CORRAL_EVENT_COUNT][160];
   atomic_flag writing;
-  char folder[40]; /* folder for files, removed by lab_free */
+  char folder[40];         /* folder for files, removed by lab_free */
+  struct history *history; /* NULL: not recorded; see lab_new_recorded in history_kit.h */
 } lab;
 
 /* A thread of a process. */
@@ -66,6 +67,9 @@ typedef struct lab_plan {
   corral_options options; /* the lab sets store, size and hook */
   /* work of the compute bound at open, for lab_get; NULL: none is bound */
   const struct lab_work *bound;
+  /* called first in each process, to enter a container; it may go on in a child. 0: it can't be
+   * done here, and the process ends with status 77. NULL: none */
+  int (*enter)(void);
   void (*body)(lab_seat *seat);
   void *arg;
 } lab_plan;
@@ -127,7 +131,9 @@ __attribute__((format(printf, 2, 3))) void lab_wrong(lab *l, const char *format,
 lab_answer lab_ask(lab_seat *seat, const corral_policy *policy, lab_work *work);
 /* corral_get of key N with the plan's bound compute; checks the answer. */
 lab_answer lab_get(lab_seat *seat, const corral_policy *policy, int key);
-/* corral_get of key N without a compute. */
+/* corral_invalidate of key N by a process of the lab, or by the test itself (process -1). */
+int lab_invalidate(lab *l, corral *c, int process, int key);
+/* corral_get of key N without a compute; not recorded. */
 lab_answer lab_look(lab *l, corral *c, int key);
 int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *work);
 /* Checks that all answers for this key have the same number. */

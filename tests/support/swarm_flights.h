@@ -15,7 +15,8 @@ static void send(world *w, const scheduler *p, event *e) {
     if (e->verb != CORRAL_VERB_EXTEND) plan_event(w, &away);
     return;
   }
-  int64_t there = chance(w, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6),
+  int number = (int)(p - w->pilots) / FLIGHTS;
+  int64_t there = mishap(w, number, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6),
           back = between(w, 0, 6);
   e->flight = (int)(p - w->pilots);
   e->life = p->life;
@@ -23,8 +24,8 @@ static void send(world *w, const scheduler *p, event *e) {
   memcpy(e->token, p->token, CORRAL_TOKEN);
   e->what = ARRIVES;
   e->at = w->now + there;
-  e->reply_in = chance(w, 4) || there + back >= OP_MS ? -1 : back;
-  int sent = !chance(w, 2);
+  e->reply_in = mishap(w, number, 4) || there + back >= OP_MS ? -1 : back;
+  int sent = !mishap(w, number, 2);
   if (sent) plan_event(w, e);
   if (e->verb == CORRAL_VERB_EXTEND || (sent && e->reply_in >= 0)) return;
   event lost = {.at = sent ? w->now + OP_MS : w->now + 1,
@@ -69,13 +70,14 @@ static void ask_store(world *w, scheduler *p, corral_verb verb) {
 }
 
 static crl_made outcome(world *w) {
-  if (chance(w, 20)) return CRL_MADE_FAILURE;
+  if (!faults_ended(w) && chance(w, 20)) return CRL_MADE_FAILURE;
   if (chance(w, 5)) return CRL_MADE_PASS;
   return chance(w, 3) ? CRL_MADE_UNKEPT : CRL_MADE_VALUE;
 }
 
 static void start_compute(world *w, scheduler *p) {
-  int64_t takes = chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
+  int64_t takes =
+      !faults_ended(w) && chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
   event done = {.at = w->now + takes,
                 .what = TOLD,
                 .flight = (int)(p - w->pilots),
@@ -93,7 +95,8 @@ static void start_compute(world *w, scheduler *p) {
   p->excused += takes;
   p->began = w->now;
   p->read = p->version = w->version; /* the compute reads the origin at its start */
-  if (w->lags && chance(w, 20)) p->version -= (uint64_t)between(w, 0, p->version > 2 ? 2 : 0);
+  if (w->lags && !faults_ended(w) && chance(w, 20))
+    p->version -= (uint64_t)between(w, 0, p->version > 2 ? 2 : 0);
   done.version = chance(w, w->versions_pct) ? p->version : 0;
   if (p->flight.alone) p->detached = 1;
   plan_event(w, &done);
@@ -133,7 +136,7 @@ static int asks_for_stamp(world *w, scheduler *p, const event *e) {
   stamp.what = STAMPS;
   stamp.lease_ms = p->claim_sent;
   stamp.at = w->now + between(w, 0, 6);
-  if (chance(w, 3)) {
+  if (mishap(w, e->flight / FLIGHTS, 3)) {
     stamp.what = TOLD;
     stamp.told.made = CRL_MADE_UNKEPT;
     stamp.at = w->now + OP_MS;
@@ -167,6 +170,21 @@ static void check_joined(world *w, const scheduler *p, uint64_t read) {
   expect(w, read >= p->join_floor, "2: who joined was given what its own process had invalidated");
 }
 
+/* In calm each call of the core is served. */
+static void check_served(world *w, const scheduler *p) {
+  const crl_flight *f = &p->flight;
+  int64_t began = p->deadline - WAIT_MS;
+  int number = (int)(p - w->pilots) / FLIGHTS;
+  if (w->faults_end == 0 || began < w->faults_end + CALM_MS || !is_core(number)) return;
+  w->served++;
+  expect(w, !f->degraded, "3: a process does without the store, which is well");
+  expect(w,
+         f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_STALE ||
+             f->answer == CRL_ANSWER_COMPUTED || !f->plan.can_compute,
+         "3: a call got no value in calm");
+  expect(w, w->now - began - p->excused <= SERVED_MS, "3: a call was served late in calm");
+}
+
 static void check_answer(world *w, const scheduler *p) {
   const crl_flight *f = &p->flight;
   int ops = p->claimed ? 6 : 2; /* a look, and one more while holding the host lock */
@@ -183,6 +201,7 @@ static void check_answer(world *w, const scheduler *p) {
   if (p->computed && !p->was_answered && f->made != CRL_MADE_FAILURE)
     expect(w, f->answer == CRL_ANSWER_COMPUTED,
            "5: a computed value was not given to its own caller");
+  check_served(w, p);
   w->stale += f->answer == CRL_ANSWER_STALE;
   w->verdicts += f->answer == CRL_ANSWER_VERDICT;
   w->held_hits += f->answer == CRL_ANSWER_OUTBOX;
@@ -230,7 +249,7 @@ static void perform_ask(world *w, scheduler *p) {
       later.at = chance(w, 10) ? between(w, w->now, p->flight.until) : p->flight.until;
       if (p->flight.at_host && chance(w, 50))
         later.at = w->now < p->flight.until ? w->now + 1 : p->flight.until;
-      plan_event(w, &later);
+      if (w->control != WAITERS_ARE_FORGOTTEN || !chance(w, 5)) plan_event(w, &later);
       break;
     case CRL_ASK_HOST: ask_host(w, p, &later); break;
     case CRL_ASK_OUTBOX:
@@ -256,7 +275,8 @@ static void perform_ask(world *w, scheduler *p) {
 
 static scheduler *pilot_of(world *w, const event *e) {
   scheduler *p = &w->pilots[e->flight];
-  return p->flying && p->life == e->life && p->ask_number == e->ask_number ? p : NULL;
+  int current = p->flying && p->life == e->life && p->ask_number == e->ask_number;
+  return current && !process_of(w, p)->gone ? p : NULL;
 }
 
 /* An event of a paused process is postponed to the end of the pause. */
@@ -340,6 +360,7 @@ static void on_take_off(world *w) {
   scheduler *p = &w->pilots[between(w, 0, PROCESSES * FLIGHTS - 1)];
   event again = {.at = w->now + (chance(w, 20) ? between(w, 1, 60) : 0), .what = TAKE_OFF};
   if (w->now < WORLD_MS && ++w->take_offs < TAKE_OFFS) plan_event(w, &again);
+  if (process_of(w, p)->gone) return;
   if (p->flying || process_of(w, p)->paused_until > w->now || joins(w, p)) return;
   unsigned life = p->life + 1;
   memset(p, 0, sizeof *p);
@@ -355,9 +376,7 @@ static void on_take_off(world *w) {
   perform_ask(w, p);
 }
 
-static void on_kill(world *w) {
-  int number = (int)between(w, 0, PROCESSES - 1);
-  event again = {.at = w->now + between(w, 50, 600), .what = KILL};
+static void kill_process(world *w, int number) {
   for (int i = 0; i < FLIGHTS; i++) {
     w->pilots[number * FLIGHTS + i].flying = 0;
     leave_host(w, &w->pilots[number * FLIGHTS + i]);
@@ -368,6 +387,13 @@ static void on_kill(world *w) {
   crl_outbox_free(held_by[number]);
   held_by[number] = crl_outbox_new(1 << 20, 100 * WORLD_MS);
   w->kills++;
+}
+
+static void on_kill(world *w) {
+  int number = (int)between(w, 0, PROCESSES - 1);
+  event again = {.at = w->now + between(w, 50, 600), .what = KILL};
+  if (faults_ended(w)) return;
+  kill_process(w, number);
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 
@@ -375,6 +401,7 @@ static void on_pause(world *w) {
   int number = (int)between(w, 0, PROCESSES - 1);
   int64_t length = between(w, 1, 4 * LEASE_MS);
   event again = {.at = w->now + between(w, 50, 600), .what = PAUSE};
+  if (faults_ended(w)) return;
   if (w->processes[number].paused_until < w->now) {
     w->processes[number].paused_until = w->now + length;
     for (int i = 0; i < FLIGHTS; i++) w->pilots[number * FLIGHTS + i].excused += length;
@@ -383,9 +410,32 @@ static void on_pause(world *w) {
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 
+/* True for a process with its host's lock. */
+static int has_host(world *w, int number) {
+  const scheduler *holder = *host_of(w, &w->pilots[number * FLIGHTS]);
+  return holder != NULL && (holder - w->pilots) / FLIGHTS == number;
+}
+
+/* The faults end for the core. The other processes are killed, stopped or cut off for good, with
+ * all that they hold. But none keeps its host's lock, nor goes on to take it: a call of the same
+ * host then waits for lease_ms before it does without the lock, and again after each lease that it
+ * sees meanwhile, so that its deadline may come first. */
+static void on_faults_end(world *w) {
+  for (int i = 0; i < PROCESSES; i++) {
+    process *of = &w->processes[i];
+    if (is_core(i)) continue;
+    int ends = (int)between(w, 0, w->ladder ? 1 : 2);
+    if (ends == 0 || has_host(w, i)) kill_process(w, i);
+    if (ends == 2) of->away = 1;
+    of->gone = ends != 2;
+    of->life++; /* it hears of no heal, and of no reply to a replay */
+  }
+}
+
 /* The store loses all its data. */
 static void on_flush(world *w) {
   event again = {.at = w->now + between(w, 200, 4000), .what = FLUSH};
+  if (faults_ended(w)) return;
   w->record_len = 0;
   w->held = 0;
   w->verdict_until = 0;

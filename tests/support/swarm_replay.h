@@ -41,14 +41,15 @@ static void hold(world *w, const scheduler *p, uint64_t version) {
 /* ---- changes of the origin ----------------------------------------------------------------- */
 
 /* The origin changes. Mostly a change of the store follows, by a process of the world or from
- * outside. */
+ * outside. In calm there is time for a fill between two changes. */
 static void on_change(world *w) {
-  event again = {.at = w->now + between(w, 20, 400), .what = CHANGE};
+  event again = {.at = w->now + between(w, faults_ended(w) ? 200 : 20, 400), .what = CHANGE};
   event e = {
       .what = CHANGES, .process = OUTSIDE, .verb = CORRAL_VERB_INVALIDATE, .read = ++w->version};
   if (w->now < WORLD_MS) plan_event(w, &again);
   if (chance(w, 40)) return;
   if (chance(w, 60)) e.process = (int)between(w, 0, PROCESSES - 1);
+  if (faults_ended(w) && !is_core(e.process)) e.process = OUTSIDE;
   if (chance(w, 25))
     e.verb = CORRAL_VERB_EXPIRE;
   else if (w->tagged && chance(w, 40))
@@ -67,7 +68,7 @@ static void on_change(world *w) {
     plan_event(w, &lost);
     return;
   }
-  if (from != NULL && chance(w, 8)) {
+  if (from != NULL && mishap(w, e.process, 8)) {
     e.reply_in = -1;
     e.at += between(w, 0, 200);
     plan_event(w, &lost);
@@ -140,6 +141,7 @@ static void heal_at(world *w, int number, int64_t at) {
 static void on_partition(world *w) {
   int number = (int)between(w, 0, PROCESSES - 1);
   event again = {.at = w->now + between(w, 50, 600), .what = PARTITION};
+  if (faults_ended(w)) return;
   if (w->now < WORLD_MS) plan_event(w, &again);
   if (w->processes[number].away) return;
   w->processes[number].away = 1;
@@ -169,7 +171,7 @@ static void send_replay(world *w, int number, int entry, corral_verb verb) {
     memcpy(e.record, fill->record->data, e.record_len);
     e.ttl_ms = fill->hard_ttl - (w->now - fill->made);
   }
-  if (chance(w, 6)) {
+  if (mishap(w, number, 6)) {
     event lost = e;
     lost.what = REPLAYED;
     lost.at = w->now + OP_MS;
@@ -211,7 +213,7 @@ static void begin_round(world *w, int number) {
 
 static void on_heal(world *w, event *e) {
   process *of = &w->processes[e->process];
-  if (of->life != e->life) return;
+  if (of->life != e->life || w->control == PARTITIONS_NEVER_HEAL) return;
   if (of->paused_until > w->now)
     heal_at(w, e->process, of->paused_until);
   else

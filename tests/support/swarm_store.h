@@ -11,7 +11,9 @@ static void watch_claim(world *w, const event *e, const corral_op *op) {
   expect(w, again || !w->held || w->held_until <= w->now,
          "1: a lease was granted while another one ruled");
   expect(w, w->verdict_until <= w->now, "6: a lease was granted while a verdict ruled");
-  expect(w, op->state.left_ms > 0 && op->state.left_ms <= LEASE_MS, "4: a lease without an end");
+  expect(w,
+         w->control == LEASES_NEVER_END || (op->state.left_ms > 0 && op->state.left_ms <= LEASE_MS),
+         "4: a lease without an end");
   if (!again) w->held_until = w->now + e->lease_ms;
   w->held = 1;
   memcpy(w->holder, e->token, CORRAL_TOKEN);
@@ -112,7 +114,7 @@ static void at_store(world *w, event *e, corral_op *op) {
   corral_change change;
   uint8_t front[CORRAL_FRONT];
   *op = (corral_op){.verb = e->verb, .key = key, .key_len = sizeof key, .token = e->token};
-  op_lasts(op, e->lease_ms);
+  op_lasts(op, w->control == LEASES_NEVER_END ? 100 * WORLD_MS : e->lease_ms);
   op_keeps(op, e->ttl_ms);
   if (e->record_len > 0) op_brings(op, e->record, e->record_len);
   if (w->record_len > 0 && w->expires <= w->now) w->record_len = 0;
@@ -198,7 +200,8 @@ static void on_reads_mark(world *w, event *e) {
   reply.what = TOLD;
   reply.at = w->now + between(w, 0, 6);
   reply.tag_version = w->tag_version.there ? w->tag_version.hard : 0;
-  int lost = chance(w, 2), is_void = standing_of(w, e->remembered) == CRL_STANDS_VOID;
+  int lost = mishap(w, e->flight / FLIGHTS, 2),
+      is_void = standing_of(w, e->remembered) == CRL_STANDS_VOID;
   if (w->control == TAGS_ARE_NOT_CHECKED) is_void = 0;
   if (lost || is_void) {
     crl_look *look = &reply.told.look;

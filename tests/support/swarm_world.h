@@ -29,6 +29,11 @@ enum {
   WORLD_MS = 4000,
   RECORD = 512,
   REPLAYS = 4, /* entries that one process replays at a time */
+  /* in the liveness mode: time from the end of the faults until all that they left behind is over
+   * (late messages, leases of the dead, pauses after failures, partitions that heal, replays); and
+   * then the longest time until a call has a value, its own compute excepted */
+  CALM_MS = 10 * LEASE_MS,
+  SERVED_MS = 300,
   OUTSIDE = -1 /* number of a process that is never killed, paused or cut off */
 };
 
@@ -50,6 +55,7 @@ typedef enum what {
   CHANGES,
   CHANGED,
   PARTITION,
+  FAULTS_END,
   HEAL,
   REPLAYS_AT,
   REPLAYED
@@ -110,6 +116,7 @@ typedef struct replay {
 typedef struct process {
   unsigned life;
   int64_t paused_until;
+  int gone; /* for good: in the liveness mode */
   int away, rounds, pending, failed;
   uint64_t wished[THINGS]; /* origin version of the latest change that failed, by target */
   uint64_t heard;          /* origin version of the latest change of this process that succeeded */
@@ -127,7 +134,10 @@ typedef enum control {
   TAGS_ARE_NOT_CHECKED,
   SETTLE_IGNORES_VERSIONS,
   JOINS_WHAT_IS_DETACHED,
-  EXPIRE_DOES_NOTHING
+  EXPIRE_DOES_NOTHING,
+  LEASES_NEVER_END,
+  PARTITIONS_NEVER_HEAL,
+  WAITERS_ARE_FORGOTTEN
 } control;
 
 /* The store's record of a tag. */
@@ -141,6 +151,7 @@ typedef struct world {
   uint64_t seed, dice, order;
   int64_t now;
   control control;
+  int64_t faults_end; /* the liveness mode: when they end for the core; 0: another mode */
   event heap[EVENTS];
   size_t events;
   scheduler pilots[PROCESSES * FLIGHTS];
@@ -168,6 +179,7 @@ typedef struct world {
   int64_t held_until, verdict_until;
   /* counters */
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
+  unsigned served; /* calls judged in calm */
   unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
       outages;
   char first[160];
@@ -189,6 +201,18 @@ static int64_t between(world *w, int64_t least, int64_t most) {
 }
 
 static int chance(world *w, int percent) { return between(w, 1, 100) <= percent; }
+
+/* ---- the liveness mode --------------------------------------------------------------------- */
+
+/* The processes for which the faults end: two of the one host, one of the other. */
+static int is_core(int number) { return number % 2 == 0; }
+
+static int faults_ended(const world *w) { return w->faults_end > 0 && w->now >= w->faults_end; }
+
+/* Chance of a fault of this process, or of its messages. */
+static int mishap(world *w, int number, int percent) {
+  return !(faults_ended(w) && (number == OUTSIDE || is_core(number))) && chance(w, percent);
+}
 
 static void expect(world *w, int holds, const char *promise) {
   if (holds) return;
