@@ -8,7 +8,7 @@
  *   near     the same with a near tier.
  *   ramp     corral with the option `ramp`.
  *
- * The origin is asked until the caller's deadline. */
+ * The origin is asked for as long as a caller's patience lasts. */
 #include "weather.h"
 
 #include <stdlib.h>
@@ -43,12 +43,12 @@ static outcome judge(const char *value, int number) {
   return is_of(value, number) ? OUTCOME_FRESH : OUTCOME_WRONG;
 }
 
-static int compute(const arrival *a, const char *key, char *value) {
+static int compute(const char *key, char *value) {
   board *b = here->board;
   int n = atomic_fetch_add(&b->computes, 1);
   if (n < 2 * ARRIVALS) atomic_store(&b->compute_ms[n], (int)((clock_us() - b->begin_us) / 1000));
   atomic_fetch_add(&b->computing[process], 1);
-  int made = origin_ask(here->origin, key, deadline_of(a), value);
+  int made = origin_ask(here->origin, key, clock_us() + here->plan->deadline_us, value);
   atomic_fetch_sub(&b->computing[process], 1);
   return made;
 }
@@ -57,7 +57,7 @@ static int compute(const arrival *a, const char *key, char *value) {
 
 static outcome compute_and_set(const arrival *a, const char *key) {
   char value[TEXT];
-  if (!compute(a, key, value)) return OUTCOME_FAILED;
+  if (!compute(key, value)) return OUTCOME_FAILED;
   (void)plain_set(key, value, here->ttl_us);
   return judge(value, a->key);
 }
@@ -89,7 +89,8 @@ static outcome ask_lock(const arrival *a) {
 static int fill_in(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   char name_of[TEXT / 2] = "", value[TEXT];
   memcpy(name_of, key, key_len < sizeof name_of ? key_len : sizeof name_of - 1);
-  if (compute(arg, name_of, value)) return corral_fill_bytes(fill, value, strlen(value));
+  (void)arg;
+  if (compute(name_of, value)) return corral_fill_bytes(fill, value, strlen(value));
   corral_fill_fail(fill, 0, "the origin did not answer");
   return CORRAL_OK;
 }
@@ -100,7 +101,7 @@ static outcome ask_corral(const arrival *a) {
   int64_t left_ms = (deadline_of(a) - clock_us()) / 1000;
   const corral_policy *policy = CORRAL_POLICY(.wait_ms = left_ms > 0 ? left_ms : 1);
   if (corral_get_or_compute(c, key, name(key, "k", a->key), CORRAL_CALL(.policy = policy), fill_in,
-                            (void *)(uintptr_t)a, &value) != CORRAL_OK)
+                            NULL, &value) != CORRAL_OK)
     return OUTCOME_FAILED;
   size_t size = corral_value_size(value);
   memcpy(text, corral_value_data(value), size < TEXT ? size : TEXT - 1);
@@ -120,7 +121,8 @@ static void open_corral(const char *socket) {
       CORRAL_POLICY(.ttl_ms = here->ttl_us / 1000, .swr_ms = stale_ms > 0 ? stale_ms : CORRAL_OFF,
                     .sie_ms = stale_ms > 0 ? stale_ms : CORRAL_OFF, .when_away = CORRAL_AWAY_STALE);
   if (corral_open(CORRAL_OPTIONS(.store = uri, .policy = policy,
-                                 .near_bytes = here->guard == GUARD_NEAR ? NEAR_BYTES : 0),
+                                 .near_bytes = here->guard == GUARD_NEAR ? NEAR_BYTES : 0,
+                                 .ramp = here->guard == GUARD_RAMP),
                   &c, &error) != CORRAL_OK)
     die(error.text);
 }
