@@ -203,6 +203,16 @@ if(CORRAL_LMDB AND CORRAL_REDIS)
   corral_fork_test()
 endif()
 
+# bench_weather at its shortest: it judges counts.
+if(CORRAL_REDIS AND CORRAL_MEMCACHED)
+  include(cmake/weather.cmake)
+  set(CORRAL_LINK_weather ${CORRAL_WEATHER_LINK})
+  corral_test_program(weather ${CORRAL_WEATHER_SOURCES} ${support})
+  corral_script(weather live 120 test_weather --short)
+else()
+  corral_skipped(weather live "built without the redis: or the memcached: store")
+endif()
+
 if(TARGET test_warm_store AND TARGET corral_plugin_http)
   add_dependencies(test_warm_store corral_plugin_http)
   corral_test_environment(warm_store "CORRAL_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_http>")

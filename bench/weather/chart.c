@@ -8,7 +8,7 @@
 
 #include "../kit.h"
 
-enum { LEFT = 48, PLOT = 560, TOP = 96, HEIGHT = 112, PITCH = 172, WIDTH = 960 };
+enum { LEFT = 48, PLOT = 540, TOP = 96, HEIGHT = 112, PITCH = 172, WIDTH = 1000 };
 
 struct chart {
   FILE *file;

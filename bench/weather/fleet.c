@@ -59,8 +59,9 @@ static void hand_over(int at) {
 
 /* The process that a call goes to: by turns, or the next one that is up; -1: none is. */
 static int process_for(int at) {
-  for (int i = 0; i < PROCESSES; i++)
-    if (atomic_load(&here->board->up[(at + i) % PROCESSES])) return (at + i) % PROCESSES;
+  int all = here->plan->processes;
+  for (int i = 0; i < all; i++)
+    if (atomic_load(&here->board->up[(at + i) % all])) return (at + i) % all;
   return -1;
 }
 

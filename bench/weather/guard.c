@@ -20,7 +20,7 @@
 
 enum { POLL_US = 50000, LOCK_US = 3000000, NEAR_BYTES = 1 << 20, FILL_US = 30000000 };
 
-static world *here;
+static const world *here;
 static int process;
 static corral *c;
 
@@ -112,7 +112,7 @@ static outcome ask_corral(const arrival *a) {
 }
 
 static void open_corral(const char *socket) {
-  static const char *const schemes[STORE_KINDS] = {"redis+unix://", "memcached+unix://"};
+  static const char *const schemes[STORE_KINDS] = {"redis+unix://", "memcached+unix://", "lmdb:"};
   char uri[PATH + 24];
   corral_error error;
   snprintf(uri, sizeof uri, "%s%s", schemes[here->plan->store], socket);
@@ -146,10 +146,10 @@ void guard_fill(const world *w) {
       die("a value was not stored");
 }
 
-void guard_open(world *w, int number) {
+void guard_open(const world *w, int number) {
   here = w;
   process = number;
-  const char *socket = w->cut[0] != '\0' && number < PROCESSES / 2 ? w->cut : w->socket;
+  const char *socket = w->cut[0] != '\0' && number < w->plan->processes / 2 ? w->cut : w->socket;
   if (w->guard >= GUARD_CORRAL)
     open_corral(socket);
   else

@@ -1,6 +1,6 @@
 /* plain.c: the plain client of a store: get, set, add and delete over one connection for each
  * thread, each with a time limit, after which the connection is closed. What both servers speak is
- * text: Redis takes inline commands. */
+ * text: Redis takes inline commands. A file of LMDB: plain_lmdb.c. */
 #include "weather.h"
 
 #include <poll.h>
@@ -22,6 +22,7 @@ void plain_open(store_kind of, const char *socket) {
   fd = -1;
   kind = of;
   path = socket;
+  if (kind == STORE_LMDB) plain_lmdb_open(path);
 }
 
 /* The number of line ends that the reply needs, by its beginning; 0: not known yet. */
@@ -58,6 +59,7 @@ static int talk(const char *command, char *reply) {
 
 plain_status plain_get(const char *key, char *value) {
   char command[ROOM], reply[ROOM];
+  if (kind == STORE_LMDB) return plain_lmdb_get(key, value);
   snprintf(command, sizeof command, kind == STORE_REDIS ? "GET %s\r\n" : "get %s\r\n", key);
   if (!talk(command, reply)) return PLAIN_AWAY;
   if (reply[0] != '$' && strncmp(reply, "VALUE ", 6) != 0) return PLAIN_MISS;
@@ -72,6 +74,7 @@ plain_status plain_get(const char *key, char *value) {
 
 static plain_status store(const char *key, const char *value, int64_t ttl_us, int adds) {
   char command[ROOM], reply[ROOM];
+  if (kind == STORE_LMDB) return plain_lmdb_store(key, value, ttl_us, adds);
   if (kind == STORE_REDIS)
     snprintf(command, sizeof command, "SET %s %s PX %lld%s\r\n", key, value,
              (long long)(ttl_us / 1000), adds ? " NX" : "");
@@ -92,12 +95,14 @@ plain_status plain_add(const char *key, const char *value, int64_t ttl_us) {
 
 plain_status plain_delete(const char *key) {
   char command[ROOM], reply[ROOM];
+  if (kind == STORE_LMDB) return plain_lmdb_delete(key);
   snprintf(command, sizeof command, kind == STORE_REDIS ? "DEL %s\r\n" : "delete %s\r\n", key);
   return talk(command, reply) ? PLAIN_OK : PLAIN_AWAY;
 }
 
 plain_status plain_flush(void) {
   char reply[ROOM];
+  if (kind == STORE_LMDB) return plain_lmdb_flush();
   return talk(kind == STORE_REDIS ? "FLUSHALL\r\n" : "flush_all\r\n", reply) ? PLAIN_OK
                                                                              : PLAIN_AWAY;
 }

@@ -76,8 +76,8 @@ void report_head(const plan *p) {
          "(at most\nwhat was offered).  back: from the trigger's end until 90 %% of the calls are "
          "good.  all: good calls\nfrom the trigger on.  The goal, for corral: during >= %.1f; up "
          "to load %.0f back within %.0f s.\n",
-         p->workers, (long long)(p->cost_us / 1000), plan_capacity(p), p->queue, PROCESSES, p->keys,
-         (double)p->ttl_us / 1e6, (double)p->stale_us / 1e6, (double)p->deadline_us / 1e6,
+         p->workers, (long long)(p->cost_us / 1000), plan_capacity(p), p->queue, p->processes,
+         p->keys, (double)p->ttl_us / 1e6, (double)p->stale_us / 1e6, (double)p->deadline_us / 1e6,
          goal_during, goal_load, goal_back_s);
 }
 

@@ -4,7 +4,7 @@
  *   world.c    one fleet: its store, its origin, its processes; what the weather does to them
  *   fleet.c    one process of a fleet: takes the calls that arrive, each by a thread
  *   guard.c    how a call is answered: plain cache, lock and poll, corral
- *   plain.c    the plain client of the store that the first two use
+ *   plain.c    the plain client of the store that the first two use; plain_lmdb.c
  *   origin.c   an origin of bounded capacity in its own process, and asking it
  *   proxy.c    the way to the store that can be cut
  *   report.c   figures and the table; chart.c: the chart
@@ -21,7 +21,7 @@
 #include <sys/types.h>
 
 enum {
-  PROCESSES = 4, /* of a fleet */
+  PROCESSES = 32, /* of a fleet, at most */
   ARRIVALS = 32768,
   STEPS = 512,
   LOADS = 8, /* at most, in one run */
@@ -30,7 +30,7 @@ enum {
   TEXT = 48 /* room for a key or a value */
 };
 
-typedef enum store_kind { STORE_REDIS, STORE_MEMCACHED, STORE_KINDS } store_kind;
+typedef enum store_kind { STORE_REDIS, STORE_MEMCACHED, STORE_LMDB, STORE_KINDS } store_kind;
 typedef enum guard { GUARD_NONE, GUARD_LOCK, GUARD_CORRAL, GUARD_NEAR, GUARD_RAMP, GUARDS } guard;
 
 typedef enum trigger {
@@ -56,6 +56,7 @@ typedef struct scenario {
 /* The settings of a run. */
 typedef struct plan {
   store_kind store;
+  int processes;      /* of a fleet */
   int workers, queue; /* of the origin: computes at once, and those that may wait */
   int64_t cost_us;    /* of one compute */
   int keys;
@@ -105,8 +106,9 @@ typedef struct world {
   int keys;
   int64_t ttl_us;
   board *board;
-  void *server; /* of the store: redis_server or memcached_server */
-  char folder[PATH], origin[PATH], cut[PATH], socket[PATH];
+  void *server; /* of the store: redis_server or memcached_server; NULL: a file */
+  char folder[PATH], origin[PATH], cut[PATH];
+  char socket[PATH];                            /* of the store, or its file */
   pid_t origin_pid, proxy_pid, pids[PROCESSES]; /* 0: doesn't run */
 } world;
 
@@ -147,7 +149,7 @@ _Noreturn void fleet_process(world *w, int number);
 
 /* ---- guard.c ------------------------------------------------------------------------------- */
 
-void guard_open(world *w, int number);
+void guard_open(const world *w, int number);
 /* Stores a value for each key. */
 void guard_fill(const world *w);
 outcome guard_ask(const arrival *a);
@@ -166,6 +168,13 @@ plain_status plain_add(const char *key, const char *value, int64_t ttl_us);
 plain_status plain_delete(const char *key);
 /* Removes all keys. */
 plain_status plain_flush(void);
+
+/* plain_lmdb.c: the same for a file of LMDB; opened once in a process. */
+void plain_lmdb_open(const char *path);
+plain_status plain_lmdb_get(const char *key, char *value);
+plain_status plain_lmdb_store(const char *key, const char *value, int64_t ttl_us, int adds);
+plain_status plain_lmdb_delete(const char *key);
+plain_status plain_lmdb_flush(void);
 
 /* ---- origin.c ------------------------------------------------------------------------------ */
 

@@ -2,7 +2,7 @@
  * weather does to them. */
 #include "weather.h"
 
-#include <errno.h>
+#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -85,8 +85,13 @@ static void await_socket(const char *path) {
 }
 
 static void start_store(world *w) {
+  char folder[] = "/tmp/corral-weather-XXXXXX", file[PATH];
   const char *socket = NULL;
-  if (w->plan->store == STORE_REDIS) {
+  if (w->plan->store == STORE_LMDB) {
+    if (mkdtemp(folder) == NULL) die("no temporary folder");
+    snprintf(file, sizeof file, "%s/store", folder);
+    socket = file;
+  } else if (w->plan->store == STORE_REDIS) {
     redis_server *server;
     static const char *const args[] = {"--maxclients", "9000", NULL};
     if (!redis_server_start(&server, args)) exit(77);
@@ -98,6 +103,14 @@ static void start_store(world *w) {
     socket = memcached_server_uri(w->server = server) + strlen("memcached+unix://");
   }
   snprintf(w->socket, sizeof w->socket, "%s", socket);
+}
+
+/* Processes of corral notice that, and begin a new file. */
+static void remove_file(const world *w) {
+  char lock[PATH + 8];
+  snprintf(lock, sizeof lock, "%s-lock", w->socket);
+  unlink(w->socket);
+  unlink(lock);
 }
 
 void world_make(world *w, const plan *p, const scenario *s, guard g, double load) {
@@ -124,29 +137,46 @@ void world_make(world *w, const plan *p, const scenario *s, guard g, double load
   await_socket(w->cut);
 }
 
-/* A process of its own fills the store: a connection of the controller would reach all others. */
-void world_fill(world *w) {
+/* Has a process of its own use the store: what the controller opens, all others would inherit. */
+static void aside(world *w, void (*use)(const world *w)) {
   int status = 0;
-  if (w->scenario->keys == 0) return;
   pid_t pid = fork_process();
   if (pid == 0) {
-    guard_open(w, PROCESSES);
-    guard_fill(w);
+    use(w);
     _exit(0);
   }
-  if (waitpid(pid, &status, 0) != pid || status != 0) die("the store was not filled");
+  if (waitpid(pid, &status, 0) != pid || status != 0) die("the store was not filled, or emptied");
+}
+
+static void fill(const world *w) {
+  guard_open(w, w->plan->processes);
+  guard_fill(w);
+}
+
+void world_fill(world *w) {
+  if (w->scenario->keys > 0) aside(w, fill);
 }
 
 void world_begin(world *w, int64_t begin_us) {
   w->board->begin_us = begin_us;
-  for (int i = 0; i < PROCESSES; i++) start(w, i);
+  for (int i = 0; i < w->plan->processes; i++) start(w, i);
+}
+
+static void remove_folder_of(world *w) {
+  DIR *folder = opendir(w->folder);
+  for (struct dirent *e; folder != NULL && (e = readdir(folder)) != NULL;)
+    (void)unlinkat(dirfd(folder), e->d_name, 0);
+  if (folder != NULL) closedir(folder);
+  if (rmdir(w->folder) != 0) fprintf(stderr, "%s stays behind\n", w->folder);
 }
 
 void world_end(world *w) {
-  for (int i = 0; i < PROCESSES; i++) end_process(w, i);
+  for (int i = 0; i < w->plan->processes; i++) end_process(w, i);
   end(&w->origin_pid);
   end(&w->proxy_pid);
-  if (w->plan->store == STORE_REDIS)
+  if (w->plan->store == STORE_LMDB)
+    remove_folder_of(w);
+  else if (w->plan->store == STORE_REDIS)
     redis_server_stop(w->server);
   else
     memcached_server_stop(w->server);
@@ -155,14 +185,21 @@ void world_end(world *w) {
 
 /* ---- the weather --------------------------------------------------------------------------- */
 
-static void flush(world *w) {
+static void empty(const world *w) {
   plain_open(w->plan->store, w->socket);
   if (plain_flush() != PLAIN_OK) die("the store was not emptied");
 }
 
+static void flush(world *w) {
+  if (w->plan->store == STORE_LMDB && w->guard >= GUARD_CORRAL)
+    remove_file(w);
+  else
+    aside(w, empty);
+}
+
 static void kill_leader(world *w) {
   int most = 0;
-  for (int i = 1; i < PROCESSES; i++)
+  for (int i = 1; i < w->plan->processes; i++)
     if (atomic_load(&w->board->computing[i]) > atomic_load(&w->board->computing[most])) most = i;
   end_process(w, most);
 }
@@ -182,9 +219,9 @@ static void resume_store(world *w) {
 }
 
 static void restart(world *w) {
-  for (int i = 0; i < PROCESSES; i++) end_process(w, i);
+  for (int i = 0; i < w->plan->processes; i++) end_process(w, i);
   if (w->scenario->trigger == TRIGGER_COLD) flush(w);
-  for (int i = 0; i < PROCESSES; i++) start(w, i);
+  for (int i = 0; i < w->plan->processes; i++) start(w, i);
 }
 
 void world_strike(world *w) {
@@ -208,7 +245,7 @@ void world_calm(world *w) {
     case TRIGGER_STALL: resume_store(w); break;
     case TRIGGER_SLOW: atomic_store(&w->board->slow, 1); break;
     case TRIGGER_KILL:
-      for (int i = 0; i < PROCESSES; i++)
+      for (int i = 0; i < w->plan->processes; i++)
         if (w->pids[i] == 0) start(w, i);
       break;
     case TRIGGER_PARTITION: kill(w->proxy_pid, SIGCONT); break;
