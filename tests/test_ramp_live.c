@@ -144,7 +144,7 @@ static void the_limit_doubles_after_a_good_round_and_halves_when_computes_fail(v
   /* 12 that fail: among the first 8 is a whole round, so that the last ones are followed by 2 at
    * once at the most, in place of 4. */
   lab_add(&s.gate, 12);
-  await_begun(&s, 16 + 1, 16 + 2);
+  await_begun(&s, 16 + 2, 16 + 2);
   atomic_store(&s.fails, 0);
   lab_add(&s.gate, KEYS);
   for (int i = 0; i < KEYS; i++) {

@@ -1,5 +1,5 @@
-/* plain_lmdb.c: the plain client of a file of LMDB, shared by the processes of this host. A value is
- * the moment of its end, then the text. */
+/* plain_lmdb.c: the plain client of a file of LMDB that the processes of this host share. A value
+ * is the moment of its end, then the text. */
 #include "weather.h"
 
 #include <stdlib.h>

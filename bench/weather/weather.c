@@ -7,13 +7,20 @@
  * lock with polling, in the same run: the same schedule, the same moment, for each guard and load a
  * store, an origin and a fleet of its own.
  *
- *   bench_weather [--store redis|memcached|lmdb] [--load 0.5,1,2,3] [--guard none,lock,corral,near,ramp]
+ *   bench_weather [--store redis|memcached|lmdb] [--load 0.5,1,2,3] [--guard GUARD,...]
  *                 [--weather NAME,...] [--processes N] [--keys N] [--stale SECONDS] [--svg FILE]
  *                 [--short]
  *
- *   --svg    writes the chart, for load 2 if that is among the loads, else for the last one.
- *   --short  a few seconds, small: a test of the program. It judges counts: exit status 1 when a
- *            guard answered nothing or something wrong, or corral computed more than it may. */
+ *   --guard    none, lock, corral, near (corral with a near tier), ramp (corral with `ramp`). By
+ *              default near is left out of `cold`, and ramp is in that alone.
+ *   --weather  stall600, stall3, stall10, flush, slow, kill, partition, restart, cold; default: all
+ *   --processes, --keys  of a fleet (4); asked for (200)
+ *   --stale    how long corral may serve a value after its fresh life (30); 0: never
+ *   --svg      writes the chart, for load 2 if that is among the loads, else for the last one
+ *   --short    a few seconds, small: a test of the program. It judges counts: exit status 1 when a
+ *              guard answered nothing or something wrong, or corral computed more than the lock
+ *
+ * Starts its own servers; skips (77) where they are missing. */
 #include "weather.h"
 
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
-enum { SLOWED = 10 };
+enum { SLOWED = 10, PATIENCE_US = 30000000 };
 
 double plan_capacity(const plan *p) { return p->workers * 1e6 / (double)p->cost_us; }
 
@@ -78,7 +78,7 @@ static void end_process(world *w, int number) {
 }
 
 static void await_socket(const char *path) {
-  for (int64_t until = clock_us() + 10000000; access(path, F_OK) != 0;) {
+  for (int64_t until = clock_us() + PATIENCE_US; access(path, F_OK) != 0;) {
     if (clock_us() > until) die("a process does not begin to listen");
     sleep_until_us(clock_us() + 1000);
   }
@@ -187,7 +187,8 @@ void world_end(world *w) {
 
 static void empty(const world *w) {
   plain_open(w->plan->store, w->socket);
-  if (plain_flush() != PLAIN_OK) die("the store was not emptied");
+  for (int64_t until = clock_us() + PATIENCE_US; plain_flush() != PLAIN_OK;)
+    if (clock_us() > until) die("the store was not emptied");
 }
 
 static void flush(world *w) {

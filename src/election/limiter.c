@@ -54,7 +54,8 @@ int crl_limiter_has(const crl_place *place) {
 /* ---- under the mutex ----------------------------------------------------------------------- */
 
 static int64_t most_of(crl_limiter *limiter) {
-  return limiter->ramps ? crl_ramp_limit(&limiter->ramp, crl_env_now_us()) : limiter->most;
+  return limiter->ramps ? crl_ramp_limit(&limiter->ramp, limiter->inside, crl_env_now_us())
+                        : limiter->most;
 }
 
 static int has_room(crl_limiter *limiter, unsigned needs) {

@@ -1,7 +1,8 @@
 /* limiter.h: places to run computes in one process: at most so many computes at once, and at most
  * so many of them on threads of the library. Whoever waits for a place is woken, by rank, then in
  * the order of arrival: threads, calls of several keys and calls of event loops in one queue. With
- * a ramp (ramp.h) the limit of computes is learned, and under a long queue the newest goes first. */
+ * a ramp (ramp.h) the limit of computes is learned, and under a queue that stands the newest goes
+ * first. */
 #ifndef CRL_LIMITER_H
 #define CRL_LIMITER_H
 

@@ -1,7 +1,7 @@
 /* ramp.c: how many computes at once an origin bears, learned from how fast it answers. */
 #include "election/ramp.h"
 
-enum { FIRST = 2, ROUND_LEAST = 4, SLOWER = 2, IDLE_US = 10000000, STANDING_US = 100000 };
+enum { LEAST = 2, ROUND_LEAST = 4, SLOWER = 2, IDLE_US = 10000000, STANDING_US = 100000 };
 
 static void begin_round(crl_ramp *ramp) {
   ramp->count = ramp->failures = 0;
@@ -10,7 +10,7 @@ static void begin_round(crl_ramp *ramp) {
 }
 
 static void begin(crl_ramp *ramp) {
-  ramp->limit = ramp->most < FIRST ? ramp->most : FIRST;
+  ramp->limit = ramp->most < LEAST ? ramp->most : LEAST;
   ramp->slow_start = 1;
   ramp->known_us = 0;
   begin_round(ramp);
@@ -21,8 +21,8 @@ void crl_ramp_init(crl_ramp *ramp, int64_t most) {
   begin(ramp);
 }
 
-int64_t crl_ramp_limit(crl_ramp *ramp, int64_t now_us) {
-  if (now_us - ramp->last_us > IDLE_US && now_us - ramp->changed_us > IDLE_US) {
+int64_t crl_ramp_limit(crl_ramp *ramp, int64_t inside, int64_t now_us) {
+  if (inside == 0 && now_us - ramp->last_us > IDLE_US && now_us - ramp->changed_us > IDLE_US) {
     begin(ramp);
     ramp->changed_us = now_us;
   }
@@ -38,8 +38,8 @@ int crl_ramp_newest_first(const crl_ramp *ramp, int64_t now_us) {
 }
 
 static void change(crl_ramp *ramp, int64_t limit, int64_t now_us) {
+  if (limit < LEAST) limit = LEAST;
   if (limit > ramp->most) limit = ramp->most;
-  if (limit < 1) limit = 1;
   if (limit != ramp->limit) ramp->changed_us = now_us;
   ramp->limit = limit;
 }
@@ -50,7 +50,7 @@ static int is_bad(const crl_ramp *ramp) {
 
 static void judge(crl_ramp *ramp, int64_t now_us) {
   int bad = is_bad(ramp), all_failed = ramp->failures == ramp->count;
-  if (!all_failed && (ramp->limit == 1 || ramp->fastest_us < ramp->known_us))
+  if (!all_failed && (ramp->limit <= LEAST || ramp->fastest_us < ramp->known_us))
     ramp->known_us = ramp->fastest_us;
   if (bad) {
     ramp->slow_start = 0;

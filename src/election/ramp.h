@@ -2,24 +2,25 @@
  * ramp. Pure: times are arguments.
  *
  * The limit begins at 2 and doubles with each good round, until the first bad one; from then on it
- * grows by 1. A bad round halves it. (Additive increase, multiplicative decrease: Chiu, Jain,
+ * grows by 1. A bad round halves it, to 2 at the least: so one compute that hangs doesn't keep back
+ * all others. (Additive increase, multiplicative decrease: Chiu, Jain,
  * "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks",
  * 1989; the beginning is TCP's slow start, RFC 5681.)
  *
- * A round is as many computes as the limit, 4 at the least, that all began after its last change: so
+ * A round is as many computes as the limit, at least 4, that all began after its last change: so
  * each limit is judged by its own computes. A round is bad when its fastest compute took over twice
  * as long as the fastest one known, or when over half of its computes failed. The fastest counts,
  * since a queue at the origin delays each compute, and an expensive key only its own. (Nichols,
  * Jacobson, "Controlling Queue Delay", ACM Queue, 2012; the factor is that of Netflix's
- * concurrency-limits, "Performance Under Load", 2018.)
+ * concurrency-limits: "Performance Under Load", 2018.)
  *
  * Under a queue that has stood for 100 ms the newest caller goes first: those who came before are
- * about to give up, and would get their place too late. (Adaptive LIFO: Maurer, "Fail at Scale", ACM
- * Queue, 2015.)
+ * about to give up, and would get their place too late. (Adaptive LIFO: Maurer, "Fail at Scale",
+ * ACM Queue, 2015.)
  *
- * A limit that nobody reached doesn't grow. A round that is bad at a limit of 1 shows an origin that
- * is slow by itself: its time is the fastest one known then. After 10 s without computes all begins
- * anew. */
+ * A limit that nobody reached doesn't grow. A round that is bad at a limit of 2 shows an origin
+ * that is slow by itself: its time is the fastest one known then. After 10 s without computes all
+ * begins anew. */
 #ifndef CRL_RAMP_H
 #define CRL_RAMP_H
 
@@ -38,8 +39,8 @@ typedef struct crl_ramp {
 
 /* `most`: the limit's upper end. */
 void crl_ramp_init(crl_ramp *ramp, int64_t most);
-/* The limit, 1 or more. Called before each use of it. */
-int64_t crl_ramp_limit(crl_ramp *ramp, int64_t now_us);
+/* The limit. Called before each use of it. `inside`: computes under way. */
+int64_t crl_ramp_limit(crl_ramp *ramp, int64_t inside, int64_t now_us);
 /* Somebody waits because of the limit. */
 void crl_ramp_reached(crl_ramp *ramp);
 /* Somebody waits since then; INT64_MAX: nobody does. */
