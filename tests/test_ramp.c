@@ -152,6 +152,18 @@ static void an_origin_that_is_slow_even_for_two_is_measured_anew(void **state) {
   assert_int_equal(round_of(&ramp, 400 * MS), 2);
 }
 
+static void a_good_round_does_not_raise_the_measure(void **state) {
+  (void)state;
+  crl_ramp ramp = ramp_of(2);
+  round_of(&ramp, 40 * MS);
+  round_of(&ramp, 79 * MS);
+  assert_int_equal(ramp.known_us, 40 * MS);
+  round_of(&ramp, 30 * MS);
+  assert_int_equal(ramp.known_us, 30 * MS);
+  round_of(&ramp, 79 * MS);
+  assert_int_equal(ramp.known_us, 79 * MS);
+}
+
 static void after_ten_seconds_without_computes_all_begins_anew(void **state) {
   (void)state;
   crl_ramp ramp = ramp_of(MANY);
@@ -202,6 +214,7 @@ int main(void) {
       cmocka_unit_test(failures_halve_it_when_they_are_the_most),
       cmocka_unit_test(an_origin_that_only_fails_leaves_two),
       cmocka_unit_test(an_origin_that_is_slow_even_for_two_is_measured_anew),
+      cmocka_unit_test(a_good_round_does_not_raise_the_measure),
       cmocka_unit_test(after_ten_seconds_without_computes_all_begins_anew),
       cmocka_unit_test(computes_that_take_longer_than_that_count),
       cmocka_unit_test(a_queue_that_stands_serves_the_newest_first),

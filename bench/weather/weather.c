@@ -13,7 +13,8 @@
  *
  *   --guard    none, lock, corral, near (corral with a near tier), ramp (corral with `ramp`). By
  *              default near is left out of `cold`, and ramp is in that alone.
- *   --weather  stall600, stall3, stall10, flush, slow, kill, partition, restart, cold; default: all
+ *   --weather  stall600, stall3, stall10, flush, herd, slow, kill, partition, restart, cold;
+ *              default: all
  *   --processes, --keys  of a fleet (4); asked for (200)
  *   --stale    how long corral may serve a value after its fresh life (30); 0: never
  *   --svg      writes the chart, for load 2 if that is among the loads, else for the last one
@@ -38,7 +39,7 @@ static plan settings = {.store = STORE_REDIS,
                         .stale_us = 30000000,
                         .deadline_us = 2000000,
                         .before_us = 3000000,
-                        .after_us = 6000000,
+                        .after_us = 5000000,
                         .loads = {0.5, 1, 2, 3},
                         .load_count = 4,
                         .guards = {[GUARD_NONE] = 1, [GUARD_LOCK] = 1, [GUARD_CORRAL] = 1}};
@@ -48,6 +49,7 @@ static const scenario scenarios[] = {
     {"stall3", "Store stalled for 3 s", TRIGGER_STALL, 3000000, 0, 0},
     {"stall10", "Store stalled for 10 s", TRIGGER_STALL, 10000000, 0, 0},
     {"flush", "Store emptied", TRIGGER_FLUSH, 0, 0, 0},
+    {"herd", "Store emptied, and stalled 0.1 s later for 0.6 s", TRIGGER_HERD, 700000, 0, 0},
     {"slow", "Origin ten times as slow for 10 s", TRIGGER_SLOW, 10000000, 0, 0},
     {"kill", "Store emptied, and a leader killed for 1 s", TRIGGER_KILL, 1000000, 0, 0},
     {"partition", "Half of the processes cut from the store for 5 s", TRIGGER_PARTITION, 5000000, 0,
@@ -85,10 +87,8 @@ static void run_weather(world *worlds, int count, const scenario *s) {
   for (int i = 0; i < count; i++) world_begin(&worlds[i], begin);
   sleep_until_us(begin + settings.before_us);
   for (int i = 0; i < count; i++) world_strike(&worlds[i]);
-  if (s->trigger == TRIGGER_KILL) {
-    sleep_until_us(begin + settings.before_us + STRIKE_AGAIN_US);
-    for (int i = 0; i < count; i++) world_strike_again(&worlds[i]);
-  }
+  sleep_until_us(begin + settings.before_us + STRIKE_AGAIN_US);
+  for (int i = 0; i < count; i++) world_strike_again(&worlds[i]);
   sleep_until_us(begin + settings.before_us + s->lasts_us);
   for (int i = 0; i < count; i++) world_calm(&worlds[i]);
   sleep_until_us(begin + settings.before_us + s->lasts_us + settings.after_us +
@@ -234,8 +234,9 @@ static double load_of_chart(void) {
 
 /* A file can't be stopped, nor cut off. */
 static int is_possible(const scenario *s) {
-  int possible = settings.store != STORE_LMDB ||
-                 (s->trigger != TRIGGER_STALL && s->trigger != TRIGGER_PARTITION);
+  int possible =
+      settings.store != STORE_LMDB || (s->trigger != TRIGGER_STALL && s->trigger != TRIGGER_HERD &&
+                                       s->trigger != TRIGGER_PARTITION);
   if (!possible) printf("\n%s: not with lmdb\n", s->title);
   return possible;
 }

@@ -36,6 +36,7 @@ typedef enum guard { GUARD_NONE, GUARD_LOCK, GUARD_CORRAL, GUARD_NEAR, GUARD_RAM
 typedef enum trigger {
   TRIGGER_STALL,     /* the store is stopped and continued */
   TRIGGER_FLUSH,     /* the store is emptied */
+  TRIGGER_HERD,      /* the store is emptied, and stopped while all wait for their leaders */
   TRIGGER_SLOW,      /* the origin takes ten times as long */
   TRIGGER_KILL,      /* the store is emptied, and a process that computes is killed */
   TRIGGER_PARTITION, /* half of the processes can't reach the store */

@@ -230,6 +230,7 @@ void world_strike(world *w) {
     case TRIGGER_STALL: pause_store(w); break;
     case TRIGGER_FLUSH: flush(w); break;
     case TRIGGER_SLOW: atomic_store(&w->board->slow, SLOWED); break;
+    case TRIGGER_HERD:
     case TRIGGER_KILL: flush(w); break;
     case TRIGGER_PARTITION: kill(w->proxy_pid, SIGSTOP); break;
     case TRIGGER_RESTART:
@@ -239,10 +240,12 @@ void world_strike(world *w) {
 
 void world_strike_again(world *w) {
   if (w->scenario->trigger == TRIGGER_KILL) kill_leader(w);
+  if (w->scenario->trigger == TRIGGER_HERD) pause_store(w);
 }
 
 void world_calm(world *w) {
   switch (w->scenario->trigger) {
+    case TRIGGER_HERD:
     case TRIGGER_STALL: resume_store(w); break;
     case TRIGGER_SLOW: atomic_store(&w->board->slow, 1); break;
     case TRIGGER_KILL:

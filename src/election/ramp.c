@@ -50,7 +50,7 @@ static int is_bad(const crl_ramp *ramp) {
 
 static void judge(crl_ramp *ramp, int64_t now_us) {
   int bad = is_bad(ramp), all_failed = ramp->failures == ramp->count;
-  if (!all_failed && (ramp->limit <= LEAST || ramp->fastest_us < ramp->known_us))
+  if (!all_failed && ((bad && ramp->limit <= LEAST) || ramp->fastest_us < ramp->known_us))
     ramp->known_us = ramp->fastest_us;
   if (bad) {
     ramp->slow_start = 0;
