@@ -136,7 +136,10 @@ static void the_limit_doubles_after_a_good_round_and_halves_when_computes_fail(v
     snprintf(callers[i].key, sizeof callers[i].key, "key-%d", i);
     assert_int_equal(pthread_create(&callers[i].thread, NULL, call, &callers[i]), 0);
   }
-  while (corral_counter(s.c, CORRAL_EVENT_LIMITED) < KEYS - FIRST) lab_sleep_ms(1);
+  for (int i = 0; corral_counter(s.c, CORRAL_EVENT_LIMITED) < KEYS - FIRST; i++) {
+    assert_true(i < PATIENT_MS);
+    lab_sleep_ms(1);
+  }
   await_begun(&s, FIRST, FIRST);
   lab_add(&s.gate, 4); /* a round of 4 computes, 2 at once; then 4 at once */
   await_begun(&s, 4 + 4, 4 + 4);
