@@ -35,7 +35,7 @@ list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info)
 list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
-list(APPEND CORRAL_TESTS_live takeover history_live history_controls containers)
+list(APPEND CORRAL_TESTS_live takeover history_live history_controls containers ramp_live)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -201,6 +201,16 @@ function(corral_fork_test)
 endfunction()
 if(CORRAL_LMDB AND CORRAL_REDIS)
   corral_fork_test()
+endif()
+
+# bench_weather at its shortest: it judges counts.
+if(CORRAL_REDIS AND CORRAL_MEMCACHED)
+  include(cmake/weather.cmake)
+  set(CORRAL_LINK_weather ${CORRAL_WEATHER_LINK})
+  corral_test_program(weather ${CORRAL_WEATHER_SOURCES} ${support})
+  corral_script(weather live 120 test_weather --short)
+else()
+  corral_skipped(weather live "built without the redis: or the memcached: store")
 endif()
 
 if(TARGET test_warm_store AND TARGET corral_plugin_http)

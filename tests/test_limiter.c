@@ -90,7 +90,7 @@ static void come(actor *a, crl_limiter *limiter, char name, crl_rank rank, int64
 }
 
 static crl_limiter *limiter_of(int64_t most, int64_t inside) {
-  crl_limiter *limiter = crl_limiter_new(most, 0);
+  crl_limiter *limiter = crl_limiter_new(most, 0, 0);
   assert_non_null(limiter);
   order[0] = '\0';
   for (int64_t i = 0; i < inside; i++) assert_true(enter_here(limiter, CRL_RANK_COLD, 0));
@@ -177,6 +177,22 @@ static void each_who_leaves_lets_one_in(void **state) {
   limiter_end(limiter);
 }
 
+static void under_a_queue_that_stands_a_ramp_lets_the_newest_in_first(void **state) {
+  (void)state;
+  actor a[4];
+  crl_limiter *limiter = crl_limiter_new(1, 0, 1);
+  assert_non_null(limiter);
+  order[0] = '\0';
+  assert_true(enter_here(limiter, CRL_RANK_COLD, 0));
+  for (int i = 0; i < 3; i++) come(&a[i], limiter, (char)('a' + i), CRL_RANK_EXPIRED, later(FAR));
+  come(&a[3], limiter, 'd', CRL_RANK_COLD, later(FAR));
+  for (int64_t until = later(150); crl_env_now_ms() < until;) crl_env_sleep_until(until);
+  leave_here(limiter);
+  for (int i = 0; i < 4; i++) pthread_join(a[i].thread, NULL);
+  assert_string_equal(order, "dcba");
+  limiter_end(limiter);
+}
+
 /* ---- deadlines of waiters ------------------------------------------------------------------ */
 
 static _Atomic int hurried_left;
@@ -227,7 +243,7 @@ static void who_needs_a_thread_keeps_nobody_back_who_needs_none(void **state) {
   (void)state;
   crl_waiter waiter[4] = {{0}};
   crl_place place[4] = {{0}};
-  crl_limiter *limiter = crl_limiter_new(3, 1);
+  crl_limiter *limiter = crl_limiter_new(3, 1, 0);
   unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
   assert_true(crl_limiter_ask(limiter, &place[0], CRL_RANK_COLD, both, &waiter[0]));
   assert_false(crl_limiter_ask(limiter, &place[1], CRL_RANK_COLD, both, &waiter[1]));
@@ -270,7 +286,7 @@ static void who_needs_less_than_before_keeps_its_turn(void **state) {
   (void)state;
   crl_waiter waiter[4] = {{0}};
   crl_place place[4] = {{0}};
-  crl_limiter *limiter = crl_limiter_new(1, 1);
+  crl_limiter *limiter = crl_limiter_new(1, 1, 0);
   unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD, less = CRL_PLACE_COMPUTE;
   assert_true(crl_limiter_ask(limiter, &place[0], CRL_RANK_COLD, both, &waiter[0]));
   assert_false(crl_limiter_ask(limiter, &place[1], CRL_RANK_COLD, less, &waiter[1]));
@@ -289,7 +305,7 @@ static void who_needs_no_thread_any_more_has_its_place_at_once(void **state) {
   (void)state;
   crl_waiter waiter[2] = {{0}};
   crl_place thread = {0}, place = {0};
-  crl_limiter *limiter = crl_limiter_new(1, 1);
+  crl_limiter *limiter = crl_limiter_new(1, 1, 0);
   unsigned both = CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
   assert_true(crl_limiter_ask(limiter, &thread, CRL_RANK_COLD, CRL_PLACE_THREAD, &waiter[0]));
   assert_false(crl_limiter_ask(limiter, &place, CRL_RANK_COLD, both, &waiter[1]));
@@ -348,7 +364,7 @@ static void without_memory_there_is_no_limiter_and_with_one_none_is_needed(void 
   (void)state;
   actor waits;
   crl_alloc_countdown = 0;
-  assert_null(crl_limiter_new(1, 0));
+  assert_null(crl_limiter_new(1, 0, 0));
   crl_limiter *limiter = limiter_of(1, 1);
   crl_alloc_countdown = 0;
   come(&waits, limiter, 'a', CRL_RANK_COLD, later(FAR));
@@ -367,6 +383,7 @@ int main(void) {
       cmocka_unit_test(those_of_one_rank_go_in_as_they_came),
       cmocka_unit_test(a_higher_rank_goes_first_whenever_it_came),
       cmocka_unit_test(each_who_leaves_lets_one_in),
+      cmocka_unit_test(under_a_queue_that_stands_a_ramp_lets_the_newest_in_first),
       cmocka_unit_test(who_runs_out_of_time_leaves_the_queue_to_the_others),
       cmocka_unit_test(a_queue_that_its_only_one_left_takes_the_next),
       cmocka_unit_test(who_needs_a_thread_keeps_nobody_back_who_needs_none),

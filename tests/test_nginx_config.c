@@ -63,7 +63,7 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
   const char *said = nginx_kit_config(
       "server { location / { corral pages; } location /off { corral off; } }\n"
       "corral_zone pages store=%REDIS% near=64m near_ttl=2s namespace=a handles=4 op=100ms "
-      "max_computes=100 fleet_max=10\n"
+      "max_computes=100 fleet_max=10 ramp=on\n"
       "  host_lock=on jitter=0 compute=1m;\n"
       "corral_zone more store=memory: near=off host_lock=off;\n"
       "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; "

@@ -35,7 +35,7 @@ static void make_key(world *w, int number) {
 static void make_process(world *w, process *p) {
   p->most = chance(w, 70) ? between(w, 1, 2) : 0;
   p->threads = chance(w, 70) ? between(w, 1, 2) : 0;
-  p->limiter = crl_limiter_new(p->most, p->threads);
+  p->limiter = crl_limiter_new(p->most, p->threads, 0);
   assert_non_null(p->limiter);
   for (int i = 0; i < KEYS; i++) p->leads[i] = NOBODY;
 }

@@ -36,7 +36,7 @@
   X(FOREIGN, "foreign", "a key of the store holds data that corral did not write")                 \
   X(HOST_WAIT, "host_wait", "a flight waited for a leader on its own host")                        \
   X(HOST_ERROR, "host_error", "the host's lock can't be used: elections go on without it")         \
-  X(LIMITED, "limited", "a compute had to wait because of max_computes or fleet_max_computes")     \
+  X(LIMITED, "limited", "a compute had to wait: max_computes, fleet_max_computes or ramp")         \
   X(OUTBOX, "outbox", "a fill, or an invalidation, was kept for the return of the store")          \
   X(OUTBOX_HIT, "outbox_hit", "a value of the outbox was served while the store is away")          \
   X(REPLAYED, "replayed", "an entry of the outbox was given to the store on its return")           \

@@ -115,7 +115,9 @@
   X(negative_max, "negative_max", "limits", "count", 100000, -1, 1000000000, "", NONE,             \
     "Most \"no such thing\" this process stores in their ttl.")                                    \
   X(near_bytes, "near", "near tier", "bytes", -1, -1, 1099511627776, "", ZONE,                     \
-    "Room for copies in this process, in front of the store.")
+    "Room for copies in this process, in front of the store.")                                     \
+  X(ramp, "ramp", "limits", "flag", -1, -1, 1, "", ZONE,                                           \
+    "Computes at once grow while they are fast, and shrink when they aren't.")
 /* clang-format on */
 
 /* ---- by name and text ---------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "election/ramp.h"
+#include "os/env.h"
 #include "base/value.h"
 
 typedef struct queue {
@@ -14,16 +16,21 @@ struct crl_limiter {
   pthread_mutex_t mutex;
   int64_t most, threads;    /* INT64_MAX: no limit */
   int64_t inside, threaded; /* places taken, and those on threads of the library */
+  int ramps;
+  crl_ramp ramp;
+  size_t waiting; /* in all queues */
   uint64_t arrivals;
   queue queues[CRL_RANKS][CRL_PLACE_KINDS]; /* by rank and needs */
 };
 
-crl_limiter *crl_limiter_new(int64_t most, int64_t threads) {
+crl_limiter *crl_limiter_new(int64_t most, int64_t threads, int ramps) {
   crl_limiter *limiter = crl_alloc(sizeof *limiter);
   if (limiter == NULL) return NULL;
   pthread_mutex_init(&limiter->mutex, NULL);
   limiter->most = most > 0 ? most : INT64_MAX;
   limiter->threads = threads > 0 ? threads : INT64_MAX;
+  limiter->ramps = ramps;
+  crl_ramp_init(&limiter->ramp, limiter->most);
   for (int rank = 0; rank < CRL_RANKS; rank++)
     for (int kind = 0; kind < CRL_PLACE_KINDS; kind++)
       limiter->queues[rank][kind].tail = &limiter->queues[rank][kind].head;
@@ -36,7 +43,7 @@ void crl_limiter_free(crl_limiter *limiter) {
 }
 
 int crl_limiter_limits(const crl_limiter *limiter, unsigned needs) {
-  return ((needs & CRL_PLACE_COMPUTE) && limiter->most != INT64_MAX) ||
+  return ((needs & CRL_PLACE_COMPUTE) && (limiter->most != INT64_MAX || limiter->ramps)) ||
          ((needs & CRL_PLACE_THREAD) && limiter->threads != INT64_MAX);
 }
 
@@ -46,8 +53,13 @@ int crl_limiter_has(const crl_place *place) {
 
 /* ---- under the mutex ----------------------------------------------------------------------- */
 
-static int has_room(const crl_limiter *limiter, unsigned needs) {
-  return (!(needs & CRL_PLACE_COMPUTE) || limiter->inside < limiter->most) &&
+static int64_t most_of(crl_limiter *limiter) {
+  return limiter->ramps ? crl_ramp_limit(&limiter->ramp, limiter->inside, crl_env_now_us())
+                        : limiter->most;
+}
+
+static int has_room(crl_limiter *limiter, unsigned needs) {
+  return (!(needs & CRL_PLACE_COMPUTE) || limiter->inside < most_of(limiter)) &&
          (!(needs & CRL_PLACE_THREAD) || limiter->threaded < limiter->threads);
 }
 
@@ -62,6 +74,7 @@ static queue *queue_of(crl_limiter *limiter, const crl_place *place) {
 }
 
 static void insert(crl_limiter *limiter, crl_place *place, crl_place **link) {
+  if (limiter->waiting++ == 0 && limiter->ramps) crl_ramp_queue(&limiter->ramp, crl_env_now_us());
   place->next = *link;
   place->link = link;
   *link = place;
@@ -85,6 +98,7 @@ static void enqueue_again(crl_limiter *limiter, crl_place *place) {
 }
 
 static void dequeue(crl_limiter *limiter, crl_place *place) {
+  if (--limiter->waiting == 0) crl_ramp_queue(&limiter->ramp, INT64_MAX);
   *place->link = place->next;
   if (place->next != NULL)
     place->next->link = place->link;
@@ -98,13 +112,21 @@ static void take(crl_limiter *limiter, crl_place *place) {
   atomic_store(&place->state, CRL_PLACE_TAKEN);
 }
 
+/* The first or, if `newest`, the last of a queue; NULL: nobody waits. */
+static crl_place *end_of(const queue *q, int newest) {
+  if (q->head == NULL || !newest) return q->head;
+  return (crl_place *)(void *)((char *)q->tail - offsetof(crl_place, next));
+}
+
 /* The next of this rank to get a place; NULL: nobody waits, or there is no room. */
-static crl_place *next_of(const crl_limiter *limiter, int rank) {
+static crl_place *next_of(crl_limiter *limiter, int rank) {
   crl_place *next = NULL;
+  int newest = limiter->ramps && crl_ramp_newest_first(&limiter->ramp, crl_env_now_us());
   for (unsigned kind = 0; kind < CRL_PLACE_KINDS; kind++) {
-    crl_place *head = limiter->queues[rank][kind].head;
-    if (head != NULL && has_room(limiter, kind) && (next == NULL || head->arrival < next->arrival))
-      next = head;
+    crl_place *end = end_of(&limiter->queues[rank][kind], newest);
+    if (end != NULL && has_room(limiter, kind) &&
+        (next == NULL || (newest ? end->arrival > next->arrival : end->arrival < next->arrival)))
+      next = end;
   }
   return next;
 }
@@ -153,6 +175,15 @@ void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs) 
     enqueue_again(limiter, place);
     admit(limiter);
   }
+  pthread_mutex_unlock(&limiter->mutex);
+}
+
+void crl_limiter_ended(crl_limiter *limiter, int64_t began_us, int64_t ended_us, int failed) {
+  if (!limiter->ramps) return;
+  pthread_mutex_lock(&limiter->mutex);
+  if (limiter->inside >= most_of(limiter)) crl_ramp_reached(&limiter->ramp);
+  crl_ramp_ended(&limiter->ramp, began_us, ended_us, failed);
+  admit(limiter);
   pthread_mutex_unlock(&limiter->mutex);
 }
 

@@ -1,6 +1,8 @@
 /* limiter.h: places to run computes in one process: at most so many computes at once, and at most
  * so many of them on threads of the library. Whoever waits for a place is woken, by rank, then in
- * the order of arrival: threads, calls of several keys and calls of event loops in one queue. */
+ * the order of arrival: threads, calls of several keys and calls of event loops in one queue. With
+ * a ramp (ramp.h) the limit of computes is learned, and under a queue that stands the newest goes
+ * first. */
 #ifndef CRL_LIMITER_H
 #define CRL_LIMITER_H
 
@@ -36,8 +38,9 @@ typedef struct crl_place {
   _Atomic int state;
 } crl_place;
 
-/* `most`: computes at once; `threads`: of the library. 0 or less: no limit. NULL without memory. */
-crl_limiter *crl_limiter_new(int64_t most, int64_t threads);
+/* `most`: computes at once; `threads`: of the library. 0 or less: no limit. `ramps`: fewer than
+ * `most`, as ramp.h has it. NULL without memory. */
+crl_limiter *crl_limiter_new(int64_t most, int64_t threads, int ramps);
 /* No place may be taken or waited for. */
 void crl_limiter_free(crl_limiter *limiter);
 /* True when something of `needs` is limited. */
@@ -48,6 +51,8 @@ int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsig
                     crl_waiter *waiter);
 /* Changes the needs of a place that is waited for; its turn stays. */
 void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs);
+/* Tells of a compute that has ended (crl_env_now_us), for the ramp. */
+void crl_limiter_ended(crl_limiter *limiter, int64_t began_us, int64_t ended_us, int failed);
 /* Takes a place without counting it. */
 void crl_limiter_borrow(crl_limiter *limiter, crl_place *place);
 /* True when the place is taken or borrowed. */

@@ -38,7 +38,7 @@ crl_semaphore *crl_semaphore_new(const crl_semaphore_options *options) {
   if (semaphore->options.fleet_most > FLEET_MOST) semaphore->options.fleet_most = FLEET_MOST;
   int64_t most = options->most, fleet = options->fleet_most;
   if (fleet > 0 && (most <= 0 || most > fleet)) most = fleet;
-  if ((semaphore->limiter = crl_limiter_new(most, options->threads)) == NULL) {
+  if ((semaphore->limiter = crl_limiter_new(most, options->threads, options->ramps)) == NULL) {
     free(semaphore);
     return NULL;
   }

@@ -18,6 +18,7 @@ typedef struct crl_semaphore_options {
   const char *name;         /* copied */
   int64_t most, fleet_most; /* 0 or less: no limit */
   int64_t threads;          /* of computes on threads of the library */
+  int ramps;                /* see ramp.h */
   int64_t lease_ms, op_ms;
   int64_t poll_ms, poll_max_ms; /* pauses between looks for a slot of the fleet */
 } crl_semaphore_options;

@@ -168,6 +168,8 @@ void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told) {
   int64_t cost = ended_us - r->began_us;
   if (r->fill.filled != CRL_FILLED_FAILURE) crl_found_note_cost(&r->found, (uint64_t)cost);
   told->made = finish_fill(r, cost);
+  crl_limiter_ended(crl_semaphore_limiter(r->context->limiter), r->began_us, ended_us,
+                    told->made == CRL_MADE_FAILURE);
   tell_made(r, told->made, cost);
   if (r->fill.pass) crl_found_emit(&r->found, CORRAL_EVENT_PASS, NULL);
   if (told->made == CRL_MADE_OLDER) crl_found_emit(&r->found, CORRAL_EVENT_OLDER, NULL);
