@@ -31,7 +31,7 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
 static void let_rest_end(crl_pool *pool, size_t number) {
   crl_server *server = pool->list[number];
   pthread_mutex_lock(&server->mutex);
-  server->breaker.rest_until = 0;
+  server->health.breaker.rest_until = 0;
   pthread_mutex_unlock(&server->mutex);
   assert_int_equal(crl_task_at(&pool->prober, crl_env_now_ms()), CORRAL_OK);
 }
@@ -49,7 +49,7 @@ static void until_event(corral_event event, unsigned count) {
 static void until_resting(crl_pool *pool) {
   for (int probing = 1; probing; sched_yield()) {
     pthread_mutex_lock(&pool->list[0]->mutex);
-    probing = pool->list[0]->breaker.probing;
+    probing = pool->list[0]->health.breaker.probing;
     pthread_mutex_unlock(&pool->list[0]->mutex);
   }
 }
@@ -115,7 +115,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   the_fake.refuse = 0;
   assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
   pthread_mutex_lock(&pool->list[0]->mutex);
-  assert_int_equal(pool->list[0]->doubts, 0);
+  assert_int_equal(pool->list[0]->health.doubts, 0);
   pthread_mutex_unlock(&pool->list[0]->mutex);
   the_fake.break_next = 1;
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);

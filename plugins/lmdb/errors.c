@@ -35,6 +35,8 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
     case EAGAIN:
       return host->fail(error, CORRAL_EUNAVAILABLE, "%.120s: another process is busy opening it",
                         path);
+    case EBUSY:
+      return host->fail(error, CORRAL_EBUSY, "%.120s: other processes open it, one by one", path);
     case ENOSPC:
     case EDQUOT:
       return host->fail(error, CORRAL_EIO,

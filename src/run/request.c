@@ -254,19 +254,6 @@ static int judge(crl_run *r, const crl_request *e, crl_look *look) {
   return CORRAL_OK;
 }
 
-/* Sets *look by the failure that this process remembers, for a look that the store didn't
- * answer. */
-static void recall_verdict(crl_run *r, crl_look *look) {
-  crl_outbox_fill entry;
-  int64_t now = crl_env_now_ms();
-  if (!crl_outbox_find(r->context->verdicts, r->key.stored, r->key.stored_len, now, &entry)) return;
-  if (crl_record_read_whole(entry.record->data, entry.record->size, &r->header) == CORRAL_OK) {
-    look->failures = r->header.failures;
-    look->retry_left = r->header.until > now ? r->header.until - now : 0;
-  }
-  crl_bytes_unref(entry.record);
-}
-
 /* ---- GET ----------------------------------------------------------------------------------- */
 
 /* The key's record and, where each value has its tag, the tag version of the whole namespace: one
@@ -316,7 +303,7 @@ static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
   told->status = read == CORRAL_OK ? e->status : read;
   if (told->status != CORRAL_OK && told->status != CORRAL_EMISS) {
     memset(&told->look, 0, sizeof told->look);
-    recall_verdict(r, &told->look);
+    crl_run_recall(r, told);
     return;
   }
   if (e->keeps && told->look.lives.fresh > 0)
@@ -353,7 +340,7 @@ static void got_claim(crl_run *r, crl_request *e) {
 static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
   told->status = e->status;
   if (e->status != CORRAL_OK && e->status != CORRAL_EBUSY) {
-    recall_verdict(r, &told->look);
+    crl_run_recall(r, told);
     return;
   }
   int read = judge(r, e, &told->look);
@@ -463,6 +450,7 @@ void crl_run_complete(crl_run *r, crl_request *e) {
 }
 
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told) {
+  told->slow = crl_run_met_slow(r, e) != 0;
   switch (r->ask) {
     case CRL_ASK_GET: take_get(r, e, told); return 1;
     case CRL_ASK_CLAIM: take_claim(r, e, told); return 1;

@@ -203,6 +203,9 @@ void crl_run_find_outbox(crl_run *r, crl_told *told);
 void crl_run_keep_fill(crl_run *r);
 /* Remembers in this process a failure that the store can't remember. */
 void crl_run_keep_verdict(crl_run *r);
+/* Sets told->look by the failure that this process remembers, or by its last compute without the
+ * store, for a look that the store didn't answer. */
+void crl_run_recall(crl_run *r, crl_told *told);
 
 /* run.c */
 void crl_run_emit(crl_run *r, corral_event event, const char *detail);
@@ -309,6 +312,8 @@ void crl_run_prepare(crl_run *r, crl_request *e);
 /* After the ops: the run takes over what they found, and lists the tag versions that are wanted in
  * r->tag versions. */
 void crl_run_complete(crl_run *r, crl_request *e);
+/* True when an ask failed because the store is slow. */
+int crl_run_met_slow(const crl_run *r, const crl_request *e);
 /* Sets *told to the result. 0: the same ask is to be made once more. */
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told);
 /* All these steps, for one run alone. */

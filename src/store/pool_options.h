@@ -1,4 +1,5 @@
-/* pool_options.h: the store behind a pool and its servers, and their limits. */
+/* pool_options.h: the store behind a pool and its servers, and their limits; and what a pool says
+ * of an operation besides its status. */
 #ifndef CRL_POOL_OPTIONS_H
 #define CRL_POOL_OPTIONS_H
 
@@ -9,11 +10,15 @@
 
 struct crl_pool;
 
+/* A flag of an operation that failed because its time ran out while its server is not known to be
+ * away: the server is slow. Plugins don't see it. */
+#define CRL_OP_SLOW (UINT32_C(1) << 31)
+
 typedef struct crl_pool_options {
   const corral_store *plugin;
   void *store; /* of plugin->open; closed by crl_pool_free */
   corral_store_info info;
-  int64_t handles, op_ms, breaker_failures, breaker_rest_ms;
+  int64_t handles, op_ms, breaker_failures, breaker_rest_ms, away_ms;
   const char *probe_key; /* the key of a probe's GET; outlives the pool */
   crl_events *events;
   const crl_threads *threads; /* for probes; NULL: callers probe */

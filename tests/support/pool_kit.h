@@ -29,7 +29,7 @@
 #include <cmocka.h>
 #include <sched.h>
 
-enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
+enum { CALLERS = 6, FAR = 60000, AWAY = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
 
 /* ---- fake store ---------------------------------------------------------------------------- */
 
@@ -193,6 +193,7 @@ static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, in
       .op_ms = FAR,
       .breaker_failures = 3,
       .breaker_rest_ms = rest_ms,
+      .away_ms = AWAY,
       .events = &events,
       .threads = &threads};
   threads = (crl_threads){.timers = crl_timers_new(), .workers = crl_workers_new()};
