@@ -181,8 +181,8 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
-# corral_plain_test(NAME SERVER...): a live test that is built without sanitizers, with these servers
-# of tests/support.
+# corral_plain_test(NAME SERVER...): a live test that is built without sanitizers, with these
+# servers of tests/support.
 function(corral_plain_test name)
   set(CORRAL_SANITIZE_FLAGS "")
   set(rows "STORE(memory)\n")

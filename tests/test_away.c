@@ -21,7 +21,9 @@ enum { STEP, DONE, SEEN }; /* lab marks */
 
 static redis_server *server;
 
-static const corral_options quick = {.op_ms = 150, .breaker_failures = 1, .breaker_rest_ms = 50};
+static const corral_options quick = {
+    .op_ms = 150, .breaker_failures = 1, .breaker_rest_ms = 50, .away_ms = 150};
+static const corral_options patient = {.op_ms = 150, .away_ms = 60000};
 
 static lab *fresh_lab(void) {
   if (server == NULL) skip();
@@ -180,6 +182,29 @@ static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state
     lab_end(l);
     lab_free(l);
   }
+}
+
+/* The store is slow, and never away. */
+static void an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well(void **state) {
+  (void)state;
+  static void (*const in_vain)(lab_seat * seat) = only_invalidate;
+  lab *l = fresh_lab();
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = 1,
+                           .threads = 1,
+                           .body = store_and_then,
+                           .options = patient,
+                           .arg = (void *)(uintptr_t)&in_vain});
+  lab_await(l, &l->marks[DONE], 1);
+  redis_server_pause(server);
+  step(l);
+  redis_server_resume(server);
+  lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(found_by_another(l), 0);
+  lab_add(&l->marks[STEP], 1);
+  lab_end(l);
+  lab_free(l);
 }
 
 static void invalidate_while_others_ask(lab_seat *seat) {
@@ -500,6 +525,7 @@ int main(void) {
       cmocka_unit_test(
           what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all),
       cmocka_unit_test(an_invalidation_that_the_store_did_not_hear_is_repeated),
+      cmocka_unit_test(an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well),
       cmocka_unit_test(an_invalidation_is_repeated_before_callers_are_let_to_the_store),
       cmocka_unit_test(a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only),
       cmocka_unit_test(

@@ -1,4 +1,5 @@
-/* test_flight_slow.c: flights, as stories, while the store is slow, and when it is away after all. */
+/* test_flight_slow.c: flights, as stories, while the store is slow, and when it is away in the
+ * end. */
 #include "support/flight_story.h"
 
 static void while_the_store_is_slow_a_newcomer_looks_again_and_does_not_compute(void **state) {

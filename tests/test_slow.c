@@ -109,8 +109,8 @@ STALLS(memcached)
 
 static int cold_processes(void) {
   const char *text = getenv("CORRAL_PROCESSES");
-  int count = text == NULL ? COLD : atoi(text);
-  return count < 1 || count > FLEET_MOST ? COLD : count;
+  long count = text == NULL ? COLD : strtol(text, NULL, 10);
+  return count < 1 || count > FLEET_MOST ? COLD : (int)count;
 }
 
 static void ask_at_once(const char *uri) {

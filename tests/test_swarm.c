@@ -1,7 +1,7 @@
 /* test_swarm.c: random flights in a simulated world with its own clock: several processes and one
  * key, over a record in memory, with late and lost messages, kills, pauses beyond the lease, stalls
- * of the store, partitions with replays, invalidations, expiries, tags, versions, passes and failing computes; an
- * oracle checks the results against the true state.
+ * of the store, partitions with replays, invalidations, expiries, tags, versions, passes and
+ * failing computes; an oracle checks the results against the true state.
  *
  * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
  * (250), CORRAL_SECONDS=n the least duration, CORRAL_SEED_FROM=n (1) the first seed. */

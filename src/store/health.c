@@ -14,7 +14,7 @@ int crl_health_may_ask(crl_health *health, int *probe) {
 }
 
 int crl_health_holds_back(const crl_health *health) {
-  return health->checking && crl_breaker_is_slow(&health->breaker);
+  return health->holding && !health->breaker.open;
 }
 
 static corral_event event_of(crl_breaker_turn turn) {
@@ -53,18 +53,30 @@ corral_event crl_health_probed(crl_health *health, const crl_findings *found, in
     for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++)
       event = crl_health_outcome(health, found->works, rests, &found->why);
   health->checking = found->is_silent && crl_breaker_is_slow(&health->breaker);
+  health->holding = health->checking;
   health->doubts = 0;
   return event;
 }
 
-int crl_health_doubt(crl_health *health) {
+static int check(crl_health *health) {
   if (health->self_probing || health->checking || health->breaker.open) return 0;
   health->checking = 1;
   return 1;
 }
 
+int crl_health_doubt(crl_health *health) {
+  int is_due = check(health);
+  health->holding = health->checking;
+  return is_due;
+}
+
 int crl_health_hurried(crl_health *health) {
-  return ++health->doubts >= health->breaker.most && crl_health_doubt(health);
+  return ++health->doubts >= health->breaker.most && check(health);
+}
+
+void crl_health_self_probing(crl_health *health, int self_probing) {
+  health->self_probing = self_probing;
+  if (self_probing) health->checking = health->holding = 0;
 }
 
 int64_t crl_health_probe_at(const crl_health *health) {

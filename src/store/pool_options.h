@@ -22,9 +22,9 @@ typedef struct crl_pool_options {
   const char *probe_key; /* the key of a probe's GET; outlives the pool */
   crl_events *events;
   const crl_threads *threads; /* for probes; NULL: callers probe */
-  /* Called on the probing thread when a resting server answers again, before callers may use it;
-   * returns 0 when the server failed once more. May be NULL. Not called for stores whose handle all
-   * threads share. */
+  /* Called on the probing thread when a resting or silent server answers again, before callers may
+   * look there; returns 0 when the server failed once more. May be NULL. Not called for stores
+   * whose handle all threads share. */
   int (*on_return)(void *arg, struct crl_pool *pool, size_t server);
   void *return_arg;
 } crl_pool_options;

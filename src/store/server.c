@@ -472,7 +472,7 @@ int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t
 
 void crl_server_self_probing(crl_server *server, int self_probing) {
   pthread_mutex_lock(&server->mutex);
-  server->health.self_probing = self_probing;
+  crl_health_self_probing(&server->health, self_probing);
   pthread_mutex_unlock(&server->mutex);
 }
 
@@ -530,17 +530,28 @@ static void ask_probe(crl_server *server, crl_findings *ret) {
   if (op.found.drop != NULL) op.found.drop(op.found.owner);
 }
 
+/* Before callers are let to it again: a server that was away, or silent, may have missed what
+ * callers sent. One that fails now after a silence is silent still. */
+static void repeat_unheard(crl_server *server, struct crl_pool *pool, crl_findings *found,
+                           int rests) {
+  const crl_pool_options *options = server->options;
+  if (options->on_return == NULL || options->on_return(options->return_arg, pool, server->number))
+    return;
+  found->works = 0;
+  found->is_silent = !rests;
+  found->limit = crl_env_now_ms();
+}
+
 void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   const crl_pool_options *options = server->options;
   crl_findings found;
   pthread_mutex_lock(&server->mutex);
   int rests = crl_breaker_probe(&server->health.breaker, crl_env_now_ms()),
-      due = rests || server->health.checking;
+      held = server->health.holding, due = rests || server->health.checking;
   pthread_mutex_unlock(&server->mutex);
   if (!due) return;
   ask_probe(server, &found);
-  if (found.works && rests && options->on_return != NULL)
-    found.works = options->on_return(options->return_arg, pool, server->number);
+  if (found.works && (rests || held)) repeat_unheard(server, pool, &found, rests);
   pthread_mutex_lock(&server->mutex);
   corral_event event = crl_health_probed(&server->health, &found, rests);
   void *left = take_in(server, server->probe_handle);
