@@ -476,6 +476,33 @@ static void an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well(v
   lab_free(l);
 }
 
+static void ask_for_the_same_key(lab_seat *seat) {
+  lab_await(seat->lab, &seat->lab->marks[STEP], 1);
+  for (int i = 0; i < 6; i++) {
+    lab_work work = {.key = 0, .cost_ms = 20};
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 30000), &work);
+    expect_unkept(seat, &answer);
+  }
+}
+
+/* The least pauses are half of the cost, doubling, less what clocks in ms leave out. */
+static void a_key_that_is_asked_for_all_the_time_is_computed_after_growing_pauses(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  begin(l, redis_server_uri(server), 1, ask_for_the_same_key);
+  redis_server_kill(server);
+  lab_add(&l->marks[STEP], 1);
+  lab_end(l);
+  redis_server_restart(server);
+  const lab_key *key = &l->keys[0];
+  assert_int_equal(key->computes, 6);
+  for (int i = 0, least_us = 9000; i < 5; i++, least_us *= 2)
+    if (key->log[i + 1].begun_us - key->log[i].ended_us < least_us)
+      fail_msg("compute %d began %lld us after the one before", i + 2,
+               (long long)(key->log[i + 1].begun_us - key->log[i].ended_us));
+  lab_free(l);
+}
+
 /* ---- the return of the store --------------------------------------------------------------- */
 
 static void ask_all_keys_all_the_time(lab_seat *seat) {
@@ -533,6 +560,7 @@ int main(void) {
       cmocka_unit_test(the_policy_says_what_calls_get_while_the_store_is_away),
       cmocka_unit_test(calls_pay_no_time_limit_while_a_hung_store_rests),
       cmocka_unit_test(an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well),
+      cmocka_unit_test(a_key_that_is_asked_for_all_the_time_is_computed_after_growing_pauses),
       cmocka_unit_test(the_return_of_the_store_elects_each_key_once),
   };
   redis_server_start(&server, NULL);
