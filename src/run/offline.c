@@ -58,7 +58,8 @@ static void keep_pause(crl_run *r) {
   int64_t now = crl_env_now_ms();
   if (recall(r, now, &before) && before.state == CORRAL_LEASED)
     pause.failures = before.failures + 1;
-  int64_t ms = crl_policy_away(&r->policy, now - r->began, pause.failures, r->flight.dice);
+  int64_t cost_ms = (crl_env_now_us() - r->began_us) / 1000;
+  int64_t ms = crl_policy_away(&r->policy, cost_ms, pause.failures, r->flight.dice);
   pause.until = now + ms;
   remember(r, &pause, now, ms + r->policy.wait_ms);
 }
