@@ -100,7 +100,7 @@
     "Refused or broken connections in a row after which a server rests.")                          \
   X(breaker_rest_ms, "breaker_rest", "failure", "ms", 1000, 1, 600000, "", NONE,                   \
     "How long a failing server rests between probes.")                                             \
-  X(away_ms, "away_after", "failure", "ms", 1500, 1, 600000, "corral", ZONE,                       \
+  X(away_ms, "away_after", "failure", "ms", 1500, 1, 600000, "", ZONE,                             \
     "How long a server that answers nothing is slow; then it is away.")                            \
   X(outbox_bytes, "outbox", "failure", "bytes", 16777216, -1, 1099511627776, "", NONE,             \
     "Room for fills made while the store is away.")                                                \
