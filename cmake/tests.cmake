@@ -145,7 +145,7 @@ if(support)
   corral_target(corral_test_support)
   set(support $<TARGET_OBJECTS:corral_test_support>)
 endif()
-list(FILTER programs EXCLUDE REGEX "test_(lock_chaos|fork)")
+list(FILTER programs EXCLUDE REGEX "test_(lock_chaos|fork|slow)")
 foreach(program IN LISTS programs)
   get_filename_component(name ${program} NAME_WE)
   string(REPLACE "test_" "" name ${name})
@@ -181,26 +181,42 @@ foreach(program IN LISTS programs)
   corral_test(${name} ${label} ${program} ${support})
 endforeach()
 
-# test_fork forks while many threads are at work. It is compiled without sanitizers, whose own locks
-# don't expect that.
-function(corral_fork_test)
+# corral_plain_test(NAME SERVER...): a live test that is built without sanitizers, with these
+# servers of tests/support.
+function(corral_plain_test name)
   set(CORRAL_SANITIZE_FLAGS "")
-  set(rows "STORE(memory)\nSTORE(lmdb)\nSTORE(redis)\n")
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/builtin/test_fork/corral_builtin.h CONTENT "${rows}")
-  add_executable(test_fork tests/test_fork.c tests/support/redis_server.c
-    tests/support/server_process.c src/store/registry.c ${CORRAL_CORE_SOURCES}
-    ${CORRAL_SOURCES_memory} ${CORRAL_SOURCES_lmdb} ${CORRAL_SOURCES_redis})
-  target_link_libraries(test_fork PRIVATE ${CORRAL_LINK_lmdb} ${CORRAL_LINK_redis} XXHash::XXHash
+  set(rows "STORE(memory)\n")
+  set(sources tests/test_${name}.c tests/support/server_process.c src/store/registry.c
+    ${CORRAL_CORE_SOURCES} ${CORRAL_SOURCES_memory} ${CORRAL_SOURCES_lmdb})
+  foreach(server IN LISTS ARGN)
+    list(APPEND sources tests/support/${server}_server.c ${CORRAL_SOURCES_${server}})
+  endforeach()
+  foreach(store lmdb ${ARGN})
+    string(APPEND rows "STORE(${store})\n")
+  endforeach()
+  list(REMOVE_DUPLICATES sources)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/builtin/test_${name}/corral_builtin.h CONTENT "${rows}")
+  add_executable(test_${name} ${sources})
+  foreach(store lmdb ${ARGN})
+    target_link_libraries(test_${name} PRIVATE ${CORRAL_LINK_${store}})
+  endforeach()
+  target_link_libraries(test_${name} PRIVATE XXHash::XXHash
     Zstd::Zstd Sodium::Sodium Cmocka::Cmocka Threads::Threads ${CMAKE_DL_LIBS} m)
-  target_include_directories(test_fork PRIVATE
-    src plugins tests ${CMAKE_BINARY_DIR}/builtin/test_fork)
-  target_compile_definitions(test_fork PRIVATE CORRAL_BUILTIN CORRAL_PLUGIN_DIR="/nowhere")
-  set_target_properties(test_fork PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  corral_target(test_fork)
-  corral_script(fork live 180 test_fork)
+  target_include_directories(test_${name} PRIVATE
+    src plugins tests ${CMAKE_BINARY_DIR}/builtin/test_${name})
+  target_compile_definitions(test_${name} PRIVATE CORRAL_BUILTIN CORRAL_PLUGIN_DIR="/nowhere")
+  set_target_properties(test_${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  corral_target(test_${name})
+  corral_script(${name} live 300 test_${name})
 endfunction()
 if(CORRAL_LMDB AND CORRAL_REDIS)
-  corral_fork_test()
+  # It forks while many threads are at work: the sanitizers' own locks don't expect that.
+  corral_plain_test(fork redis)
+endif()
+if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_MEMCACHED)
+  # It has a thousand processes.
+  corral_plain_test(slow redis memcached)
 endif()
 
 # bench_weather at its shortest: it judges counts.

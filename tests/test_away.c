@@ -21,7 +21,9 @@ enum { STEP, DONE, SEEN }; /* lab marks */
 
 static redis_server *server;
 
-static const corral_options quick = {.op_ms = 150, .breaker_failures = 1, .breaker_rest_ms = 50};
+static const corral_options quick = {
+    .op_ms = 150, .breaker_failures = 1, .breaker_rest_ms = 50, .away_ms = 150};
+static const corral_options patient = {.op_ms = 150, .away_ms = 60000};
 
 static lab *fresh_lab(void) {
   if (server == NULL) skip();
@@ -180,6 +182,29 @@ static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state
     lab_end(l);
     lab_free(l);
   }
+}
+
+/* The store is slow, and never away. */
+static void an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well(void **state) {
+  (void)state;
+  static void (*const in_vain)(lab_seat * seat) = only_invalidate;
+  lab *l = fresh_lab();
+  lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                           .processes = 1,
+                           .threads = 1,
+                           .body = store_and_then,
+                           .options = patient,
+                           .arg = (void *)(uintptr_t)&in_vain});
+  lab_await(l, &l->marks[DONE], 1);
+  redis_server_pause(server);
+  step(l);
+  redis_server_resume(server);
+  lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
+  assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(found_by_another(l), 0);
+  lab_add(&l->marks[STEP], 1);
+  lab_end(l);
+  lab_free(l);
 }
 
 static void invalidate_while_others_ask(lab_seat *seat) {
@@ -451,6 +476,33 @@ static void an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well(v
   lab_free(l);
 }
 
+static void ask_for_the_same_key(lab_seat *seat) {
+  lab_await(seat->lab, &seat->lab->marks[STEP], 1);
+  for (int i = 0; i < 6; i++) {
+    lab_work work = {.key = 0, .cost_ms = 20};
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 30000), &work);
+    expect_unkept(seat, &answer);
+  }
+}
+
+/* The least pauses are half of the cost, doubling, less what clocks in ms leave out. */
+static void a_key_that_is_asked_for_all_the_time_is_computed_after_growing_pauses(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  begin(l, redis_server_uri(server), 1, ask_for_the_same_key);
+  redis_server_kill(server);
+  lab_add(&l->marks[STEP], 1);
+  lab_end(l);
+  redis_server_restart(server);
+  const lab_key *key = &l->keys[0];
+  assert_int_equal(key->computes, 6);
+  for (int i = 0, least_us = 9000; i < 5; i++, least_us *= 2)
+    if (key->log[i + 1].begun_us - key->log[i].ended_us < least_us)
+      fail_msg("compute %d began %lld us after the one before", i + 2,
+               (long long)(key->log[i + 1].begun_us - key->log[i].ended_us));
+  lab_free(l);
+}
+
 /* ---- the return of the store --------------------------------------------------------------- */
 
 static void ask_all_keys_all_the_time(lab_seat *seat) {
@@ -500,6 +552,7 @@ int main(void) {
       cmocka_unit_test(
           what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all),
       cmocka_unit_test(an_invalidation_that_the_store_did_not_hear_is_repeated),
+      cmocka_unit_test(an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well),
       cmocka_unit_test(an_invalidation_is_repeated_before_callers_are_let_to_the_store),
       cmocka_unit_test(a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only),
       cmocka_unit_test(
@@ -507,6 +560,7 @@ int main(void) {
       cmocka_unit_test(the_policy_says_what_calls_get_while_the_store_is_away),
       cmocka_unit_test(calls_pay_no_time_limit_while_a_hung_store_rests),
       cmocka_unit_test(an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well),
+      cmocka_unit_test(a_key_that_is_asked_for_all_the_time_is_computed_after_growing_pauses),
       cmocka_unit_test(the_return_of_the_store_elects_each_key_once),
   };
   redis_server_start(&server, NULL);

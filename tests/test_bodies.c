@@ -109,6 +109,7 @@ static crl_pool *pool_that(way how) {
       .info = {.size = sizeof(corral_store_info), .max_record = UINT64_MAX, .servers = 1},
       .breaker_failures = 3,
       .breaker_rest_ms = FAR,
+      .away_ms = 3 * OP_MS,
       .events = &events});
   assert_non_null(pool);
   return pool;

@@ -161,9 +161,9 @@ static void a_verdict_is_the_answer_unless_there_is_a_stale_value(void **state) 
         "busy retry 80");
 }
 
-static void the_pause_after_failures_doubles_to_its_limit(void **state) {
+static void the_pause_after_failures_is_flat_then_doubles_to_its_limit(void **state) {
   (void)state;
-  static const int64_t most[] = {100, 200, 300, 300};
+  static const int64_t most[] = {100, 100, 200, 300};
   for (int before = 0; before < 4; before++) {
     char look[64];
     story s = begin(1, 0);
@@ -173,7 +173,7 @@ static void the_pause_after_failures_doubles_to_its_limit(void **state) {
     tell(&s, "failure");
     assert_int_equal(s.ask, CRL_ASK_RELEASE);
     assert_int_equal(s.flight.failures, before + 1);
-    assert_in_range(s.flight.retry_ms, most[before] / 2, most[before]);
+    assert_in_range(s.flight.retry_ms, most[before] / 4 * 3, most[before]);
   }
 }
 
@@ -320,6 +320,8 @@ static const crl_told looks[] = {
     {.status = CORRAL_EUNAVAILABLE},
     {.status = CORRAL_EUNAVAILABLE, .look = {.retry_left = 30, .failures = 2}},
     {.status = CORRAL_EINDOUBT},
+    {.status = CORRAL_EINDOUBT, .slow = 1},
+    {.status = CORRAL_EUNAVAILABLE, .look = {.pause_left = 40}},
     {.look = {.pass = 1, .lease_left = 30}},
     {.look = {.lease_left = 30, .lives = {.sie = 400}, .watched = 1}},
     {.left = 1},
@@ -336,6 +338,7 @@ static const crl_told claims[] = {
     {.status = CORRAL_EBUSY, .look = {.retry_left = 30}},
     {.status = CORRAL_EUNAVAILABLE},
     {.status = CORRAL_EINDOUBT},
+    {.status = CORRAL_EINDOUBT, .slow = 1},
 };
 
 static const crl_told made[] = {{.made = CRL_MADE_VALUE},
@@ -363,7 +366,7 @@ typedef struct walk {
   crl_flight flight;
   crl_ask ask;
   int64_t now;
-  int answers, granted, perhaps, late, depth, slot, host, no_host;
+  int answers, granted, perhaps, late, depth, slot, host, no_host, slow;
   crl_ask path[32];
 } walk;
 
@@ -386,6 +389,7 @@ static void check(const walk *w) {
       if (!w->granted) broken(w, "SETTLE without a lease");
       break;
     case CRL_ASK_COMPUTE:
+      if (w->slow && !f->alone) broken(w, "COMPUTE while the store is slow");
       if (w->late && f->alone != CRL_ALONE_DEADLINE) broken(w, "COMPUTE after the last look");
       if (f->alone && f->leased) broken(w, "COMPUTE alone with a lease");
       if (!f->plan.can_compute) broken(w, "COMPUTE without a compute");
@@ -429,6 +433,9 @@ static void check(const walk *w) {
 /* Updates the model of the lease, slot and host lock. */
 static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_ANSWER) w->answers++;
+  if (w->ask == CRL_ASK_GET || w->ask == CRL_ASK_CLAIM ||
+      (w->ask == CRL_ASK_RELEASE && told->status < 0 && told->status != CORRAL_ELOST))
+    w->slow = told->slow;
   if (w->ask == CRL_ASK_SLOT) w->slot = told->status == CORRAL_OK;
   if (w->ask == CRL_ASK_HOST) {
     w->host = told->status == CORRAL_OK;
@@ -567,7 +574,7 @@ int main(void) {
       T(a_failing_compute_leaves_a_verdict),
       T(a_failing_compute_is_answered_by_a_stale_value),
       T(a_verdict_is_the_answer_unless_there_is_a_stale_value),
-      T(the_pause_after_failures_doubles_to_its_limit),
+      T(the_pause_after_failures_is_flat_then_doubles_to_its_limit),
       T(a_dead_leader_is_replaced_when_its_lease_ends),
       T(at_the_deadline_there_is_one_last_look),
       T(at_the_deadline_a_stale_value_beats_an_error),

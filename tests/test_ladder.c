@@ -33,7 +33,8 @@ static void climb(lab *l, int processes, int threads, void (*body)(lab_seat *sea
                            .options = {.host_lock = 1,
                                        .host_dir = l->folder,
                                        .op_ms = 100,
-                                       .breaker_rest_ms = 100}});
+                                       .breaker_rest_ms = 100,
+                                       .away_ms = 300}});
 }
 
 /* ---- one claim per host -------------------------------------------------------------------- */

@@ -235,11 +235,12 @@ static void a_waiter_s_pauses_double_up_to_their_limit_with_full_jitter(void **s
   }
 }
 
-static void the_pause_after_failures_is_drawn_from_its_upper_half_and_doubles(void **state) {
+static void
+the_pause_after_failures_is_flat_then_doubles_and_is_drawn_from_its_upper_quarter(void **state) {
   (void)state;
-  static const int64_t full[] = {1000, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+  static const int64_t full[] = {1000, 1000, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
   corral_policy p = {.retry_ms = 1000, .retry_max_ms = 30000};
-  for (uint32_t n = 0; n < 8; n++) {
+  for (uint32_t n = 0; n < 9; n++) {
     int64_t least = 100000, most = 0;
     for (uint64_t d = 0; d < 20000; d++) {
       int64_t got = crl_policy_retry(&p, n, d);
@@ -247,13 +248,58 @@ static void the_pause_after_failures_is_drawn_from_its_upper_half_and_doubles(vo
       if (got > most) most = got;
     }
     assert_int_equal(most, full[n]);
-    assert_int_equal(least, full[n] / 2);
+    assert_int_equal(least, full[n] - full[n] / 4);
   }
-  assert_in_range(crl_policy_retry(&p, UINT32_MAX, 7), 15000, 30000);
+  assert_in_range(crl_policy_retry(&p, UINT32_MAX, 7), 22500, 30000);
   p.retry_max_ms = 10; /* the first pause may exceed retry_max_ms */
-  assert_in_range(crl_policy_retry(&p, 5, UINT64_MAX), 500, 1000);
+  assert_in_range(crl_policy_retry(&p, 5, UINT64_MAX), 750, 1000);
   p.retry_ms = CORRAL_OFF;
   assert_int_equal(crl_policy_retry(&p, 3, 7), 0);
+}
+
+/* With the defaults, whatever the dice: at most 4 tries in the first 3 s of an outage, and in its
+ * first second the next try is never more than 500 ms away. */
+static void an_origin_that_is_back_soon_is_tried_soon_and_seldom(void **state) {
+  (void)state;
+  corral_policy p;
+  assert_int_equal(crl_policy_resolve(&p, NULL, NULL, NULL), CORRAL_OK);
+  for (uint64_t world = 0; world < 20000; world++) {
+    int64_t at = 0;
+    int tries = 0;
+    for (uint32_t n = 1; at < 3000; n++, tries++) {
+      int64_t pause = crl_policy_retry(&p, n, crl_policy_mix(world * 64 + n));
+      assert_true(at >= 750 || pause <= 500);
+      at += pause;
+    }
+    assert_in_range(tries, 1, 4);
+  }
+}
+
+static void a_key_computed_without_the_store_pauses_by_its_cost_longer_each_time(void **state) {
+  (void)state;
+  static const int64_t full[] = {100, 200, 400, 800, 1250, 1250};
+  corral_policy p = {.wait_ms = 5000};
+  for (uint32_t n = 1; n <= 6; n++) {
+    int64_t least = 100000, most = 0;
+    for (uint64_t d = 0; d < 20000; d++) {
+      int64_t got = crl_policy_away(&p, 100, n, d);
+      if (got < least) least = got;
+      if (got > most) most = got;
+    }
+    assert_int_equal(most, full[n - 1]);
+    assert_int_equal(least, full[n - 1] - full[n - 1] / 2);
+  }
+  assert_int_equal(crl_policy_away(&p, 0, 9, 7), 0); /* what costs nothing doesn't pause */
+  assert_in_range(crl_policy_away(&p, 3, UINT32_MAX, 7), 24, 48);
+  assert_in_range(crl_policy_away(&p, INT64_MAX, 9, 7), 625, 1250);
+}
+
+static void a_part_of_a_call_leaves_half_of_its_time(void **state) {
+  (void)state;
+  assert_int_equal(crl_policy_part(100, 50, 1000), 150);
+  assert_int_equal(crl_policy_part(100, 5000, 1000), 550);
+  assert_int_equal(crl_policy_part(1000, 50, 1000), 1000);
+  assert_int_equal(crl_policy_part(1200, 50, 1000), 1200);
 }
 
 int main(void) {
@@ -271,7 +317,11 @@ int main(void) {
       cmocka_unit_test(the_store_keeps_a_record_for_its_longest_grace),
       cmocka_unit_test(jitter_makes_a_life_shorter_only),
       cmocka_unit_test(a_waiter_s_pauses_double_up_to_their_limit_with_full_jitter),
-      cmocka_unit_test(the_pause_after_failures_is_drawn_from_its_upper_half_and_doubles),
+      cmocka_unit_test(
+          the_pause_after_failures_is_flat_then_doubles_and_is_drawn_from_its_upper_quarter),
+      cmocka_unit_test(an_origin_that_is_back_soon_is_tried_soon_and_seldom),
+      cmocka_unit_test(a_key_computed_without_the_store_pauses_by_its_cost_longer_each_time),
+      cmocka_unit_test(a_part_of_a_call_leaves_half_of_its_time),
   };
   return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
  * other servers nothing. */
 #include "support/pool_kit.h"
 
+#include <limits.h>
+
 /* ---- the breaker --------------------------------------------------------------------------- */
 
 static void after_failures_in_a_row_the_store_is_left_to_rest(void **state) {
@@ -31,7 +33,7 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
 static void let_rest_end(crl_pool *pool, size_t number) {
   crl_server *server = pool->list[number];
   pthread_mutex_lock(&server->mutex);
-  server->breaker.rest_until = 0;
+  server->health.breaker.rest_until = 0;
   pthread_mutex_unlock(&server->mutex);
   assert_int_equal(crl_task_at(&pool->prober, crl_env_now_ms()), CORRAL_OK);
 }
@@ -49,7 +51,7 @@ static void until_event(corral_event event, unsigned count) {
 static void until_resting(crl_pool *pool) {
   for (int probing = 1; probing; sched_yield()) {
     pthread_mutex_lock(&pool->list[0]->mutex);
-    probing = pool->list[0]->breaker.probing;
+    probing = pool->list[0]->health.breaker.probing;
     pthread_mutex_unlock(&pool->list[0]->mutex);
   }
 }
@@ -115,7 +117,7 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   the_fake.refuse = 0;
   assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
   pthread_mutex_lock(&pool->list[0]->mutex);
-  assert_int_equal(pool->list[0]->doubts, 0);
+  assert_int_equal(pool->list[0]->health.doubts, 0);
   pthread_mutex_unlock(&pool->list[0]->mutex);
   the_fake.break_next = 1;
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
@@ -127,6 +129,77 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   for (int i = 0; i < 3; i++) hurried(pool);
   until_event(CORRAL_EVENT_STORE_DOWN, 1);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
+  pool_end(pool);
+}
+
+/* ---- silence ------------------------------------------------------------------------------- */
+
+static crl_pool *pool_with_times(int64_t op, int64_t away) {
+  op_ms = op;
+  away_ms = away;
+  crl_pool *pool = pool_of(2, FAR);
+  op_ms = FAR;
+  away_ms = AWAY;
+  the_fake.late = 1;
+  return pool;
+}
+
+/* *slow: the operation says that the server is slow. */
+static int told(crl_pool *pool, corral_verb verb, int *slow) {
+  corral_op op = op_of(verb, 1);
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  *slow = (op.flags & CRL_OP_SLOW) != 0;
+  return op.status;
+}
+
+static void a_silent_server_is_slow_and_looks_are_held_back_until_it_answers_a_probe(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with_times(20, AWAY);
+  int slow;
+  set_gate(3);
+  the_fake.break_next = 1;
+  assert_int_equal(told(pool, CORRAL_VERB_CLAIM, &slow), CORRAL_EINDOUBT);
+  assert_true(slow);
+  until_at_gate(1);
+  int sent = the_fake.batch_count;
+  assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), CORRAL_EUNAVAILABLE);
+  assert_true(slow);
+  assert_int_equal(told(pool, CORRAL_VERB_CLAIM, &slow), CORRAL_EUNAVAILABLE);
+  assert_true(slow);
+  assert_int_equal(the_fake.batch_count, sent);
+  /* what keeps a lease or ends one is sent all the same, and its answer lets no looks through */
+  assert_int_equal(told(pool, CORRAL_VERB_EXTEND, &slow), CORRAL_OK);
+  assert_false(slow);
+  assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), CORRAL_EUNAVAILABLE);
+  assert_int_equal(returns, 0);
+  set_gate(0);
+  while (told(pool, CORRAL_VERB_GET, &slow) != CORRAL_OK) sched_yield();
+  assert_false(slow);
+  assert_int_equal(returns, 1); /* what it did not hear was repeated before */
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  pool_end(pool);
+}
+
+static void a_server_that_stays_silent_is_away_whatever_the_number_of_timeouts(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with_times(5, 40);
+  int slow = 1;
+  the_fake.break_next = INT_MAX;
+  assert_int_equal(told(pool, CORRAL_VERB_CLAIM, &slow), CORRAL_EINDOUBT);
+  assert_true(slow);
+  until_event(CORRAL_EVENT_STORE_DOWN, 1);
+  assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), CORRAL_EUNAVAILABLE);
+  assert_false(slow);
+  pool_end(pool);
+}
+
+static void a_refused_connection_is_away_at_once(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with_times(FAR, AWAY);
+  int slow = 1;
+  the_fake.refuse = 1;
+  assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), CORRAL_EUNAVAILABLE);
+  assert_false(slow);
   pool_end(pool);
 }
 
@@ -192,6 +265,9 @@ int main(void) {
       cmocka_unit_test(after_the_rest_a_thread_probes_and_no_caller_waits_for_it),
       cmocka_unit_test(a_server_that_fails_what_is_offered_to_it_rests_again),
       cmocka_unit_test(callers_in_a_hurry_raise_a_doubt_that_a_probe_settles),
+      cmocka_unit_test(a_silent_server_is_slow_and_looks_are_held_back_until_it_answers_a_probe),
+      cmocka_unit_test(a_server_that_stays_silent_is_away_whatever_the_number_of_timeouts),
+      cmocka_unit_test(a_refused_connection_is_away_at_once),
       cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
       cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
       cmocka_unit_test(a_server_that_is_back_is_told_apart_from_one_that_is_not),

@@ -45,7 +45,7 @@ static lab *begin(const char *uri, int64_t op_ms) {
                            .processes = PROCESSES,
                            .threads = THREADS,
                            .body = storm,
-                           .options = {.op_ms = op_ms, .breaker_rest_ms = 100}});
+                           .options = {.op_ms = op_ms, .breaker_rest_ms = 100, .away_ms = 300}});
   for (int i = 0; i < PROCESSES; i++) lab_await(l, &l->events[i][CORRAL_EVENT_HIT], 50);
   return l;
 }

@@ -41,8 +41,8 @@
     "Life of a remembered \"no such thing\".")                                                     \
   X(pass_ttl_ms, "pass_ttl", "lives", "ms", 10000, -1, 86400000, "", NONE,                         \
     "How long \"can't be cached\" is remembered: computes run in parallel.")                       \
-  X(retry_ms, "retry", "failure", "ms", 1000, -1, 86400000, "", LOCATION,                          \
-    "First pause after a failed compute, shared by the fleet; doubles.")                           \
+  X(retry_ms, "retry", "failure", "ms", 500, -1, 86400000, "", LOCATION,                           \
+    "Pause after the first two failed computes, shared by the fleet; then doubles.")               \
   X(retry_max_ms, "retry_max", "failure", "ms", 30000, 1, 86400000, "", LOCATION,                  \
     "Longest pause after failed computes.")                                                        \
   X(when_away, "away", "failure", "compute|stale|error", 1, 1, 3, "run", NONE,                     \
@@ -97,9 +97,11 @@
   X(compress_min, "compress", "store", "bytes", -1, -1, 536870912, "run", NONE,                    \
     "Values from this size on are stored compressed.")                                             \
   X(breaker_failures, "breaker_failures", "failure", "count", 3, 1, 1000, "", NONE,                \
-    "Failures in a row after which a server of the store rests.")                                  \
+    "Refused or broken connections in a row after which a server rests.")                          \
   X(breaker_rest_ms, "breaker_rest", "failure", "ms", 1000, 1, 600000, "", NONE,                   \
     "How long a failing server rests between probes.")                                             \
+  X(away_ms, "away_after", "failure", "ms", 1500, 1, 600000, "", ZONE,                             \
+    "How long a server that answers nothing is slow; then it is away.")                            \
   X(outbox_bytes, "outbox", "failure", "bytes", 16777216, -1, 1099511627776, "", NONE,             \
     "Room for fills made while the store is away.")                                                \
   X(outbox_ms, "outbox_ttl", "failure", "ms", 60000, -1, 86400000, "", NONE,                       \

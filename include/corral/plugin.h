@@ -578,7 +578,8 @@ typedef struct corral_store {
   void (*close)(void *store);
   /* Required. Makes a handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like
    * with a text for the user. A text with CORRAL_OK, here and of `perform` (host->fail(error,
-   * CORRAL_OK, ...)), says that the store had to begin anew: the event store_anew. */
+   * CORRAL_OK, ...)), says that the store had to begin anew: the event store_anew. CORRAL_EBUSY,
+   * for a store whose handle all threads share: the store is well, but others were first. */
   int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
   /* Required. Closes a handle and frees it. */
   void (*disconnect)(void *handle);

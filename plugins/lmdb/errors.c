@@ -41,6 +41,8 @@ int crl_lmdb_fail(const corral_host *host, const char *path, int code, corral_er
                         "%.120s: in use by a process of another PID namespace with the number %ld, "
                         "which is this process's, too: share one PID namespace, or use a server",
                         path, (long)getpid());
+    case EBUSY:
+      return host->fail(error, CORRAL_EBUSY, "%.120s: other processes open it, one by one", path);
     case ENOSPC:
     case EDQUOT:
       return host->fail(error, CORRAL_EIO,

@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GATE_PAUSE_MS = 1, LOOKS = 4, ASIDE_MOST = 9, BOOT_ID_LEN = 36 };
+enum { GATE_PAUSE_MS = 16, LOOKS = 4, ASIDE_MOST = 9, BOOT_ID_LEN = 36 };
 
 static const char MARK[] = "corral-lmdb ";
 static const char FORMAT[] = "3 ";
@@ -206,11 +206,34 @@ static int look_at(const char *path, crl_lmdb_file *file) {
 
 /* ---- the gate ------------------------------------------------------------------------------ */
 
+/* Pauses grow with the wait: a crowd that looks each millisecond would leave no time to the process
+ * that has the gate. */
 int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline) {
-  int code;
-  while ((code = crl_lmdb_gate_try(fd)) == EAGAIN && host->now_ms() < deadline)
-    (void)poll(NULL, 0, GATE_PAUSE_MS);
+  int code, most = 1;
+  uint8_t dice = 0;
+  while ((code = crl_lmdb_gate_try(fd)) == EAGAIN && host->now_ms() < deadline) {
+    (void)host->random(&dice, sizeof dice);
+    (void)poll(NULL, 0, 1 + dice % most);
+    if (most < GATE_PAUSE_MS) most *= 2;
+  }
   return code;
+}
+
+/* Who has the gate dates PATH-lease anew, so that others see that it goes round. */
+static struct timespec last_turn(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 ? st.st_mtim : (struct timespec){0};
+}
+
+/* Waits for the gate. EBUSY: others had it meanwhile, one after the other. */
+static int take_turn(const crl_lmdb_files *f, int64_t deadline) {
+  struct timespec before = last_turn(f->fd);
+  int code = crl_lmdb_gate_wait(f->host, f->fd, deadline);
+  if (code == 0) (void)futimens(f->fd, NULL);
+  if (code != EAGAIN) return code;
+  struct timespec now = last_turn(f->fd);
+  int goes_round = now.tv_sec != before.tv_sec || now.tv_nsec != before.tv_nsec;
+  return goes_round ? EBUSY : EAGAIN;
 }
 
 static int own_mode(const crl_lmdb_files *f, int fd) {
@@ -233,7 +256,7 @@ static int gate_open(crl_lmdb_files *f, int64_t deadline) {
     crl_lmdb_file there, opened;
     int code = open_lease(f);
     if (code == EAGAIN) continue;
-    if (code == 0) code = crl_lmdb_gate_wait(f->host, f->fd, deadline);
+    if (code == 0) code = take_turn(f, deadline);
     if (code == 0) code = crl_lmdb_file_of(f->fd, &opened);
     if (code == 0) code = crl_lmdb_file_at(f->lease, 0, &there);
     if (code == 0 && crl_lmdb_file_same(&opened, &there)) return 0;

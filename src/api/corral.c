@@ -98,6 +98,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .op_ms = options->op_ms,
                            .breaker_failures = options->breaker_failures,
                            .breaker_rest_ms = options->breaker_rest_ms,
+                           .away_ms = options->away_ms,
                            .events = &context->events,
                            .threads = &context->threads,
                            .on_return = crl_replay_all,

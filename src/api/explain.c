@@ -73,9 +73,11 @@ static void say_failures(page *p, const corral_policy *policy) {
     say(p, "A \"can't be cached\" is not remembered: callers compute one after the other.\n");
   if (policy->retry_ms > 0)
     say(p,
-        "After a failed compute nobody tries again for %s to %s, doubling up to %s; until then "
-        "callers get a stale value in its grace, else that failure.\n",
-        span(a, policy->retry_ms / 2), span(b, policy->retry_ms), span(c, policy->retry_max_ms));
+        "After a failed compute nobody tries again for %s to %s, from the third failure on "
+        "doubling "
+        "up to %s; until then callers get a stale value in its grace, else that failure.\n",
+        span(a, policy->retry_ms - policy->retry_ms / 4), span(b, policy->retry_ms),
+        span(c, policy->retry_max_ms));
   else
     say(p, "After a failed compute the next caller tries again at once.\n");
 }

@@ -52,6 +52,7 @@ static int take_tag_versions(crl_tag_versions *own, const crl_tag_versions *all,
     const crl_tag_version *found = crl_tag_versions_find(all, tag_version->name, tag_version->len);
     if (found == NULL || found->status == CRL_TAG_WANTED)
       return status == CORRAL_OK ? CORRAL_ENOMEM : status;
+    tag_version->slow = found->slow;
     if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
     *tag_version = *found;
   }

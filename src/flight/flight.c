@@ -5,6 +5,7 @@
  *       -> stale, no lease: climb (behind an ANSWER when compute may run in the background)
  *       -> leased by another: stale is the ANSWER, else WAIT and GET again
  *       -> nothing: climb
+ *       -> the store is slow: WAIT and GET again
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
  *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
  *          once more; then
@@ -25,6 +26,7 @@
 enum { EARLY_SLACK_MS = 2 }; /* two looks may judge the same life differently by this much */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static uint64_t roll(crl_flight *flight) {
   return crl_policy_mix(flight->dice += UINT64_C(0x9e3779b97f4a7c15));
@@ -84,31 +86,6 @@ static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
 /* True when the store answers, but the key holds a record that is foreign or of a newer format. */
 static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
 
-static crl_ask go_without(crl_flight *flight, int64_t now) {
-  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
-  if (flight->plan.can_compute && !flight->last_look && !is_error) {
-    flight->degraded = 1;
-    return climb(flight, now);
-  }
-  if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
-  return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
-}
-
-/* The store can't hold an election. A refresh behind an answer is given up, because it can wait. */
-static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
-  int64_t now = told->now;
-  flight->leased = 0;
-  flight->status = status;
-  if (told->look.failures > 0) flight->failures = told->look.failures;
-  if (flight->answered) return CRL_ASK_DONE;
-  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
-  if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (told->look.retry_left > 0)
-    return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
-  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_OUTBOX;
-  return go_without(flight, now);
-}
-
 /* Ends a flight that may not wait any longer. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
@@ -146,6 +123,52 @@ static crl_ask wait(crl_flight *flight, const crl_told *told) {
   flight->until = smaller(now + pause, most);
   flight->has_slot = 0;
   return CRL_ASK_WAIT;
+}
+
+/* When a flight may compute for a store that is away. One that has waited begins at a random
+ * moment: all processes that waited learn at the same time that the store is away. */
+static int64_t admission(crl_flight *flight, int64_t now) {
+  int64_t most = flight->policy->poll_max_ms, jitter = 0;
+  if (flight->looks > 0) jitter = crl_policy_backoff(most, most, 0, roll(flight));
+  return crl_policy_part(now, larger(jitter, flight->pause_until - now), flight->plan.deadline);
+}
+
+static crl_ask climb_without(crl_flight *flight, int64_t now) {
+  if (flight->admitted == 0) flight->admitted = admission(flight, now);
+  if (now < flight->admitted && !is_taken(flight->status)) {
+    flight->looks++;
+    flight->has_slot = 0;
+    flight->until = flight->admitted;
+    return CRL_ASK_WAIT;
+  }
+  flight->degraded = 1;
+  return climb(flight, now);
+}
+
+static crl_ask go_without(crl_flight *flight, int64_t now) {
+  int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
+  if (flight->plan.can_compute && !flight->last_look && !is_error)
+    return climb_without(flight, now);
+  if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
+}
+
+/* The store can't hold an election now. A refresh behind an answer is given up, because it can
+ * wait. While the store is slow, somebody may have the lease: nobody computes. */
+static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
+  int64_t now = told->now;
+  flight->leased = flight->degraded = 0;
+  flight->status = status;
+  flight->pause_until = now + told->look.pause_left;
+  if (told->look.failures > 0) flight->failures = told->look.failures;
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
+  if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (told->look.retry_left > 0)
+    return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (flight->slow && flight->plan.can_compute) return wait(flight, told);
+  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_OUTBOX;
+  return go_without(flight, now);
 }
 
 static void remember(crl_flight *flight, const crl_told *told) {
@@ -220,6 +243,7 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
 }
 
 static crl_ask on_get(crl_flight *flight, const crl_told *told) {
+  flight->slow = told->slow;
   if (told->status != CORRAL_OK && told->status != CORRAL_EMISS)
     return degrade(flight, told, told->status);
   flight->degraded = 0;
@@ -297,6 +321,7 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
  * server. Its lease token is released, and must not be used again: a claim with it that arrives
  * after an invalidation would revive the lease of a compute that began before that. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
+  flight->slow = told->slow;
   if (told->status != CORRAL_EINDOUBT) return degrade(flight, told, told->status);
   flight->lost_claims++;
   flight->unsure = 1;
@@ -389,8 +414,9 @@ static crl_ask on_release(crl_flight *flight, const crl_told *told) {
   if (flight->unsure) {
     int answers = told->status == CORRAL_OK || told->status == CORRAL_ELOST;
     flight->unsure = 0;
-    return answers && flight->lost_claims == 1 ? CRL_ASK_CLAIM
-                                               : degrade(flight, told, CORRAL_EUNAVAILABLE);
+    if (answers && flight->lost_claims == 1) return CRL_ASK_CLAIM;
+    flight->slow = answers ? flight->slow : told->slow;
+    return degrade(flight, told, CORRAL_EUNAVAILABLE);
   }
   flight->leased = 0;
   return conclude(flight, (crl_answer)flight->answer);
@@ -399,7 +425,7 @@ static crl_ask on_release(crl_flight *flight, const crl_told *told) {
 static crl_ask on_wait(crl_flight *flight, const crl_told *told) {
   flight->at_host = 0;
   if (told->now >= flight->plan.deadline) flight->last_look = 1;
-  return CRL_ASK_GET;
+  return flight->last_look && flight->slow ? run_out(flight, told->now) : CRL_ASK_GET;
 }
 
 /* After the answer: ends the lease of a compute, gives back one that wasn't needed, computes behind

@@ -53,6 +53,8 @@ typedef struct crl_look {
   /* until that holder's compute should end, by its usual cost (0 if unknown); negative: since
    * then */
   int64_t expect_left;
+  /* of the pause after this process's last compute of the key without the store; 0: none */
+  int64_t pause_left;
   uint8_t pass;    /* "can't be cached", remembered: no lives */
   uint8_t watched; /* the store will tell the next change */
 } crl_look;
@@ -62,10 +64,11 @@ typedef struct crl_told {
   /* GET, CLAIM, SETTLE, RELEASE: status of the store's operation; after a GET, EMISS is no failure.
    * SLOT: OK, EBUSY. HOST: OK, EBUSY, or an error: there is no host lock. HELD: OK, EMISS */
   int status;
-  /* set by GET, and by CLAIM when OK or EBUSY. When they failed: only retry_left and failures, from
-   * this process's own verdicts */
+  /* set by GET, and by CLAIM when OK or EBUSY. When they failed: only retry_left, failures and
+   * pause_left, as this process remembers them */
   crl_look look;
   crl_made made; /* set by COMPUTE */
+  uint8_t slow;  /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
   uint8_t left;  /* the caller has left: corral_cancel_token_cancel */
 } crl_told;
 
@@ -96,6 +99,7 @@ typedef struct crl_flight {
   uint8_t answered;
   uint8_t leased;   /* the lease is ours, by the last reply of the store */
   uint8_t degraded; /* computing without the store's election */
+  uint8_t slow;     /* the store was slow when it was last asked */
   /* crl_alone: computing for this caller alone, without any election; nothing will be stored */
   uint8_t alone;
   uint8_t last_look; /* the deadline has come: this look decides the answer */
@@ -123,6 +127,8 @@ typedef struct crl_flight {
   /* since when the host lock has been busy without a lease in the store; 0: it isn't */
   int64_t shut_since;
   int64_t retry_ms;    /* for RELEASE */
+  int64_t pause_until; /* end of the pause after the last compute without the store */
+  int64_t admitted;    /* when this flight may compute without the store; 0: not known yet */
   int64_t fresh_until; /* end of the fresh life that was found; 0: none */
   /* end of each grace of the value that was found; 0: none */
   int64_t swr_until, sie_until;

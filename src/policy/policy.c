@@ -96,7 +96,19 @@ int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice) {
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice) {
   int64_t pause = policy->retry_ms;
   if (pause < 0) return 0;
-  for (uint32_t i = 1; i < failures && pause < policy->retry_max_ms; i++) pause *= 2;
+  for (uint32_t i = CRL_RETRY_FLAT; i < failures && pause < policy->retry_max_ms; i++) pause *= 2;
   pause = smaller(pause, larger(policy->retry_max_ms, policy->retry_ms));
+  return pause - (int64_t)(dice % ((uint64_t)pause / 4 + 1));
+}
+
+int64_t crl_policy_away(const corral_policy *policy, int64_t cost_ms, uint32_t n, uint64_t dice) {
+  int64_t pause = smaller(at_least_zero(cost_ms), policy->wait_ms),
+          most = smaller(CRL_AWAY_SHARE * pause, policy->wait_ms / 4);
+  for (uint32_t i = 1; i < n && pause < most; i++) pause *= 2;
+  pause = smaller(pause, most);
   return pause - (int64_t)(dice % ((uint64_t)pause / 2 + 1));
+}
+
+int64_t crl_policy_part(int64_t now, int64_t pause, int64_t deadline) {
+  return now + smaller(pause, at_least_zero(deadline - now) / 2);
 }

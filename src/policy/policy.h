@@ -10,6 +10,11 @@
 /* Longest life of a value, ten years in ms (the upper end of the options' ranges). */
 #define CRL_LIFE_MOST INT64_C(315360000000)
 
+enum {
+  CRL_RETRY_FLAT = 2, /* pauses after failures that are equally long */
+  CRL_AWAY_SHARE = 16 /* most times its cost that a key computed without the store pauses */
+};
+
 /* How urgent a compute is, most urgent first. */
 typedef enum crl_rank {
   CRL_RANK_COLD,    /* there is no value at all */
@@ -81,7 +86,15 @@ int64_t crl_policy_towards(const corral_policy *policy, int64_t expect_left, uin
 /* The pause before a look when the store tells of changes: 50-100 % of poll_max_ms, in case it
  * misses one. */
 int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice);
-/* The pause after failure number `failures` in a row (from 1), drawn from 50-100 % of it. */
+/* The pause after compute number `n` in a row (from 1) of a key without the store: the compute's
+ * cost, doubling, up to CRL_AWAY_SHARE times that and a quarter of wait_ms; drawn from 50-100 % of
+ * it. */
+int64_t crl_policy_away(const corral_policy *policy, int64_t cost_ms, uint32_t n, uint64_t dice);
+/* When a wait of `pause` ms from `now` ends that is a part of a call: it leaves half of the time
+ * until the call's deadline. */
+int64_t crl_policy_part(int64_t now, int64_t pause, int64_t deadline);
+/* The pause after failure number `failures` in a row (from 1): retry_ms after each of the first
+ * CRL_RETRY_FLAT, then doubling, up to retry_max_ms; drawn from 75-100 % of it. */
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice);
 
 #endif

@@ -342,17 +342,38 @@ int crl_found_judge(crl_found *found, const crl_request *e, const crl_looker *lo
   return CORRAL_OK;
 }
 
-void crl_found_recall_verdict(crl_found *found, crl_look *look) {
+int crl_found_remembered(const crl_found *found, corral_header *ret) {
   crl_outbox_fill entry;
   const crl_key *key = &found->key;
-  corral_header *header = &found->header;
-  int64_t now = crl_env_now_ms();
-  if (!crl_outbox_find(found->context->verdicts, key->stored, key->stored_len, now, &entry)) return;
-  if (crl_record_read_whole(entry.record->data, entry.record->size, header) == CORRAL_OK) {
-    look->failures = header->failures;
-    look->retry_left = header->until > now ? header->until - now : 0;
-  }
+  if (!crl_outbox_find(found->context->verdicts, key->stored, key->stored_len, crl_env_now_ms(),
+                       &entry))
+    return 0;
+  int reads = crl_record_read_whole(entry.record->data, entry.record->size, ret) == CORRAL_OK;
   crl_bytes_unref(entry.record);
+  return reads;
+}
+
+void crl_found_recall(crl_found *found, crl_look *look) {
+  corral_header header;
+  int64_t now = crl_env_now_ms();
+  memset(look, 0, sizeof *look);
+  if (!crl_found_remembered(found, &header)) return;
+  int64_t left = header.until > now ? header.until - now : 0;
+  if (header.state == CORRAL_VERDICT) {
+    found->header = header;
+    look->failures = header.failures;
+    look->retry_left = left;
+  } else {
+    look->pause_left = left;
+  }
+}
+
+int crl_found_met_slow(const crl_found *found, const crl_request *e) {
+  int slow = 0;
+  for (size_t i = 0; i < e->count; i++) slow |= (e->op[i].flags & CRL_OP_SLOW) != 0;
+  for (size_t i = 0; i < found->tag_versions.count; i++)
+    slow |= found->tag_versions.tag_version[i].slow;
+  return slow;
 }
 
 /* ---- GET ----------------------------------------------------------------------------------- */
@@ -423,9 +444,9 @@ void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looke
                          crl_told *told) {
   int read = answers(e->status) ? crl_found_judge(found, e, looker, &told->look) : CORRAL_OK;
   told->status = read == CORRAL_OK ? e->status : read;
+  told->slow = crl_found_met_slow(found, e) != 0;
   if (!answers(told->status)) {
-    memset(&told->look, 0, sizeof told->look);
-    crl_found_recall_verdict(found, &told->look);
+    crl_found_recall(found, &told->look);
   } else if (e->keeps && told->look.lives.fresh > 0) {
     crl_found_keep_near(found, &told->look, e->epoch, e->looked);
   }

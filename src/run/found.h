@@ -96,9 +96,13 @@ void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *t
 int crl_found_read(crl_found *found, crl_request *e);
 int crl_found_judge(crl_found *found, const crl_request *e, const crl_looker *looker,
                     crl_look *look);
-/* Sets *look by the failure that this process remembers, for a look that the store didn't
- * answer. */
-void crl_found_recall_verdict(crl_found *found, crl_look *look);
+/* What this process remembers of the key, for a look that the store didn't answer: its failure as a
+ * verdict, or the pause after its last compute without the store as a lease. 0: nothing. */
+int crl_found_remembered(const crl_found *found, corral_header *ret);
+/* Sets *look by that. */
+void crl_found_recall(crl_found *found, crl_look *look);
+/* True when an ask failed because the store is slow. */
+int crl_found_met_slow(const crl_found *found, const crl_request *e);
 
 /* ---- the record found ------------------------------------------------------------------------ */
 

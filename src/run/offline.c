@@ -7,8 +7,38 @@
 #include "record/record.h"
 #include "run/run.h"
 
+/* ---- what this process remembers of its computes ------------------------------------------- */
+
+/* Keeps a header without a body for `ms` in place of the key's earlier one. */
+static void remember(crl_run *r, const corral_header *header, int64_t now, int64_t ms) {
+  uint8_t *record = crl_alloc(CORRAL_FRONT);
+  if (record == NULL) return;
+  crl_bytes *bytes = crl_bytes_wrap(record, crl_record_write(header, record), free, record);
+  if (bytes == NULL) free(record);
+  if (bytes == NULL) return;
+  crl_outbox_fill fill = {.record = bytes, .hard_ttl = ms, .began = now, .made = now};
+  crl_outbox_keep(r->context->verdicts, r->found.key.stored, r->found.key.stored_len, &fill);
+  crl_bytes_unref(bytes);
+}
+
+/* The next compute without the store has to wait for a while; this is remembered as a lease, whose
+ * `failures` count such computes in a row. A key that rests for wait_ms begins anew. */
+static void keep_pause(crl_run *r) {
+  corral_header before, pause = {.state = CORRAL_LEASED, .failures = 1};
+  int64_t now = crl_env_now_ms();
+  if (crl_found_remembered(&r->found, &before) && before.state == CORRAL_LEASED)
+    pause.failures = before.failures + 1;
+  int64_t cost_ms = (crl_env_now_us() - r->began_us) / 1000;
+  int64_t ms = crl_policy_away(&r->policy, cost_ms, pause.failures, r->flight.dice);
+  pause.until = now + ms;
+  remember(r, &pause, now, ms + r->policy.wait_ms);
+}
+
 void crl_run_keep_fill(crl_run *r) {
-  crl_outbox_drop(r->context->verdicts, r->found.key.stored, r->found.key.stored_len);
+  if (r->flight.degraded)
+    keep_pause(r);
+  else
+    crl_outbox_drop(r->context->verdicts, r->found.key.stored, r->found.key.stored_len);
   crl_outbox_fill fill = {.record = r->product.record,
                           .version = r->fill.version,
                           .hard_ttl = r->product.hard_ttl,
@@ -21,21 +51,17 @@ void crl_run_keep_fill(crl_run *r) {
 void crl_run_keep_verdict(crl_run *r) {
   corral_header verdict;
   int64_t now = crl_env_now_ms(), retry_ms = r->flight.retry_ms;
-  uint8_t *record = retry_ms > 0 ? crl_alloc(CORRAL_FRONT) : NULL;
-  if (record == NULL) return;
+  if (retry_ms <= 0) return;
   memset(&verdict, 0, sizeof verdict);
   verdict.state = CORRAL_VERDICT;
   verdict.until = now + retry_ms;
   verdict.code = r->fill.code;
   verdict.failures = r->flight.failures;
   snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
-  crl_bytes *bytes = crl_bytes_wrap(record, crl_record_write(&verdict, record), free, record);
-  if (bytes == NULL) free(record);
-  if (bytes == NULL) return;
-  crl_outbox_fill fill = {.record = bytes, .hard_ttl = 3 * retry_ms, .began = now, .made = now};
-  crl_outbox_keep(r->context->verdicts, r->found.key.stored, r->found.key.stored_len, &fill);
-  crl_bytes_unref(bytes);
+  remember(r, &verdict, now, 3 * retry_ms);
 }
+
+/* ---- values -------------------------------------------------------------------------------- */
 
 /* These two find a value of the outbox, and a copy of the near tier, of any age within their
  * lives. */

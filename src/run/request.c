@@ -61,7 +61,7 @@ static crl_looker looker_of(const crl_run *r) {
 static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
   told->status = e->status;
   if (e->status != CORRAL_OK && e->status != CORRAL_EBUSY) {
-    crl_found_recall_verdict(&r->found, &told->look);
+    crl_found_recall(&r->found, &told->look);
     return;
   }
   crl_looker looker = looker_of(r);
@@ -183,6 +183,7 @@ static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
 
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told) {
   int taken = 1;
+  told->slow = crl_found_met_slow(&r->found, e) != 0;
   switch (r->ask) {
     case CRL_ASK_GET: take_get(r, e, told); break;
     case CRL_ASK_CLAIM: take_claim(r, e, told); break;

@@ -1,4 +1,5 @@
-/* pool_options.h: the store behind a pool and its servers, and their limits. */
+/* pool_options.h: the store behind a pool and its servers, and their limits; and what a pool says
+ * of an operation besides its status. */
 #ifndef CRL_POOL_OPTIONS_H
 #define CRL_POOL_OPTIONS_H
 
@@ -9,17 +10,21 @@
 
 struct crl_pool;
 
+/* A flag of an operation that failed because its time ran out while its server is not known to be
+ * away: the server is slow. Plugins don't see it. */
+#define CRL_OP_SLOW (UINT32_C(1) << 31)
+
 typedef struct crl_pool_options {
   const corral_store *plugin;
   void *store; /* of plugin->open; closed by crl_pool_free */
   corral_store_info info;
-  int64_t handles, op_ms, breaker_failures, breaker_rest_ms;
+  int64_t handles, op_ms, breaker_failures, breaker_rest_ms, away_ms;
   const char *probe_key; /* the key of a probe's GET; outlives the pool */
   crl_events *events;
   const crl_threads *threads; /* for probes; NULL: callers probe */
-  /* Called on the probing thread when a resting server answers again, before callers may use it;
-   * returns 0 when the server failed once more. May be NULL. Not called for stores whose handle all
-   * threads share. */
+  /* Called on the probing thread when a resting or silent server answers again, before callers may
+   * look there; returns 0 when the server failed once more. May be NULL. Not called for stores
+   * whose handle all threads share. */
   int (*on_return)(void *arg, struct crl_pool *pool, size_t server);
   void *return_arg;
 } crl_pool_options;

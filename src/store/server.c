@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "store/breaker.h"
+#include "store/health.h"
 #include "os/env.h"
 #include "os/wait.h"
 #include "store/server_batch.h"
@@ -63,13 +63,8 @@ struct crl_server {
   void *_Atomic shared;
   void *retired;
   _Atomic size_t inside;
-  crl_breaker breaker;
-  int64_t doubts; /* hurried callers in a row whose time ran out */
-  /* the doubts are so many that a probe is to tell whether the server or the haste is to blame */
-  int checking;
-  int self_probing;   /* a caller probes when a rest is over */
+  crl_health health;
   void *probe_handle; /* the probing thread's */
-  corral_error why;   /* the last failure */
 };
 
 crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
@@ -83,7 +78,7 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
   server->usual.most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
   if (server->usual.most > HANDLES) server->usual.most = HANDLES;
   server->large.most = server->usual.most;
-  crl_breaker_start(&server->breaker, options->breaker_failures, options->breaker_rest_ms);
+  crl_health_start(&server->health, options);
   return server;
 }
 
@@ -97,59 +92,35 @@ void crl_server_free(crl_server *server) {
   free(server);
 }
 
-/* ---- the breaker: under the mutex ---------------------------------------------------------- */
-
-/* True when the server may be asked. *probe: this call is the probe that tells whether the server
- * is back. */
-static int may_ask(crl_server *server, int *probe) {
-  *probe = server->self_probing && crl_breaker_probe(&server->breaker, crl_env_now_ms());
-  return *probe || crl_breaker_lets(&server->breaker);
-}
-
-/* The event that became due, or CORRAL_EVENT_COUNT. */
-static corral_event note_outcome(crl_server *server, int worked, int probe,
-                                 const corral_error *why) {
-  if (worked)
-    server->doubts = 0;
-  else
-    server->why = *why;
-  switch (crl_breaker_note(&server->breaker, worked, probe, crl_env_now_ms())) {
-    case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;
-    case CRL_BREAKER_CLOSED: return CORRAL_EVENT_STORE_UP;
-    case CRL_BREAKER_SAME: break;
-  }
-  return CORRAL_EVENT_COUNT;
-}
-
-/* A timeout of a hurried caller says nothing of the server; several in a row raise a doubt. True
- * when a probe is due. */
-static int note_doubt(crl_server *server) {
-  if (server->self_probing || server->checking || ++server->doubts < server->breaker.most) return 0;
-  server->checking = 1;
-  return 1;
-}
-
 /* ---- a store whose handle all threads share ------------------------------------------------ */
 
 /* Opens the one handle, unless another thread has. Under the mutex. */
-static int open_shared(crl_server *server, int64_t deadline, corral_event *event,
+static int open_shared(crl_server *server, int64_t deadline, corral_event *event, int *slow,
                        corral_error *why) {
   void *handle = NULL;
   int probe;
+  *slow = 1;
   if (atomic_load(&server->shared) != NULL) return CORRAL_OK;
   if (server->retired != NULL && atomic_load(&server->inside) > 0)
     return crl_status_fail(why, CORRAL_EUNAVAILABLE,
                            "the store broke, and is about to be opened anew");
-  if (!may_ask(server, &probe)) {
-    *why = server->why;
+  *slow = 0;
+  if (!crl_health_may_ask(&server->health, &probe)) {
+    *why = server->health.why;
     return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
   }
+  int64_t began = crl_env_now_ms();
   if (server->retired != NULL) server->options->plugin->disconnect(server->retired);
   server->retired = NULL;
   int status = crl_server_batch_connect(server->options, server->number, deadline, &handle, why);
   if (status == CORRAL_OK) atomic_store(&server->shared, handle);
-  *event = note_outcome(server, status == CORRAL_OK, probe, why);
-  return status;
+  int is_busy = status == CORRAL_EBUSY,
+      is_silent = status != CORRAL_OK && !is_busy && crl_env_now_ms() >= deadline;
+  *event = is_silent
+               ? crl_health_silence(&server->health, began, deadline, probe, why)
+               : crl_health_outcome(&server->health, status == CORRAL_OK || is_busy, probe, why);
+  *slow = (is_silent || is_busy) && !server->health.breaker.open;
+  return is_busy ? CORRAL_EUNAVAILABLE : status;
 }
 
 /* The handle, with the caller counted inside; NULL when there is none. A thread that is counted
@@ -174,10 +145,11 @@ static void retire_shared(crl_server *server, void *handle) {
 static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
   corral_error why = {0};
   void *handle;
+  int slow;
   while ((handle = enter_shared(server)) == NULL) {
     corral_event event = CORRAL_EVENT_COUNT;
     pthread_mutex_lock(&server->mutex);
-    int status = open_shared(server, deadline, &event, &why);
+    int status = open_shared(server, deadline, &event, &slow, &why);
     pthread_mutex_unlock(&server->mutex);
     crl_server_batch_report(server->options, server->number, event, &why);
     if (status == CORRAL_OK) {
@@ -185,6 +157,7 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
       continue;
     }
     crl_server_batch_refuse(ops, count, status, why.text);
+    if (slow) crl_server_batch_mark_slow(ops, count);
     return;
   }
   crl_server_batch_preset(ops, count);
@@ -193,6 +166,7 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
     for (size_t i = 0; i < count; i++)
       if (ops[i].status == CORRAL_EINDOUBT)
         crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why.text);
+    if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
     retire_shared(server, handle);
   } else {
     crl_server_batch_report_notice(server->options, server->number, &why);
@@ -286,45 +260,95 @@ static void *perform_batch(crl_server *server, request *own, size_t count, void 
   return handle;
 }
 
+/* The time limit of a batch; bytes that moved put it off. */
+static int64_t limit_of(const crl_pace *pace) {
+  return pace->limit > pace->first ? pace->limit : pace->first;
+}
+
+static int ran_out(const crl_pace *pace) { return crl_env_now_ms() >= limit_of(pace); }
+
+/* True when a plugin had no time left to send anything of the batch, and kept the handle. */
+static int is_unsent(const request *own) {
+  size_t i = 0;
+  while (i < own->count && own->ops[i].status == CORRAL_EUNAVAILABLE) i++;
+  return i == own->count;
+}
+
+/* Tells the breaker of a batch whose time ran out. Returns as judge_batch. */
+static corral_event judge_silence(crl_server *server, request *own, int64_t began, int64_t limit,
+                                  int probe, const corral_error *why) {
+  corral_event event = CORRAL_EVENT_COUNT;
+  if (own->hurried && !probe) {
+    own->opened = crl_health_hurried(&server->health);
+    return event;
+  }
+  event = crl_health_silence(&server->health, began, limit, probe, why);
+  own->opened = crl_health_doubt(&server->health) || event == CORRAL_EVENT_STORE_DOWN;
+  return event;
+}
+
 /* Tells the breaker the result of a batch; one that was cut in the middle of a body says nothing of
- * the server. Returns the event that became due, or CORRAL_EVENT_COUNT. Under the mutex. */
+ * the server. *slow: its operations found the server slow. Returns the event that became due, or
+ * CORRAL_EVENT_COUNT. Under the mutex. */
 static corral_event judge_batch(crl_server *server, request *own, const crl_pace *pace, int worked,
-                                int probe, const corral_error *why) {
+                                int64_t began, int probe, const corral_error *why, int *slow) {
   corral_event event = CORRAL_EVENT_COUNT;
   int in_body = !worked && crl_pace_in_body(pace);
+  int is_silent = (!worked || is_unsent(own)) && ran_out(pace);
   own->cut = in_body && own->next != NULL;
+  *slow = in_body && crl_breaker_is_slow(&server->health.breaker);
   if (in_body && !probe) return event;
-  if (probe || worked || !own->hurried || crl_env_now_ms() < own->limit) {
-    event = note_outcome(server, worked, probe, why);
-    own->opened = event == CORRAL_EVENT_STORE_DOWN;
-  } else {
-    own->opened = note_doubt(server);
+  if (is_silent) {
+    event = judge_silence(server, own, began, limit_of(pace), probe, why);
+    *slow = !server->health.breaker.open;
+    return event;
   }
+  event = crl_health_outcome(&server->health, worked, probe, why);
+  own->opened = event == CORRAL_EVENT_STORE_DOWN;
   return event;
+}
+
+/* True for looks and claims while those are held back. */
+static int is_held_back(const crl_server *server, const request *own) {
+  int held = crl_health_holds_back(&server->health);
+  for (size_t i = 0; i < own->count && held; i++)
+    held = own->ops[i].verb == CORRAL_VERB_GET || own->ops[i].verb == CORRAL_VERB_CLAIM;
+  return held;
+}
+
+/* Refuses the operations of `own`, and hands its handle on. Entered with the mutex, left
+ * without. */
+static void refuse(crl_server *server, request *own) {
+  corral_error why = server->health.why;
+  int slow = !server->health.breaker.open;
+  pass_on(own->seats, own->handle);
+  pthread_mutex_unlock(&server->mutex);
+  crl_server_batch_refuse(own->ops, own->count,
+                          why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
+                          why.text[0] != '\0' ? why.text : "no answer yet");
+  if (slow) crl_server_batch_mark_slow(own->ops, own->count);
 }
 
 /* Leads a batch on own->handle, then hands the handle on. Entered with the mutex, left without. */
 static void serve(crl_server *server, request *own) {
   corral_error why;
   crl_pace pace;
-  int worked, probe;
+  int worked, probe, slow;
   own->next = NULL;
-  if (!may_ask(server, &probe)) {
-    why = server->why;
-    pass_on(own->seats, own->handle);
-    pthread_mutex_unlock(&server->mutex);
-    crl_server_batch_refuse(own->ops, own->count,
-                            why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
-                            why.text);
+  if (!crl_health_may_ask(&server->health, &probe) || is_held_back(server, own)) {
+    refuse(server, own);
     return;
   }
   size_t count = gather(&own->next, own);
+  int64_t began = crl_env_now_ms();
   pthread_mutex_unlock(&server->mutex);
   void *handle = perform_batch(server, own, count, own->handle, &pace, &worked, &why);
   pthread_mutex_lock(&server->mutex);
-  corral_event event = judge_batch(server, own, &pace, worked, probe, &why);
+  corral_event event = judge_batch(server, own, &pace, worked, began, probe, &why, &slow);
+  if (slow) crl_server_batch_mark_slow(own->ops, own->count);
   for (request *r = own->next, *next; r != NULL; r = next) {
     next = r->next;
+    if (slow) crl_server_batch_mark_slow(r->ops, r->count);
     r->seat = SERVED;
     r->cut = own->cut;
     crl_waiter_wake(&r->waiter);
@@ -388,10 +412,12 @@ static void perform_pooled(crl_server *server, request *own) {
   } else {
     in_time = wait_in_queue(server, own);
     if (!in_time || own->seat == SERVED) {
+      int is_away = server->health.breaker.open;
       pthread_mutex_unlock(&server->mutex);
-      if (!in_time)
-        crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
-                                "no connection to the store became free in time");
+      if (in_time) return;
+      crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
+                              "no connection to the store became free in time");
+      if (!is_away) crl_server_batch_mark_slow(own->ops, own->count);
       return;
     }
     if (all == &server->large) renew_limit(server, own);
@@ -407,14 +433,6 @@ static size_t weigh(const corral_op *ops, size_t count) {
   return bytes;
 }
 
-/* Sets whether the looks among the operations may leave a large record unread. */
-static void allow_less(corral_op *ops, size_t count, int less) {
-  for (size_t i = 0; i < count; i++) {
-    ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
-    if (less && ops[i].verb == CORRAL_VERB_GET) ops[i].flags |= CORRAL_OP_LESS;
-  }
-}
-
 /* One attempt; true when its batch was cut in the middle of another caller's body. *opened becomes
  * true where crl_server_perform returns true. */
 static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
@@ -426,7 +444,7 @@ static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t 
   own.hurried = deadline < own.limit;
   if (own.hurried) own.limit = deadline;
   own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
-  allow_less(ops, count, !is_large);
+  crl_server_batch_flag(ops, count, !is_large);
   perform_pooled(server, &own);
   *opened |= own.opened;
   return own.cut;
@@ -448,46 +466,51 @@ int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t
   for (size_t i = 0; i < count; i++)
     if ((ops[i].flags & CORRAL_OP_LARGE) != 0)
       perform_as(server, &ops[i], 1, deadline, 1, 1, &opened);
-  allow_less(ops, count, 0);
+  for (size_t i = 0; i < count; i++) ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
   return opened;
 }
 
 void crl_server_self_probing(crl_server *server, int self_probing) {
   pthread_mutex_lock(&server->mutex);
-  server->self_probing = self_probing;
+  crl_health_self_probing(&server->health, self_probing);
   pthread_mutex_unlock(&server->mutex);
 }
 
 int64_t crl_server_probe_at(crl_server *server) {
   pthread_mutex_lock(&server->mutex);
-  int64_t at = server->breaker.open && !server->self_probing ? server->breaker.rest_until
-               : server->checking                            ? 0
-                                                             : INT64_MAX;
+  int64_t at = crl_health_probe_at(&server->health);
   pthread_mutex_unlock(&server->mutex);
   return at;
 }
 
 int64_t crl_server_failures(crl_server *server) {
   pthread_mutex_lock(&server->mutex);
-  int64_t failures = server->breaker.failures;
+  int64_t failures = server->health.breaker.failures + crl_breaker_is_slow(&server->health.breaker);
   pthread_mutex_unlock(&server->mutex);
   return failures;
 }
 
 /* Performs on the probe's handle, with all of op_ms. */
-static int perform_probe(crl_server *server, corral_op *ops, size_t count, corral_error *why) {
-  int64_t limit = crl_env_now_ms() + server->options->op_ms;
+static int perform_probe(crl_server *server, corral_op *ops, size_t count, crl_findings *ret) {
+  ret->began = crl_env_now_ms();
+  pthread_mutex_lock(&server->mutex);
+  int64_t limit =
+      ret->began + crl_breaker_patience(&server->health.breaker, server->options->op_ms);
+  pthread_mutex_unlock(&server->mutex);
   crl_pace pace = {.first = limit,
                    .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
                    .latest = INT64_MAX,
                    .quiet_ms = server->options->op_ms};
-  return crl_server_batch_perform(server->options, server->number, &server->probe_handle, ops,
-                                  count, &pace, why) == CORRAL_OK;
+  ret->works = crl_server_batch_perform(server->options, server->number, &server->probe_handle, ops,
+                                        count, &pace, &ret->why) == CORRAL_OK;
+  ret->limit = limit_of(&pace);
+  ret->is_silent = !ret->works && ran_out(&pace);
+  return ret->works;
 }
 
 int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count) {
-  corral_error why;
-  return server->probe_handle != NULL && perform_probe(server, ops, count, &why);
+  crl_findings unused;
+  return server->probe_handle != NULL && perform_probe(server, ops, count, &unused);
 }
 
 /* Puts a handle that works among the idle ones, if there is room. Returns a handle that the caller
@@ -499,43 +522,41 @@ static void *take_in(crl_server *server, void *handle) {
   return NULL;
 }
 
-static int ask_probe(crl_server *server, corral_error *why) {
+static void ask_probe(crl_server *server, crl_findings *ret) {
   const char *key = server->options->probe_key;
   uint32_t verb = server->options->info.locks_only ? CORRAL_VERB_LOCK_SHOW : CORRAL_VERB_GET;
   corral_op op = {.verb = verb, .key = key, .key_len = strlen(key)};
-  int works = perform_probe(server, &op, 1, why);
+  (void)perform_probe(server, &op, 1, ret);
   if (op.found.drop != NULL) op.found.drop(op.found.owner);
-  return works;
 }
 
-/* Tells the breaker the result of a probe. A server that isn't resting and didn't answer within
- * op_ms has failed as often as opens the breaker. */
-static corral_event note_probe(crl_server *server, int works, int rests, const corral_error *why) {
-  corral_event event = CORRAL_EVENT_COUNT;
-  int64_t times = works || rests ? 1 : server->breaker.most;
-  server->checking = 0;
-  for (int64_t i = 0; i < times && event == CORRAL_EVENT_COUNT; i++)
-    event = note_outcome(server, works, rests, why);
-  server->doubts = 0;
-  return event;
+/* Before callers are let to it again: a server that was away, or silent, may have missed what
+ * callers sent. One that fails now after a silence is silent still. */
+static void repeat_unheard(crl_server *server, struct crl_pool *pool, crl_findings *found,
+                           int rests) {
+  const crl_pool_options *options = server->options;
+  if (options->on_return == NULL || options->on_return(options->return_arg, pool, server->number))
+    return;
+  found->works = 0;
+  found->is_silent = !rests;
+  found->limit = crl_env_now_ms();
 }
 
 void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   const crl_pool_options *options = server->options;
-  corral_error why;
+  crl_findings found;
   pthread_mutex_lock(&server->mutex);
-  int rests = crl_breaker_probe(&server->breaker, crl_env_now_ms()),
-      due = rests || server->checking;
+  int rests = crl_breaker_probe(&server->health.breaker, crl_env_now_ms()),
+      held = server->health.holding, due = rests || server->health.checking;
   pthread_mutex_unlock(&server->mutex);
   if (!due) return;
-  int works = ask_probe(server, &why);
-  if (works && rests && options->on_return != NULL)
-    works = options->on_return(options->return_arg, pool, server->number);
+  ask_probe(server, &found);
+  if (found.works && (rests || held)) repeat_unheard(server, pool, &found, rests);
   pthread_mutex_lock(&server->mutex);
-  corral_event event = note_probe(server, works, rests, &why);
+  corral_event event = crl_health_probed(&server->health, &found, rests);
   void *left = take_in(server, server->probe_handle);
   server->probe_handle = NULL;
   pthread_mutex_unlock(&server->mutex);
   if (left != NULL) options->plugin->disconnect(left);
-  crl_server_batch_report(server->options, server->number, event, &why);
+  crl_server_batch_report(server->options, server->number, event, &found.why);
 }

@@ -21,7 +21,7 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number);
 /* No operation may be under way. */
 void crl_server_free(crl_server *server);
 /* Performs operations on this server: see crl_pool_perform. True when a failure made the server
- * rest, or put it in doubt: a probe is due. */
+ * rest, or put it in doubt: a probe is due. Sets CRL_OP_SLOW. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
 /* Bytes of the record that an operation sends to be stored. */
 static inline size_t crl_server_record_len(const corral_op *op) {
@@ -36,7 +36,7 @@ int64_t crl_server_probe_at(crl_server *server);
 int64_t crl_server_failures(crl_server *server);
 /* Asks the server for the probe's key, over a handle for probes. When a resting server answers,
  * on_return is called; after that, if it found the server still working, callers are let to it
- * again. A server in doubt begins to rest when it doesn't answer. */
+ * again. A server in doubt is probed until it answers, or is away. */
 void crl_server_probe(crl_server *server, struct crl_pool *pool);
 /* Within on_return: performs on the probe's handle. 0 when it broke. */
 int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count);

@@ -24,6 +24,19 @@ void crl_server_batch_preset(corral_op *ops, size_t count) {
   for (size_t i = 0; i < count; i++) preset(&ops[i]);
 }
 
+void crl_server_batch_flag(corral_op *ops, size_t count, int less) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].flags &= ~(CORRAL_OP_LESS | CORRAL_OP_LARGE | CRL_OP_SLOW);
+    if (less && ops[i].verb == CORRAL_VERB_GET) ops[i].flags |= CORRAL_OP_LESS;
+  }
+}
+
+void crl_server_batch_mark_slow(corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (ops[i].status == CORRAL_EUNAVAILABLE || ops[i].status == CORRAL_EINDOUBT)
+      ops[i].flags |= CRL_OP_SLOW;
+}
+
 /* A look changes nothing, and a token may ask twice for the same hold. */
 static int harmless(uint32_t verb) {
   return verb == CORRAL_VERB_GET || verb == CORRAL_VERB_LOCK || verb == CORRAL_VERB_LOCK_EXTEND ||

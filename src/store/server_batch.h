@@ -12,6 +12,11 @@
 void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const char *text);
 /* Makes the results of operations empty, and their status CORRAL_EINDOUBT. */
 void crl_server_batch_preset(corral_op *ops, size_t count);
+/* Clears the flags of an earlier try, and sets whether the looks among the operations may leave a
+ * large record unread. */
+void crl_server_batch_flag(corral_op *ops, size_t count, int less);
+/* Sets CRL_OP_SLOW on the operations that got no answer. */
+void crl_server_batch_mark_slow(corral_op *ops, size_t count);
 /* True when every operation was not sent, or is harmless to send again. */
 int crl_server_batch_repeatable(const corral_op *ops, size_t count);
 /* Opens a handle: CORRAL_OK, or why there is none. */

@@ -121,6 +121,7 @@ static void take(crl_tag_version *tag_version, crl_key *key, corral_op *op) {
   tag_version->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY
                             ? read_record(tag_version, key, op)
                             : op->status;
+  tag_version->slow = (op->flags & CRL_OP_SLOW) != 0;
   if (op->found.drop != NULL) op->found.drop(op->found.owner);
   op->found.drop = NULL;
 }

@@ -20,6 +20,7 @@ typedef struct crl_tag_version {
   int changed;    /* 1: by an invalidation or an expiry; 0: made by the first value of its tag */
   int64_t age_ms; /* since the tag version was made or changed */
   int made_here;  /* made just now, by crl_tag_versions_stamp */
+  int slow;       /* the error is that the store is slow (CRL_OP_SLOW) */
   uint8_t len;
   uint8_t name[CORRAL_TAG_MAX];
 } crl_tag_version;

@@ -29,15 +29,20 @@
 #include <cmocka.h>
 #include <sched.h>
 
-enum { CALLERS = 6, FAR = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
+enum { CALLERS = 6, FAR = 60000, AWAY = 60000, LOG = 64, MOST = 4 << 20, LARGE = 2 << 20 };
+
+static const char PROBE[] = "probe";
+static int64_t op_ms = FAR, away_ms = AWAY; /* of the pools that are made */
 
 /* ---- fake store ---------------------------------------------------------------------------- */
 
 typedef struct fake {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  /* 1: all batches wait; 2: only batches whose first operation has a large record */
+  /* 1: all batches wait; 2: only batches whose first operation has a large record; 3: only
+   * probes */
   int gate;
+  int late;         /* a batch that breaks does so after its time */
   size_t large_len; /* keys of this length have a large record */
   int reads_whole;  /* large records read completely */
   int body_next;    /* number of batches to break in the middle of a body */
@@ -116,7 +121,8 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   if (++f->inside > f->most_inside) f->most_inside = f->inside;
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
-  while (f->gate == 1 || (f->gate == 2 && crl_server_record_len(&ops[0]) >= LARGE))
+  while (f->gate == 1 || (f->gate == 2 && crl_server_record_len(&ops[0]) >= LARGE) ||
+         (f->gate == 3 && ops[0].key_len == sizeof PROBE - 1))
     pthread_cond_wait(&f->changed, &f->mutex);
   f->at_gate--;
   f->inside--;
@@ -124,6 +130,7 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   f->body_next -= stalls;
   f->break_next -= breaks && !stalls;
   if (stalls) crl_pace_moved(LARGE, deadline);
+  while (breaks && f->late && crl_env_now_ms() <= deadline) sched_yield();
   for (size_t i = 0; i < count; i++) {
     ops[i].status = breaks ? f->broken_status : CORRAL_OK;
     ops[i].state.life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
@@ -187,12 +194,13 @@ static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, in
       .plugin = plugin,
       .store = &the_fake,
       .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
-      .probe_key = "probe",
+      .probe_key = PROBE,
       .on_return = on_return,
       .handles = handles,
-      .op_ms = FAR,
+      .op_ms = op_ms,
       .breaker_failures = 3,
       .breaker_rest_ms = rest_ms,
+      .away_ms = away_ms,
       .events = &events,
       .threads = &threads};
   threads = (crl_threads){.timers = crl_timers_new(), .workers = crl_workers_new()};

@@ -33,7 +33,8 @@ static void send(world *w, const scheduler *p, event *e) {
                 .flight = e->flight,
                 .life = e->life,
                 .ask_number = e->ask_number,
-                .told = {.status = sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE}};
+                .told = {.status = sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE,
+                         .slow = sent && w->control != SLOW_IS_AWAY}};
   plan_event(w, &lost);
 }
 
@@ -89,6 +90,8 @@ static void start_compute(world *w, scheduler *p) {
                   .flight = done.flight,
                   .life = p->life,
                   .ask_number = p->ask_number};
+  expect(w, p->flight.leased || p->flight.alone || p->is_refused,
+         "7: a compute beside the leader's while the store was slow");
   w->computes++;
   p->computed = 1;
   p->was_answered = p->flight.answered;
@@ -325,6 +328,8 @@ static void on_told(world *w, event *e) {
   int goes_on = 1;
   if (p == NULL || postponed(w, e)) return;
   e->told.now = w->now;
+  if (p->ask == CRL_ASK_GET || p->ask == CRL_ASK_CLAIM || p->ask == CRL_ASK_RELEASE)
+    p->is_refused = e->told.status == CORRAL_EUNAVAILABLE;
   if (p->ask == CRL_ASK_GET || p->ask == CRL_ASK_CLAIM) take_look(w, p, e);
   if (p->ask == CRL_ASK_COMPUTE && !end_compute(w, p, e)) return;
   if (p->ask == CRL_ASK_SETTLE) goes_on = take_settle(w, p, e);

@@ -164,8 +164,35 @@ static void look_of(world *w, const uint8_t *token, const corral_op *op, event *
   look_at_body(w, &header, op, reply);
 }
 
+/* The store stalls: nothing arrives before the end of that, and its sender isn't answered in
+ * time. */
+static void arrive_late(world *w, event *e) {
+  event lost = {.at = w->now + OP_MS,
+                .what = TOLD,
+                .flight = e->flight,
+                .life = e->life,
+                .ask_number = e->ask_number,
+                .told = {.status = CORRAL_EINDOUBT, .slow = w->control != SLOW_IS_AWAY}};
+  if (e->verb != CORRAL_VERB_EXTEND && e->reply_in >= 0) plan_event(w, &lost);
+  e->reply_in = -1;
+  e->at = w->stalled_until;
+  w->late++;
+  plan_event(w, e);
+}
+
+static void on_stall(world *w) {
+  event again = {.at = w->now + between(w, 50, 1500), .what = STALL};
+  w->stalled_until = w->now + between(w, 1, STALL_MS);
+  w->stalls++;
+  if (w->now < WORLD_MS) plan_event(w, &again);
+}
+
 static void on_arrives(world *w, event *e) {
   corral_op op;
+  if (w->stalled_until > w->now) {
+    arrive_late(w, e);
+    return;
+  }
   at_store(w, e, &op);
   if (e->reply_in < 0 || e->verb == CORRAL_VERB_EXTEND) return;
   event reply = {.at = w->now + e->reply_in,
@@ -214,6 +241,7 @@ static void on_reads_mark(world *w, event *e) {
     reply.tag_version = 0;
     if (e->verb == CORRAL_VERB_GET || e->told.status == CORRAL_EBUSY)
       reply.told.status = CORRAL_EINDOUBT;
+    reply.told.slow = w->control != SLOW_IS_AWAY;
     reply.at = w->now + OP_MS;
   }
   plan_event(w, &reply);

@@ -24,6 +24,7 @@ enum {
   TAKE_OFFS = 400, /* in one world */
   EVENTS = 4096,
   OP_MS = 50,
+  STALL_MS = 250, /* longest stall of the store: shorter than any away_ms */
   LEASE_MS = 100,
   WAIT_MS = 400,
   WORLD_MS = 4000,
@@ -50,6 +51,7 @@ typedef enum what {
   KILL,
   PAUSE,
   FLUSH,
+  STALL,
   /* a change of the origin, and of the store: begins, arrives at the store, returns */
   CHANGE,
   CHANGES,
@@ -93,6 +95,7 @@ typedef struct scheduler {
   crl_flight flight;
   unsigned life, ask_number;
   int flying, claimed, computed, was_answered, detached, renews, has_old;
+  int is_refused; /* its last ask was refused: the store is away */
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
   int64_t deadline, excused; /* excused: time of its own computes and of its process's pauses */
@@ -137,7 +140,8 @@ typedef enum control {
   EXPIRE_DOES_NOTHING,
   LEASES_NEVER_END,
   PARTITIONS_NEVER_HEAL,
-  WAITERS_ARE_FORGOTTEN
+  WAITERS_ARE_FORGOTTEN,
+  SLOW_IS_AWAY
 } control;
 
 /* The store's record of a tag. */
@@ -168,6 +172,7 @@ typedef struct world {
   size_t record_len; /* 0: no record */
   int64_t expires;
   tag_version tag_version;
+  int64_t stalled_until; /* nothing arrives before */
   /* true state */
   uint64_t version;      /* current version of the origin */
   uint64_t floor;        /* an invalidation of older versions has returned */
@@ -181,7 +186,7 @@ typedef struct world {
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
   unsigned served; /* calls judged in calm */
   unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
-      outages;
+      outages, stalls, late;
   char first[160];
 } world;
 
