@@ -120,6 +120,7 @@ static void add_up(world *sum, const world *w) {
   sum->voids += w->voids;
   sum->held_hits += w->held_hits;
   sum->joins += w->joins;
+  sum->late += w->late;
 }
 
 /* Checks that the worlds contained enough of each kind of event. */
@@ -128,8 +129,8 @@ static void expect_wild(const world *sum, unsigned count) {
   assert_true(sum->fenced > count / 4 && sum->stale > count && sum->verdicts > count);
   assert_true(sum->outages > 3 * count && sum->joins > count && sum->held_hits > count / 2);
   assert_true(sum->replayed_changes > count / 4 && sum->replayed_fills > count / 20);
-  assert_true(sum->renewals > count / 10 && sum->passes > count / 4 && sum->voids > count / 4 &&
-              sum->older > count / 50);
+  assert_true(sum->late > count / 10 && sum->renewals > count / 10 && sum->passes > count / 4 &&
+              sum->voids > count / 4 && sum->older > count / 50);
 }
 
 static void whatever_befalls_a_herd_the_promises_hold(void **state) {
@@ -150,9 +151,9 @@ static void whatever_befalls_a_herd_the_promises_hold(void **state) {
   printf("%llu worlds, %u computes, %u fills\n", (unsigned long long)count, sum.computes,
          sum.fills);
   printf("%u outages, %u fills and %u changes replayed, %u renewals, %u passes, %u older, %u void, "
-         "%u held, %u joined\n",
+         "%u held, %u joined, %u late\n",
          sum.outages, sum.replayed_fills, sum.replayed_changes, sum.renewals, sum.passes, sum.older,
-         sum.voids, sum.held_hits, sum.joins);
+         sum.voids, sum.held_hits, sum.joins, sum.late);
   if (count >= 100) expect_wild(&sum, (unsigned)count);
 }
 
@@ -245,6 +246,11 @@ static void an_expire_that_does_nothing_is_found_out(void **state) {
   assert_int_equal(broken_worlds(EXPIRE_DOES_NOTHING, 1000, "found fresh"), 3);
 }
 
+static void a_store_whose_keys_end_with_their_leases_is_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_worlds(KEYS_END_WITH_THEIR_LEASES, 1000, "nobody else was granted"), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whatever_befalls_a_herd_the_promises_hold),
@@ -258,6 +264,7 @@ int main(void) {
       cmocka_unit_test(a_settle_that_ignores_versions_is_found_out),
       cmocka_unit_test(a_call_that_joins_what_its_process_has_invalidated_is_found_out),
       cmocka_unit_test(an_expire_that_does_nothing_is_found_out),
+      cmocka_unit_test(a_store_whose_keys_end_with_their_leases_is_found_out),
   };
   return cmocka_run_group_tests_name("swarm", tests, NULL, NULL);
 }

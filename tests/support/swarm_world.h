@@ -25,6 +25,7 @@ enum {
   EVENTS = 4096,
   OP_MS = 50,
   LEASE_MS = 100,
+  LEASE_FIRST_MS = 40, /* doubles with each renewal */
   WAIT_MS = 400,
   WORLD_MS = 4000,
   RECORD = 512,
@@ -90,7 +91,7 @@ typedef struct scheduler {
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
   int64_t deadline, excused; /* excused: time of its own computes and of its process's pauses */
-  int64_t began, claim_sent;
+  int64_t began, claim_sent, lease_ms;
   /* least origin version that the current look may find; that it may find fresh */
   uint64_t floor, expire_floor;
   uint64_t found, found_floor, read, version; /* found may be this call's answer later on */
@@ -127,7 +128,8 @@ typedef enum control {
   TAGS_ARE_NOT_CHECKED,
   SETTLE_IGNORES_VERSIONS,
   JOINS_WHAT_IS_DETACHED,
-  EXPIRE_DOES_NOTHING
+  EXPIRE_DOES_NOTHING,
+  KEYS_END_WITH_THEIR_LEASES
 } control;
 
 /* The store's record of a tag. */
@@ -169,7 +171,7 @@ typedef struct world {
   /* counters */
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
   unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
-      outages;
+      outages, late;
   char first[160];
 } world;
 
