@@ -110,9 +110,11 @@ static pid_t start(kind k, void (*body)(kind, const int[2]), const int pipe_ends
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
-static double run_round(kind k, int number) {
+/* Negative when a busy machine let the lease end before the kill. */
+static double run_once(kind k) {
+  static int number;
   int pipe_ends[2], status;
-  snprintf(key, sizeof key, "k-%d-%d", (int)k, number);
+  snprintf(key, sizeof key, "k-%d", ++number);
   atomic_store(&shared->leads, 0);
   atomic_store(&shared->waits, 0);
   if (pipe(pipe_ends) != 0) die("no pipe to be had");
@@ -128,6 +130,13 @@ static double run_round(kind k, int number) {
   return ((double)shared->replaced - killed) / 1000;
 }
 
+static double run_round(kind k) {
+  double took;
+  do took = run_once(k);
+  while (took < 0);
+  return took;
+}
+
 int main(int argc, char **argv) {
   static double took[KINDS][ROUNDS_MOST];
   int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 20;
@@ -136,7 +145,7 @@ int main(int argc, char **argv) {
   if (shared == MAP_FAILED) die("no memory");
   if (!redis_server_start(&server, NULL)) return 1;
   for (int i = 0; i < rounds; i++)
-    for (kind k = 0; k < KINDS; k++) took[k][i] = run_round(k, i);
+    for (kind k = 0; k < KINDS; k++) took[k][i] = run_round(k);
   printf("from the SIGKILL of a leader until another process computes, %d rounds\n", rounds);
   printf("%-28s %10s %10s %10s %10s\n", "", "median ms", "best", "worst", "ratio");
   double floor = 0;
