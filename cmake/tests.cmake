@@ -32,10 +32,11 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
-list(APPEND CORRAL_TESTS_threads callbacks set event_info)
+list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer)
 list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
-list(APPEND CORRAL_TESTS_live takeover history_live history_controls containers ramp_live)
+list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
+    ramp_live)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)

@@ -17,7 +17,8 @@ TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1
 CORRAL_COMMAND=$dev/corral
 CORRAL_SOURCE_DIR=$root
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS CORRAL_COMMAND CORRAL_SOURCE_DIR
-unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS
+unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS CORRAL_STOPS \
+  CORRAL_KIND
 
 share() { echo $((minutes * 60 * $1 / 100)); } # PERCENT: seconds
 
@@ -66,6 +67,8 @@ loop_swarm_tsan() {
 }
 chaos() { CORRAL_CHAOS=$1 CORRAL_ACQUISITIONS=2000 timeout 1800 "$tests/test_lock_chaos"; }
 
+stops() { CORRAL_STOPS=500 timeout 5400 "$tests/test_stops"; }
+
 # soak runs a herd whose leaders are killed. The command checks the values, ASan the leaks.
 soak() { # STORE
   "$dev/corral" --store "$1" storm --mode corral --kill-leader --duration "$(share 5)s" \
@@ -112,6 +115,7 @@ for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresq
   postgresql_advisory mariadb zookeeper etcd; do
   step "lock_chaos_$store" chaos "$store"
 done
+step stops stops
 step soak_lmdb soak_lmdb
 step soak_redis soak_redis
 step threads_again again "$(share 10)"

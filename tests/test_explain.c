@@ -37,9 +37,9 @@ static void the_defaults_are_told_without_a_warning(void **state) {
             "After a failed compute nobody tries again for 375ms to 500ms, from the third failure "
             "on doubling up to 30s; until then callers get a stale value in its grace, "
             "else that failure.\n"
-            "A leader that dies is replaced when its lease ends: 2s, or 4 times what computing the "
-            "key usually takes if that is less, but at "
-            "least 500ms; while it lives it extends it every third of that.\n"
+            "A leader that dies is replaced when its lease ends: 750ms at first, or 4 times what "
+            "computing the key usually takes if that is less, but at least 500ms; while it lives "
+            "it extends it every third of that, to twice as long each time, up to 2s.\n"
             "A compute that takes longer than 30s is given up, and its result not stored.\n"
             "A call waits up to 5s for somebody else's compute, woken where the store can, else "
             "looking again after up to 5ms, doubling up to 250ms; "
@@ -70,6 +70,15 @@ static void what_is_off_is_told(void **state) {
   says("calls get an error");
   says("everybody else goes first");
   says("warning: retry_ms is off");
+}
+
+static void the_growth_of_a_lease_is_told(void **state) {
+  (void)state;
+  explained(CORRAL_POLICY(.lease_ms = 60000, .lease_min_ms = 5000));
+  says("when its lease ends: 5s at first; while it lives it extends it every third of that, to "
+       "twice as long each time, up to 1m.\n");
+  explained(CORRAL_POLICY(.lease_ms = 500));
+  says("when its lease ends: 500ms; while it lives it extends it every third of that.\n");
 }
 
 static void what_makes_no_sense_is_warned_of(void **state) {
@@ -107,6 +116,7 @@ int main(void) {
       cmocka_unit_test(the_defaults_are_told_without_a_warning),
       cmocka_unit_test(lives_and_graces_are_told),
       cmocka_unit_test(what_is_off_is_told),
+      cmocka_unit_test(the_growth_of_a_lease_is_told),
       cmocka_unit_test(what_makes_no_sense_is_warned_of),
       cmocka_unit_test(too_little_room_cuts_and_a_wrong_policy_writes_nothing),
   };

@@ -200,15 +200,19 @@ static void but_never_later_than_the_lease_that_is_left(void **state) {
 
 /* ---- length of a lease --------------------------------------------------------------------- */
 
-static void the_lease_follows_the_cost_within_bounds(void **state) {
+static void the_first_lease_is_short_and_follows_a_low_cost_within_bounds(void **state) {
   (void)state;
   const corral_policy policy = {.lease_ms = 2000, .lease_min_ms = 300},
-                      narrow = {.lease_ms = 200, .lease_min_ms = 500};
-  static const int64_t costs[][2] = {{0, 2000},  {1, 300},    {75, 300},   {76, 304},
-                                     {100, 400}, {499, 1996}, {500, 2000}, {INT64_MAX, 2000}};
+                      narrow = {.lease_ms = 200, .lease_min_ms = 500},
+                      wide = {.lease_ms = 60000, .lease_min_ms = 5000};
+  static const int64_t costs[][2] = {{0, 750},   {1, 300},   {75, 300},  {76, 304},
+                                     {100, 400}, {187, 748}, {188, 750}, {INT64_MAX, 750}};
   for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
     assert_int_equal(crl_policy_lease(&policy, costs[i][0]), costs[i][1]);
   assert_int_equal(crl_policy_lease(&narrow, 1), 200);
+  assert_int_equal(crl_policy_lease(&narrow, 0), 200);
+  assert_int_equal(crl_policy_lease(&wide, 0), 5000);
+  assert_int_equal(crl_policy_lease(&wide, 4000), 5000);
 }
 
 #define T(test) cmocka_unit_test(test)
@@ -236,7 +240,7 @@ int main(void) {
       T(a_value_whose_tag_was_invalidated_meanwhile_is_not_stored),
       T(who_will_be_woken_looks_seldom),
       T(but_never_later_than_the_lease_that_is_left),
-      T(the_lease_follows_the_cost_within_bounds),
+      T(the_first_lease_is_short_and_follows_a_low_cost_within_bounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 enum { NOW = 1000, LEASE = 200, TTL = 500, BODY = 16, STEP = CRL_RECORD_STEP_MS };
 
 /* States of a record. ENDLESS: more time is left of the lease than its length. FUTURE: the lease
- * begins after now. */
+ * begins after now. COLD_OVER: a lease without a value is over. */
 typedef enum state {
   ABSENT,
   FREE_VALUE,
@@ -27,13 +27,14 @@ typedef enum state {
   ENDLESS,
   ENDLESS_VERDICT,
   FUTURE,
+  COLD_OVER,
   STATES
 } state;
 
-static const char *const state_names[] = {"absent",        "free value",      "leased cold",
-                                          "leased value",  "lease over",      "verdict cold",
-                                          "verdict value", "verdict over",    "life over",
-                                          "endless",       "endless verdict", "future"};
+static const char *const state_names[] = {
+    "absent",          "free value",    "leased cold",  "leased value", "lease over",
+    "verdict cold",    "verdict value", "verdict over", "life over",    "endless",
+    "endless verdict", "future",        "cold over"};
 
 static const uint8_t mine[CORRAL_TOKEN] = "mine mine mine ",
                      other[CORRAL_TOKEN] = "other other oth";
@@ -62,6 +63,7 @@ static sample record_in(state in) {
       [ENDLESS] = {CORRAL_LEASED, NOW + LEASE + STEP + 1, 0, 0, 900, LEASE},
       [ENDLESS_VERDICT] = {CORRAL_VERDICT, INT64_MAX, 3000, BODY, 900, LEASE},
       [FUTURE] = {CORRAL_LEASED, NOW + STEP + 100, 3000, BODY, NOW + STEP + 1, UINT32_MAX},
+      [COLD_OVER] = {CORRAL_LEASED, 1000, 0, 0, 800, LEASE},
   };
   sample s;
   memset(&s, 0, sizeof s);
@@ -175,30 +177,31 @@ static blob verdict(void) {
 }
 
 /* columns: absent, free value, leased cold, leased value, lease over, verdict cold, verdict value,
- * verdict over, life over; endless, endless verdict, future */
+ * verdict over, life over; endless, endless verdict, future; cold over */
 static void every_verb_in_every_state_with_the_token_of_the_lease(void **unused) {
   (void)unused;
   blob full = full_record(), judged = verdict();
-  check_rows(CORRAL_VERB_GET, mine, NULL, 0, "mK oK oK oK oK oK oK oK oK oK oK oK");
-  check_rows(CORRAL_VERB_CLAIM, mine, NULL, 0, "oP oE oK oK oE bK bK oE oK oK bE oK");
-  check_rows(CORRAL_VERB_SETTLE, mine, full.at, full.size, "lK lK oP oP oP lK lK lK oP oP lK oP");
-  check_rows(CORRAL_VERB_RELEASE, mine, NULL, 0, "lK lK oR oE oE lK lK lK oR oR lK oE");
+  check_rows(CORRAL_VERB_GET, mine, NULL, 0, "mK oK oK oK oK oK oK oK oK oK oK oK oK");
+  check_rows(CORRAL_VERB_CLAIM, mine, NULL, 0, "oP oE oK oK oE bK bK oE oK oK bE oK oP");
+  check_rows(CORRAL_VERB_SETTLE, mine, full.at, full.size,
+             "lK lK oP oP oP lK lK lK oP oP lK oP oP");
+  check_rows(CORRAL_VERB_RELEASE, mine, NULL, 0, "lK lK oR oE oE lK lK lK oR oR lK oE oR");
   check_rows(CORRAL_VERB_RELEASE, mine, judged.at, judged.size,
-             "lK lK oP oE oE lK lK lK oP oP lK oE");
-  check_rows(CORRAL_VERB_EXTEND, mine, NULL, 0, "lK lK oP oE oE lK lK lK oP oP lK oE");
-  check_rows(CORRAL_VERB_RENEW, mine, NULL, 0, "lK lK mK oE oE lK lK lK mK mK lK oE");
-  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, "oK oR oR oR oR oR oR oR oR oR oR oR");
-  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, "oK oE oR oE oE oR oE oE oR oR oE oE");
+             "lK lK oP oE oE lK lK lK oP oP lK oE oP");
+  check_rows(CORRAL_VERB_EXTEND, mine, NULL, 0, "lK lK oP oE oE lK lK lK oP oP lK oE oP");
+  check_rows(CORRAL_VERB_RENEW, mine, NULL, 0, "lK lK mK oE oE lK lK lK mK mK lK oE mK");
+  check_rows(CORRAL_VERB_INVALIDATE, mine, NULL, 0, "oK oR oR oR oR oR oR oR oR oR oR oR oR");
+  check_rows(CORRAL_VERB_EXPIRE, mine, NULL, 0, "oK oE oR oE oE oR oE oE oR oR oE oE oR");
 }
 
 static void a_stranger_can_take_over_only_what_is_over(void **unused) {
   (void)unused;
   blob full = full_record();
-  static const char lost[] = "lK lK lK lK lK lK lK lK lK lK lK lK";
+  static const char lost[] = "lK lK lK lK lK lK lK lK lK lK lK lK lK";
   check_rows(CORRAL_VERB_SETTLE, other, full.at, full.size, lost);
   check_rows(CORRAL_VERB_RELEASE, other, NULL, 0, lost);
   check_rows(CORRAL_VERB_EXTEND, other, NULL, 0, lost);
-  check_rows(CORRAL_VERB_CLAIM, other, NULL, 0, "oP oE bK bK oE bK bK oE bK bP bE bE");
+  check_rows(CORRAL_VERB_CLAIM, other, NULL, 0, "oP oE bK bK oE bK bK oE bK bP bE bE oP");
 }
 
 /* ---- impossible ends ----------------------------------------------------------------------- */
@@ -300,16 +303,38 @@ static void a_claim_takes_over_holder_and_cost(void **unused) {
   assert_int_equal(o.header.failures, 2);
   assert_string_equal(o.header.note, "host/9");
   assert_memory_equal(o.header.token, other, CORRAL_TOKEN);
-  assert_int_equal(o.change.expires, 3000); /* the payload lives longer than the lease */
   assert_int_equal(o.op.state.life_ms, 2000);
   assert_int_equal(o.op.state.left_ms, LEASE);
-  assert_int_equal(decide(ABSENT, CORRAL_VERB_CLAIM, mine, wish, len).change.expires, NOW + LEASE);
+}
+
+static int64_t expires(state in, corral_verb verb, const uint8_t *token, int64_t lease_ms) {
+  corral_op op = {.verb = verb, .key = "k", .key_len = 1, .token = token};
+  op_lasts(&op, lease_ms);
+  op_keeps(&op, TTL);
+  return decide_op(in, &op).change.expires;
+}
+
+/* So that a holder who was stopped for a moment can extend or settle, as long as nobody else has
+ * claimed. */
+static void the_key_of_a_lease_outlives_it_and_the_value_beside_it(void **unused) {
+  (void)unused;
+  const int64_t kept = CORRAL_LEASE_KEPT_MS;
+  assert_int_equal(expires(ABSENT, CORRAL_VERB_CLAIM, mine, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(COLD_OVER, CORRAL_VERB_CLAIM, other, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(COLD_OVER, CORRAL_VERB_EXTEND, mine, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(LIFE_OVER, CORRAL_VERB_EXTEND, mine, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(LEASED_VALUE, CORRAL_VERB_EXTEND, mine, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(LEASE_OVER, CORRAL_VERB_EXTEND, mine, LEASE), NOW + LEASE + kept);
+  assert_int_equal(expires(ENDLESS, CORRAL_VERB_CLAIM, other, LEASE), NOW + LEASE + kept);
+  /* the value's life ends at 3000, which is later */
+  assert_int_equal(expires(FREE_VALUE, CORRAL_VERB_CLAIM, mine, 3000 - kept - NOW), 3000);
+  assert_int_equal(expires(LEASED_VALUE, CORRAL_VERB_RELEASE, mine, LEASE), 3000);
 }
 
 static void what_is_left_is_told(void **unused) {
   (void)unused;
-  static const int64_t life[STATES] = {0, 2000, 0, 2000, 2000, 0, 2000, 2000, 0, 0, 2000, 2000};
-  static const int64_t until[STATES] = {0, 0, 100, 100, 0, 100, 100, 0, 100, 0, 0, 0};
+  static const int64_t life[STATES] = {0, 2000, 0, 2000, 2000, 0, 2000, 2000, 0, 0, 2000, 2000, 0};
+  static const int64_t until[STATES] = {0, 0, 100, 100, 0, 100, 100, 0, 100, 0, 0, 0, 0};
   for (state in = ABSENT; in < STATES; in++) {
     outcome o = decide(in, CORRAL_VERB_GET, NULL, NULL, 0);
     if (o.op.state.life_ms != life[in] || o.op.state.left_ms != until[in])
@@ -547,6 +572,7 @@ int main(void) {
       cmocka_unit_test(every_verb_in_every_state_with_the_token_of_the_lease),
       cmocka_unit_test(a_stranger_can_take_over_only_what_is_over),
       cmocka_unit_test(a_claim_takes_over_holder_and_cost),
+      cmocka_unit_test(the_key_of_a_lease_outlives_it_and_the_value_beside_it),
       cmocka_unit_test(what_is_left_is_told),
       cmocka_unit_test(a_settled_record_lives_its_own_life_and_bears_no_lease),
       cmocka_unit_test(a_verdict_stands_where_the_lease_stood),

@@ -182,7 +182,8 @@ static corral_how ask(corral *c, const char *key, size_t size) {
   corral_error error = {0};
   int status = corral_get_or_compute(
       c, key, strlen(key),
-      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = LEASE_MS),
+      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = WAIT_MS, .ttl_ms = HOUR, .lease_ms = LEASE_MS,
+                                          .lease_min_ms = LEASE_MS),
                   .error = &error),
       compute, &size, &value);
   if (status != CORRAL_OK) fail_msg("%s: %s", key, error.text);

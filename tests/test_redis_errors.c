@@ -101,6 +101,21 @@ static void a_user_who_may_not_do_it_is_told_so(void **state) {
   assert_int_equal(does(&c, CORRAL_VERB_GET, "k", 1), CORRAL_EMISS);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EAUTH);
   assert_non_null(strstr(c.error.text, "NOPERM"));
+  /* without the server's time, what is left of a lease is known by the key's TTL */
+  client whole = opened(redis_server_uri(server));
+  corral_op op = op_of(CORRAL_VERB_CLAIM, "left", 1);
+  op.claim.lease_ms = HOUR;
+  assert_int_equal(perform(&whole, &op, 1), CORRAL_OK);
+  dropped(&op);
+  op = op_of(CORRAL_VERB_GET, "left", 1);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+  assert_in_range(op.state.left_ms, HOUR - SLACK, HOUR);
+  dropped(&op);
+  redis_server_ask(server, "PEXPIRE left %d", CORRAL_LEASE_KEPT_MS);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.state.left_ms, 0);
+  dropped(&op);
+  closed(&whole);
   closed(&c);
   redis_server_ask(server, "ACL SETUSER runner on >x ~* +getrange +pttl +evalsha +eval +time");
   assert_int_equal(opens("runner:x@", &c), CORRAL_OK);

@@ -153,6 +153,7 @@ static void add_up(world *sum, const world *w) {
   sum->held_hits += w->held_hits;
   sum->joins += w->joins;
   sum->stalls += w->stalls;
+  sum->late_fills += w->late_fills;
   sum->late += w->late;
 }
 
@@ -162,7 +163,7 @@ static void expect_wild(const world *sum, unsigned count) {
   assert_true(sum->fenced > count / 4 && sum->stale > count && sum->verdicts > count);
   assert_true(sum->outages > 3 * count && sum->joins > count && sum->held_hits > count / 2);
   assert_true(sum->replayed_changes > count / 4 && sum->replayed_fills > count / 20);
-  assert_true(sum->stalls > 2 * count && sum->late > 2 * count);
+  assert_true(sum->stalls > 2 * count && sum->late > 2 * count && sum->late_fills > count / 10);
   assert_true(sum->renewals > count / 10 && sum->passes > count / 4 && sum->voids > count / 4 &&
               sum->older > count / 50);
 }
@@ -185,9 +186,9 @@ static void whatever_befalls_a_herd_the_promises_hold(void **state) {
   printf("%llu worlds, %u computes, %u fills\n", (unsigned long long)count, sum.computes,
          sum.fills);
   printf("%u outages, %u fills and %u changes replayed, %u renewals, %u passes, %u older, %u void, "
-         "%u held, %u joined, %u stalls, %u asks in them\n",
+         "%u held, %u joined, %u stalls, %u asks in them, %u late fills\n",
          sum.outages, sum.replayed_fills, sum.replayed_changes, sum.renewals, sum.passes, sum.older,
-         sum.voids, sum.held_hits, sum.joins, sum.stalls, sum.late);
+         sum.voids, sum.held_hits, sum.joins, sum.stalls, sum.late, sum.late_fills);
   if (count >= 100) expect_wild(&sum, (unsigned)count);
 }
 
@@ -326,6 +327,11 @@ static void computing_while_the_store_is_slow_is_found_out(void **state) {
   assert_int_equal(broken_worlds(SLOW_IS_AWAY, 100, "while the store was slow"), 3);
 }
 
+static void a_store_whose_keys_end_with_their_leases_is_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_worlds(KEYS_END_WITH_THEIR_LEASES, 1000, "nobody else was granted"), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whatever_befalls_a_herd_the_promises_hold),
@@ -344,6 +350,7 @@ int main(void) {
       cmocka_unit_test(a_process_that_does_not_return_to_the_store_is_found_out),
       cmocka_unit_test(waiters_that_are_forgotten_are_found_out),
       cmocka_unit_test(computing_while_the_store_is_slow_is_found_out),
+      cmocka_unit_test(a_store_whose_keys_end_with_their_leases_is_found_out),
   };
   return cmocka_run_group_tests_name("swarm", tests, NULL, NULL);
 }

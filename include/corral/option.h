@@ -48,9 +48,9 @@
   X(when_away, "away", "failure", "compute|stale|error", 1, 1, 3, "run", NONE,                     \
     "What to do while the store is away.")                                                         \
   X(lease_ms, "lease", "election", "ms", 2000, 50, 3600000, "run warm", NONE,                      \
-    "Longest lease; extended every third of it.")                                                  \
+    "Longest lease; from 750ms, doubled each third of it.")                                        \
   X(lease_min_ms, "lease_min", "election", "ms", 500, 50, 3600000, "", NONE,                       \
-    "Shortest lease: it is 4 times the key's usual cost, up to lease_ms.")                         \
+    "Shortest lease: the first is 4 times the key's usual cost, between this and 750ms.")          \
   X(compute_ms, "compute", "election", "ms", 30000, 10, 86400000, "run warm", ZONE,                \
     "Longest compute; then it is given up and fenced.")                                            \
   X(stop_alone, "stop_alone", "election", "flag", -1, -1, 1, "", NONE,                             \

@@ -39,6 +39,7 @@ extern "C" {
 #define CORRAL_TOKEN 16
 #define CORRAL_DIGEST 16
 #define CORRAL_NOTE 64
+#define CORRAL_LEASE_KEPT_MS 2000 /* the key outlives its lease by this time (below) */
 
 /* States of a record: no lease, a lease, a verdict (a remembered failure). */
 enum { CORRAL_FREE = 0, CORRAL_LEASED = 1, CORRAL_VERDICT = 2 };
@@ -72,7 +73,13 @@ enum { CORRAL_FLAG_EXPIRED = 1 /* set by corral_expire: the soft TTL has ended *
  *             text. 2 cost_ms: expected cost of the compute. 3 code: a verdict's number. Other
  *             kinds are skipped
  *
- * The front of a record is its head and, right behind, its lease: all that the verbs need. */
+ * The front of a record is its head and, right behind, its lease: all that the verbs need.
+ *
+ * The end of a lease. At `until` it ends for others: GET shows no lease any more, CLAIM is granted.
+ * For its holder it lasts until another is granted the lease, or the key goes: until then EXTEND,
+ * SETTLE, RENEW and RELEASE with its token count, however late. So that they can, the key of a
+ * record with a lease stays until CORRAL_LEASE_KEPT_MS after `until`, or until life_end if that is
+ * later: it is the `expires` of a change. */
 typedef struct corral_header {
   uint8_t state, flags, kind, encoding;
   uint16_t metadata;

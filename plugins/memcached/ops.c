@@ -80,8 +80,9 @@ static int read_slots(crl_memcached_handle *h, crl_memcached_command command, sl
 
 /* ---- a record, by the clock ---------------------------------------------------------------- */
 
-/* 1: a record that the server still has is over: free or leased, with all its ends passed. A record
- * with a verdict is not over, since it counts the failures in a row. */
+/* 1: a record that the server still has is over: free or leased, with all its ends passed, that of
+ * the lease CORRAL_LEASE_KEPT_MS ago. A record with a verdict is not over, since it counts the
+ * failures in a row. */
 static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
   corral_header header;
   uint8_t front[CORRAL_FRONT];
@@ -89,7 +90,8 @@ static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item
       CORRAL_OK)
     return 0;
   if (header.state == CORRAL_FREE) return header.life_end != 0 && header.life_end <= now;
-  return header.state == CORRAL_LEASED && header.life_end <= now && header.until <= now;
+  return header.state == CORRAL_LEASED && header.life_end <= now &&
+         header.until <= now - CORRAL_LEASE_KEPT_MS;
 }
 
 /* Calls host->decide; an invalidation also removes a record that is over by this clock only. */

@@ -26,6 +26,19 @@ void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint
   op->state.left_ms = look.state.left_ms;
 }
 
+/* When the key of a lease or verdict ends, body or not. */
+static int64_t end_of(const corral_header *header) {
+  int64_t end = header->until;
+  int kept = header->state == CORRAL_LEASED ? CORRAL_LEASE_KEPT_MS : 0;
+  return __builtin_add_overflow(end, kept, &end) ? INT64_MAX : end;
+}
+
+/* Time left of the lease or verdict as far as the key's TTL tells it; -1: unknown. */
+static int64_t left_by_ttl(const corral_header *header, int64_t pttl) {
+  if (header->state != CORRAL_LEASED || header->body > 0 || pttl < 0) return -1;
+  return pttl > CORRAL_LEASE_KEPT_MS ? pttl - CORRAL_LEASE_KEPT_MS : 0;
+}
+
 /* The key's TTL is that of the body, or of a lease that outlasts it: so it gives the life to the
  * millisecond, without a clock of this host. If another program has changed the TTL, the record's
  * own end counts, by the server's time as far as that is known. */
@@ -38,11 +51,12 @@ void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
     return;
-  if (header.state != CORRAL_FREE && !h->clock_known) op->state.left_ms = -1;
+  if (header.state != CORRAL_FREE && !h->clock_known)
+    op->state.left_ms = left_by_ttl(&header, pttl);
   if (header.body == 0) return;
   int64_t outlasts = 0;
   if (header.state != CORRAL_FREE &&
-      __builtin_sub_overflow(header.until, header.life_end, &outlasts))
+      __builtin_sub_overflow(end_of(&header), header.life_end, &outlasts))
     outlasts = INT64_MAX;
   if (outlasts < 0) outlasts = 0;
   int64_t life = pttl > outlasts ? pttl - outlasts : 0;

@@ -63,8 +63,9 @@
   "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"              \
   "local holds = state == 1 and token == ARGV[1]\n"
 
-/* Writes the front back, and keeps it in `front`; a key without body lives `keep` ms. Returns an
- * error or nil. */
+/* Writes the front back, and keeps it in `front`. A key lives as long as its body, or its verdict,
+ * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Returns
+ * an error or nil. */
 #define WRITE                                                                                      \
   "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                            \
   "local function write(keep)\n"                                                                   \
@@ -74,8 +75,9 @@
   "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. "      \
   "parts\n"                                                                                        \
   "  end\n"                                                                                        \
+  "  local rest = state > 0 and till - now + (state == 1 and 2000 or 0) or 0\n"                    \
   "  if not payload then\n"                                                                        \
-  "    local ttl = math.max(keep, 1)\n"                                                            \
+  "    local ttl = math.max(keep, rest, 1)\n"                                                      \
   "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                    \
   "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"       \
   "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                        \
@@ -83,8 +85,7 @@
   "  local old = call('PTTL', k)\n"                                                                \
   "  if bad(old) then return old end\n"                                                            \
   "  if old >= 0 and now + old < fin then fin = now + old end\n"                                   \
-  "  local ttl = fin - now\n"                                                                      \
-  "  if state > 0 and till > fin then ttl = till - now end\n"                                      \
+  "  local ttl = math.max(fin - now, rest)\n"                                                      \
   "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                         \
   "  if e then return e end\n"                                                                     \
   "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, "    \
@@ -104,7 +105,7 @@ static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "    status = -8\n"
     "    if till - now > limit + 2000 or since - now > 2000 then\n"
     "      since, till, length = now, now + limit, limit\n"
-    "      local e = write(limit)\n"
+    "      local e = write(1)\n"
     "      if e then return e end\n"
     "    end\n"
     "  end\n"
@@ -115,7 +116,7 @@ static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "    if digest ~= sub(ARGV[3], 25, 40) then payload = false end\n"
     "    digest, parts = sub(ARGV[3], 25, 40), sub(ARGV[3], 89)\n"
     "  end\n"
-    "  local e = write(length)\n"
+    "  local e = write(1)\n"
     "  if e then return e end\n"
     "end\n"
     "local same = payload and ARGV[4] ~= '' and sub(got, 41, 48) == ARGV[4]\n"
@@ -154,7 +155,7 @@ static const char release_text[] =
                                "  length = tonumber(ARGV[3])\n"
                                "  state, token, since, till = 2, zeros(16), now, now + length\n"
                                "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
-                               "  e = write(math.max(length, tonumber(ARGV[4])))\n"
+                               "  e = write(tonumber(ARGV[4]))\n"
                                "elseif payload then\n"
                                "  state = 0\n"
                                "  e = write(1)\n"
@@ -168,7 +169,7 @@ static const char extend_text[] =
     PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
                                "length = tonumber(ARGV[2])\n"
                                "till, since = now + length, math.min(since, now)\n"
-                               "return write(length) or {0, now}\n";
+                               "return write(1) or {0, now}\n";
 
 static const char expire_text[] = PRELUDE("bad(call('UNLINK', k)) or {0, now}") WRITE
     "if not payload then return bad(call('UNLINK', k)) or {0, now} end\n"
@@ -197,14 +198,14 @@ static const char invalidate_text[] =
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"af9c81f6363bf81c189af6fa01e38f4abc8066ce", claim_text},
+    [CRL_REDIS_CLAIM] = {"d6ddc861316a7cf90885a98c2bd80e5c50106613", claim_text},
     [CRL_REDIS_SETTLE] = {"a5576c41c6d8294b96d53fe6d803b27a4b8c9c1f", settle_text},
     [CRL_REDIS_STAGE] = {"31c92283a033dab84578a23301941c8e71995384", stage_text},
-    [CRL_REDIS_RELEASE] = {"319608c93b1835c9f035effc9ea9a9b85433b73b", release_text},
-    [CRL_REDIS_EXTEND] = {"231ada61ff6758f505d8f6cd5d3e6ca9fea01aa3", extend_text},
-    [CRL_REDIS_EXPIRE] = {"cd6beb4955a20c9302f9895b8058a4b0be5fd7d6", expire_text},
+    [CRL_REDIS_RELEASE] = {"d1be3f58d80e4b364df2d67194c62cf29fc2b1a1", release_text},
+    [CRL_REDIS_EXTEND] = {"a0064688d3810efe89ee1b43c60c386f883865cd", extend_text},
+    [CRL_REDIS_EXPIRE] = {"a246602d6b1da8f44a2dba66f95b4dd6e84c4ee4", expire_text},
     [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
-    [CRL_REDIS_RENEW] = {"d24c1d0c41a1d8499e525accd2d7066f5fccd636", renew_text},
+    [CRL_REDIS_RENEW] = {"052bfbfa3a07091e06c3c650d5ee38e668cb9ef0", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {

@@ -82,20 +82,23 @@ static void say_failures(page *p, const corral_policy *policy) {
     say(p, "After a failed compute the next caller tries again at once.\n");
 }
 
+static void say_lease(page *p, const corral_policy *policy) {
+  char a[32];
+  int64_t first = crl_policy_lease(policy, 0), least = crl_policy_lease(policy, 1);
+  int grows = first < policy->lease_ms;
+  say(p, "A leader that dies is replaced when its lease ends: %s%s", span(a, first),
+      grows ? " at first" : "");
+  if (least < first)
+    say(p, ", or 4 times what computing the key usually takes if that is less, but at least %s",
+        span(a, least));
+  say(p, "; while it lives it extends it every third of that");
+  if (grows) say(p, ", to twice as long each time, up to %s", span(a, policy->lease_ms));
+  say(p, ".\n");
+}
+
 static void say_times(page *p, const corral_policy *policy) {
   char a[32], b[32], c[32];
-  int64_t least = crl_policy_lease(policy, 1);
-  if (least < policy->lease_ms)
-    say(p,
-        "A leader that dies is replaced when its lease ends: %s, or 4 times what computing the key "
-        "usually takes if that is less, but at least %s; while it lives it extends it every third "
-        "of that.\n",
-        span(a, policy->lease_ms), span(b, least));
-  else
-    say(p,
-        "A leader that dies is replaced when its lease of %s ends; while it lives the lease is "
-        "extended every %s.\n",
-        span(a, policy->lease_ms), span(b, policy->lease_ms / 3));
+  say_lease(p, policy);
   say(p, "A compute that takes longer than %s is given up, and its result not stored.\n",
       span(a, policy->compute_ms));
   say(p,
@@ -154,8 +157,8 @@ static void warn(page *p, const corral_policy *policy) {
            "other.\n");
   if (policy->lease_ms > policy->compute_ms)
     say(p,
-        "warning: lease_ms (%s) is above compute_ms (%s): a dead leader is waited for longer than "
-        "any compute may take.\n",
+        "warning: lease_ms (%s) is above compute_ms (%s): a leader that dies late is waited for "
+        "longer than any compute may take.\n",
         span(a, policy->lease_ms), span(b, policy->compute_ms));
   if (policy->negative_ttl_ms > policy->ttl_ms)
     say(p,

@@ -211,23 +211,6 @@ void case_a_second_settle_is_lost(void) {
   wants_value("after a second settle", get(c, k), r);
 }
 
-void case_a_late_settle_is_told_truly(void) {
-  client *c = client_new();
-  const key *k = key_new("k");
-  const record *r = record_new(k, 100, 1);
-  int64_t from = now_ms();
-  wants("a claim", claim(c, k, OWNER, SHORT_LEASE_MS).status, CORRAL_OK);
-  wants_end("a lease", c, k, lease_is_over, from, SHORT_LEASE_MS);
-  /* no other claim came between: both answers are right */
-  int status = settle(c, k, OWNER, r, LONG_MS);
-  if (status == CORRAL_OK) {
-    wants_value("after a late settle that was OK", get(c, k), r);
-  } else {
-    wants("a late settle", status, CORRAL_ELOST);
-    wants_nothing("after a late settle that was ELOST", get(c, k));
-  }
-}
-
 void case_an_owner_extends(void) {
   client *c = client_new();
   const key *k = key_new("k");

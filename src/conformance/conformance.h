@@ -306,13 +306,24 @@ extern const size_t test_case_count;
   X(a_settle_after_invalidate_is_lost, 0)                                                          \
   X(a_settle_after_release_is_lost, 0)                                                             \
   X(a_second_settle_is_lost, 0)                                                                    \
-  X(a_late_settle_is_told_truly, 0)                                                                \
   X(an_owner_extends, 0)                                                                           \
   X(a_thief_extends_nothing, 0)                                                                    \
   X(an_owner_releases, 0)                                                                          \
   X(a_thief_releases_nothing, 0)                                                                   \
   X(a_second_release_is_lost, 0)                                                                   \
   X(a_release_keeps_the_payload, 0)
+
+#define CASES_LATE(X)                                                                              \
+  X(a_late_settle_counts, 0)                                                                       \
+  X(a_late_settle_over_a_value_counts, 0)                                                          \
+  X(a_late_settle_over_a_value_that_is_over_counts, 0)                                             \
+  X(a_late_extend_counts, 0)                                                                       \
+  X(a_late_renew_counts, 0)                                                                        \
+  X(a_late_release_counts, 0)                                                                      \
+  X(a_late_holder_loses_to_anothers_claim, 0)                                                      \
+  X(a_late_holder_loses_to_an_invalidation, 0)                                                     \
+  X(a_thief_gains_nothing_from_a_lease_that_is_over, 0)                                            \
+  X(the_key_of_a_lease_ends_by_itself, 0)
 
 #define CASES_VERDICT(X)                                                                           \
   X(a_verdict_rules_until_it_ends, 0)                                                              \
@@ -449,6 +460,7 @@ extern const size_t test_case_count;
 
 #define CASES(X)                                                                                   \
   CASES_LEASE(X)                                                                                   \
+  CASES_LATE(X)                                                                                    \
   CASES_VERDICT(X)                                                                                 \
   CASES_VALUE(X)                                                                                   \
   CASES_BATCH(X)                                                                                   \

@@ -46,9 +46,9 @@ int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) {
 }
 
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {
-  int64_t least = smaller(policy->lease_min_ms, policy->lease_ms);
-  if (cost_ms <= 0 || cost_ms >= policy->lease_ms / 4) return policy->lease_ms;
-  return larger(4 * cost_ms, least);
+  int64_t length = CRL_LEASE_FIRST_MS;
+  if (cost_ms > 0 && cost_ms <= CRL_LEASE_FIRST_MS / 4) length = 4 * cost_ms;
+  return smaller(larger(length, policy->lease_min_ms), policy->lease_ms);
 }
 
 /* exp(-x) for x from 0 to 37, without libm: 2^-k times a series for the rest of x. */

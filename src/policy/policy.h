@@ -66,8 +66,11 @@ int64_t crl_policy_hard_ttl(int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms);
 int64_t crl_policy_jitter(const corral_policy *policy, int64_t ttl_ms, uint64_t dice);
 /* The least result of crl_policy_jitter. */
 int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms);
-/* Length of the lease for a key whose rebuild usually takes cost_ms: 4 times that, within
- * lease_min_ms and lease_ms; 0, unknown: lease_ms. */
+/* Length that the lease of a compute begins with, and doubles from with each renewal, up to
+ * lease_ms: CRL_LEASE_FIRST_MS, whatever the compute may cost, so that a dead leader is soon
+ * replaced; less for a key whose rebuild usually takes little: 4 times that cost_ms (0: unknown).
+ * Never less than lease_min_ms, nor more than lease_ms. */
+enum { CRL_LEASE_FIRST_MS = 750 };
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
 /* Mixes successive numbers into random ones: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint64_t crl_policy_mix(uint64_t number);

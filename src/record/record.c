@@ -250,6 +250,13 @@ static int contradicts(const now_here *here) {
          difference(here->header.since, here->now) > CRL_RECORD_STEP_MS;
 }
 
+/* When the store drops the key. That of a lease outlives it, so that its holder may be late. */
+static int64_t end_of(const corral_header *header) {
+  int64_t kept = header->state == CORRAL_LEASED ? CORRAL_LEASE_KEPT_MS : 0;
+  return header->state == CORRAL_FREE ? header->life_end
+                                      : later(header->life_end, header->until + kept);
+}
+
 /* Writes the header into *change. Without a body, the header's fields on the body are cleared. */
 static void edit(now_here *here, corral_change *change) {
   corral_header *header = &here->header;
@@ -260,8 +267,7 @@ static void edit(now_here *here, corral_change *change) {
     header->body = header->metadata = 0;
     header->stamp = 0;
   }
-  change->expires =
-      header->state == CORRAL_FREE ? header->life_end : later(header->life_end, header->until);
+  change->expires = end_of(header);
   change->front_len = crl_record_write(header, change->front);
   change->body_len = header->body;
 }

@@ -81,6 +81,7 @@ void crl_run_begin_compute(crl_run *r) {
                                  .user_key_len = r->found.key.user_len,
                                  .token = r->flight.leased ? r->token : NULL,
                                  .lease_ms = r->lease_ms,
+                                 .lease_most_ms = r->policy.lease_ms,
                                  .limit = r->began + r->policy.compute_ms,
                                  .ticks = r->entry == NULL ? NULL : crl_herd_ticks(r->entry),
                                  .on_extended = on_extended,

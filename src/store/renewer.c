@@ -57,8 +57,14 @@ static size_t collect(crl_renewer *renewer, crl_renewed_lease **due, int64_t now
   return count;
 }
 
+/* The length to extend a lease to. */
+static int64_t next_length(const crl_renewed_lease *lease) {
+  if (lease->lease_most_ms <= lease->lease_ms) return lease->lease_ms;
+  return lease->lease_ms < lease->lease_most_ms / 2 ? 2 * lease->lease_ms : lease->lease_most_ms;
+}
+
+/* Until it has succeeded, the next one is due by the length that the lease has. */
 static corral_op extension(crl_renewed_lease *lease, int64_t now) {
-  if (lease->doubles && lease->lease_ms < DOUBLED_MOST) lease->lease_ms *= 2;
   lease->next_at = now + lease->lease_ms / 3;
   corral_op op = {.verb = lease->is_lock ? CORRAL_VERB_LOCK_EXTEND : CORRAL_VERB_EXTEND,
                   .key = lease->key,
@@ -67,13 +73,16 @@ static corral_op extension(crl_renewed_lease *lease, int64_t now) {
   if (lease->is_lock)
     op.lock_extend = (corral_lock_extend_args){.hold_ms = lease->lease_ms, .fence = lease->fence};
   else
-    op.extend.lease_ms = lease->lease_ms;
+    op.extend.lease_ms = next_length(lease);
   return op;
 }
 
-static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_op *op,
+/* `now`: when the extension was collected; `sent`: the same by crl_env_boot_ms. */
+static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_op *op, int64_t now,
                   int64_t sent) {
   if (op->status == CORRAL_OK) {
+    if (!lease->is_lock) lease->lease_ms = op->extend.lease_ms;
+    lease->next_at = now + lease->lease_ms / 3;
     crl_event_emit(renewer->events,
                    lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND,
                    lease->user_key, lease->user_key_len, NULL);
@@ -104,7 +113,7 @@ static void extend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, 
   }
   if (n == 0) return;
   crl_pool_perform(renewer->pool, ops, n, soonest < now + shortest ? soonest : now + shortest);
-  for (size_t i = 0; i < n; i++) judge(renewer, of[i], &ops[i], sent);
+  for (size_t i = 0; i < n; i++) judge(renewer, of[i], &ops[i], now, sent);
 }
 
 static void attend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, int64_t now,
@@ -141,7 +150,7 @@ static int64_t renew(crl_task *task) {
 }
 
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since) {
-  lease->busy = lease->over = lease->doubles = 0;
+  lease->busy = lease->over = 0;
   lease->next_at = since + lease->lease_ms / 3;
   pthread_mutex_lock(&renewer->mutex);
   lease->next = renewer->leases;
@@ -166,7 +175,7 @@ void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
   pthread_mutex_lock(&renewer->mutex);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
   lease->limit = INT64_MAX;
-  lease->doubles = 1;
+  if (lease->lease_most_ms < DOUBLED_MOST) lease->lease_most_ms = DOUBLED_MOST;
   pthread_mutex_unlock(&renewer->mutex);
 }
 

@@ -19,9 +19,10 @@ typedef struct crl_renewed_lease {
   size_t key_len;
   const void *user_key; /* for events */
   size_t user_key_len;
-  const uint8_t *token; /* NULL: no lease, only the limit */
-  int64_t lease_ms;
-  int64_t limit; /* crl_env_now_ms: end of the compute's time, or of the lock */
+  const uint8_t *token;  /* NULL: no lease, only the limit */
+  int64_t lease_ms;      /* what the lease was last taken for */
+  int64_t lease_most_ms; /* each extension doubles the length, up to this; 0: it stays as it is */
+  int64_t limit;         /* crl_env_now_ms: end of the compute's time, or of the lock */
   /* Each is called once at most, on a thread of the library: on_lost when the lease isn't this
    * token's any more, on_limit when the limit has come. crl_renewer_drop waits until they have
    * returned. */
@@ -38,22 +39,22 @@ typedef struct crl_renewed_lease {
   void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* a lock, for on_lost: left_ms of the reply that told the loss */
   int64_t next_at;  /* the renewer's own */
-  int busy, over, doubles;
+  int busy, over;
 } crl_renewed_lease;
 
 /* Starts no thread. NULL without memory. */
 crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events, const crl_threads *threads);
 /* No lease may be held. */
 void crl_renewer_free(crl_renewer *renewer);
-/* Extends the lease every third of lease_ms, the first time a third after `since` (when its claim
- * was sent). If no thread can be started the lease isn't extended. */
+/* Extends the lease a third of its length after it was last taken, the first time at `since` (when
+ * its claim was sent). If no thread can be started the lease isn't extended. */
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since);
 /* Sets the new limit of a held lease. */
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit);
 /* Called when the compute has ended and its record is on its way to the store: the lease has no
- * limit any more, and each extension is twice as long as the one before. A store that guards a fill
- * by the record's version restarts the fill after an extension; doubling makes one long enough in
- * the end. */
+ * limit any more, and its length doubles beyond lease_most_ms. A store that guards a fill by the
+ * record's version restarts the fill after an extension; doubling makes one long enough in the
+ * end. */
 void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease);
 /* When this returns no extend is under way, and none will come. */
 void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease);

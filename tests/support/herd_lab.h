@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { LAB_PROCESSES = 8, LAB_KEYS = 32, LAB_MARKS = 16, LAB_LOG = 64, LAB_PATIENCE_MS = 12000 };
+enum { LAB_PROCESSES = 36, LAB_KEYS = 32, LAB_MARKS = 16, LAB_LOG = 64, LAB_PATIENCE_MS = 12000 };
 
 /* Counters of one key. */
 typedef struct lab_key {

@@ -25,13 +25,13 @@ enum { SHORT = 100, SEEN = 77 };
   "STAT cas_enabled yes\\r\\nEND\\r\\n\n"
 #define GET_K "EXPECT get k\\r\\n\n"
 #define GETS_K "EXPECT gets k\\r\\n\n"
-#define ADD_K "EXPECT add k 0 3601 88\\r\\n\n"
+#define ADD_K "EXPECT add k 0 3603 88\\r\\n\n"
 /* A record of "crl2" and 44 zero bytes, so its state is FREE. Its cas id is 9. */
 #define ZEROS                                                                                      \
   "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define TEN_ZEROS "\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0"
 #define RECORD_K "SEND VALUE k 0 48 9\\r\\ncrl2" ZEROS TEN_ZEROS "\\0\\0\\0\\r\\nEND\\r\\n\n"
-#define CAS_K "EXPECT cas k 0 3601 88 9\\r\\n\n"
+#define CAS_K "EXPECT cas k 0 3603 88 9\\r\\n\n"
 
 typedef struct dialogue {
   client c;

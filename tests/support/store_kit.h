@@ -94,14 +94,6 @@ static inline void touch(const kit *k, const char *key) {
     (void)verb(k, CORRAL_VERB_CLAIM, key, (unsigned)getpid());
 }
 
-/* Claims a key with a lease of 1 ms. */
-static inline void blink(const kit *k, const char *key) {
-  corral_op op = op_of(CORRAL_VERB_CLAIM, key, 9);
-  op.claim.lease_ms = 1;
-  assert_int_equal(run(k, &op), CORRAL_OK);
-  done(&op);
-}
-
 static inline int settle(const kit *k, const char *key, unsigned holder, char fill, size_t body_len,
                          corral_error *error) {
   corral_op op = op_of(CORRAL_VERB_SETTLE, key, holder);
@@ -117,6 +109,18 @@ static inline int settle(const kit *k, const char *key, unsigned holder, char fi
 static inline void put(const kit *k, const char *key, char fill, size_t body_len) {
   assert_int_equal(verb(k, CORRAL_VERB_CLAIM, key, 7), CORRAL_OK);
   assert_int_equal(settle(k, key, 7, fill, body_len, NULL), CORRAL_OK);
+}
+
+/* Stores a value with a life of 1 ms. */
+static inline void blink(const kit *k, const char *key) {
+  assert_int_equal(verb(k, CORRAL_VERB_CLAIM, key, 9), CORRAL_OK);
+  corral_op op = op_of(CORRAL_VERB_SETTLE, key, 9);
+  uint8_t *record = record_make((corral_header){0}, 1, 'b', &op.settle.record_len);
+  assert_non_null(record);
+  op.settle.record = record;
+  op.settle.ttl_ms = 1;
+  assert_int_equal(run(k, &op), CORRAL_OK);
+  free(record);
 }
 
 static inline const char *numbered(char room[32], const char *stem, unsigned number) {

@@ -60,6 +60,7 @@ static void ask_store(world *w, scheduler *p, corral_verb verb) {
   if (verb == CORRAL_VERB_CLAIM) {
     p->claimed = 1;
     p->claim_sent = w->now;
+    e.lease_ms = p->lease_ms = LEASE_FIRST_MS;
   }
   if (verb == CORRAL_VERB_SETTLE || verb == CORRAL_VERB_RENEW) e.ttl_ms = p->hard_ttl;
   if (verb == CORRAL_VERB_SETTLE) {
@@ -85,7 +86,7 @@ static void start_compute(world *w, scheduler *p) {
                 .life = p->life,
                 .ask_number = p->ask_number,
                 .told = {.made = outcome(w)}};
-  event extend = {.at = w->now + LEASE_MS / 3,
+  event extend = {.at = w->now + p->lease_ms / 3,
                   .what = EXTENDS,
                   .flight = done.flight,
                   .life = p->life,
@@ -341,9 +342,10 @@ static void on_told(world *w, event *e) {
 static void on_extends(world *w, event *e) {
   scheduler *p = pilot_of(w, e);
   if (p == NULL || postponed(w, e)) return;
-  event extend = {.verb = CORRAL_VERB_EXTEND, .lease_ms = LEASE_MS};
+  p->lease_ms = 2 * p->lease_ms < LEASE_MS ? 2 * p->lease_ms : LEASE_MS;
+  event extend = {.verb = CORRAL_VERB_EXTEND, .lease_ms = p->lease_ms};
   send(w, p, &extend);
-  e->at = w->now + LEASE_MS / 3;
+  e->at = w->now + p->lease_ms / 3;
   plan_event(w, e);
 }
 

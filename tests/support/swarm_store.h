@@ -58,6 +58,14 @@ static void watch_fill(world *w, const event *e, const before_it *was) {
     w->fills++;
 }
 
+/* A holder who comes late counts until another is granted the lease, or the key goes. */
+static void watch_late(world *w, const event *e, const corral_op *op) {
+  expect(w, op->status != CORRAL_ELOST || w->now >= w->held_until + CORRAL_LEASE_KEPT_MS,
+         "4: a lease was lost that nobody else was granted");
+  if (op->status == CORRAL_OK && e->verb != CORRAL_VERB_RELEASE)
+    w->late_fills += w->held_until <= w->now;
+}
+
 static int ends_all(corral_verb verb) {
   return verb == CORRAL_VERB_INVALIDATE || verb == CORRAL_VERB_EXPIRE;
 }
@@ -70,6 +78,7 @@ static void watch(world *w, const event *e, const corral_op *op, const before_it
   if (e->verb == CORRAL_VERB_CLAIM || e->verb == CORRAL_VERB_GET || ends_all(e->verb)) return;
   expect(w, e->verb != CORRAL_VERB_RELEASE || !was->usable || has_usable(w),
          "6: a failure removed a usable value");
+  if (own) watch_late(w, e, op);
   if (op->status == CORRAL_ELOST && fills) w->fenced++;
   if (op->status != CORRAL_OK) return;
   expect(w, own,
@@ -80,6 +89,12 @@ static void watch(world *w, const event *e, const corral_op *op, const before_it
     w->held = 0;
   if (e->verb == CORRAL_VERB_RELEASE && e->record_len > 0) w->verdict_until = w->now + e->lease_ms;
   if (fills) watch_fill(w, e, was);
+}
+
+static int is_leased(const world *w) {
+  corral_header header;
+  return crl_record_read_whole(w->record, w->record_len, &header) == CORRAL_OK &&
+         header.state == CORRAL_LEASED;
 }
 
 static void apply(world *w, const corral_change *change) {
@@ -93,6 +108,8 @@ static void apply(world *w, const corral_change *change) {
                   record);
   memcpy(w->record, record, w->record_len);
   w->expires = change->expires;
+  if (w->control == KEYS_END_WITH_THEIR_LEASES && change->body_len == 0 && is_leased(w))
+    w->expires -= CORRAL_LEASE_KEPT_MS;
   expect(w, w->expires > w->now, "4: a record that has no end, or is over already");
 }
 

@@ -26,6 +26,7 @@ enum {
   OP_MS = 50,
   STALL_MS = 250, /* longest stall of the store: shorter than any away_ms */
   LEASE_MS = 100,
+  LEASE_FIRST_MS = 40, /* doubles with each renewal */
   WAIT_MS = 400,
   WORLD_MS = 4000,
   RECORD = 512,
@@ -99,7 +100,7 @@ typedef struct scheduler {
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
   int64_t deadline, excused; /* excused: time of its own computes and of its process's pauses */
-  int64_t began, claim_sent;
+  int64_t began, claim_sent, lease_ms;
   /* least origin version that the current look may find; that it may find fresh */
   uint64_t floor, expire_floor;
   uint64_t found, found_floor, read, version; /* found may be this call's answer later on */
@@ -141,7 +142,8 @@ typedef enum control {
   LEASES_NEVER_END,
   PARTITIONS_NEVER_HEAL,
   WAITERS_ARE_FORGOTTEN,
-  SLOW_IS_AWAY
+  SLOW_IS_AWAY,
+  KEYS_END_WITH_THEIR_LEASES
 } control;
 
 /* The store's record of a tag. */
@@ -186,7 +188,7 @@ typedef struct world {
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
   unsigned served; /* calls judged in calm */
   unsigned replayed_fills, replayed_changes, renewals, passes, older, voids, held_hits, joins,
-      outages, stalls, late;
+      outages, stalls, late, late_fills;
   char first[160];
 } world;
 
