@@ -280,7 +280,9 @@ static void ask_round(corral *c, member *m) {
     list.items[i] = list.items[MOST - 1 - i];
     list.items[MOST - 1 - i] = swap;
   }
-  if (corral_get_many(c, list.items, MOST, CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 20000)),
+  if (corral_get_many(c, list.items, MOST,
+                      CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 20000,
+                                                          .lease_min_ms = 20000)),
                       count_computes, m) != CORRAL_OK)
     atomic_fetch_add(&m->all->wrongs, 1);
   for (size_t i = 0; i < MOST; i++) {
