@@ -256,7 +256,7 @@ static void connections_that_the_server_ended_while_idle_are_replaced(void **sta
   (void)state;
   kit k = opened(uri);
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(take(&k, "n", 1, 60000), CORRAL_OK);
+    assert_int_equal(take(&k, "n", 1, 4000), CORRAL_OK);
     assert_int_equal(unlock(&k, "n", 1), CORRAL_OK);
     if (i == 1) mariadb_server_kill(server);
     if (i == 1) mariadb_server_restart(server);
