@@ -25,7 +25,7 @@
 #include "fork_kit.h"
 #include "room.h"
 
-enum { PROCESSES = 64, PATIENCE_MS = 60000, CALM_TTL_MS = 20000 };
+enum { PROCESSES = 64, PATIENCE_MS = 300000, CALM_TTL_MS = 20000 };
 
 typedef struct arena {
   const lock_chaos *plan;
