@@ -64,7 +64,7 @@ static inline int extend(const kit *k, const char *name, unsigned holder, int64_
 /* A LOCK for 60 s; takes, fence_of and unlocks send theirs without a deadline and require `perform`
  * to return CORRAL_OK. */
 static inline corral_op take_op(const char *name, unsigned holder, uint32_t flags) {
-  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 60000);
+  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 3600000);
   op.flags = flags;
   return op;
 }
