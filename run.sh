@@ -193,8 +193,8 @@ for argument in "$@"; do
   esac
 done
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+mkdir -p build
+log=$root/build/run.log
 case ${command:-demo} in
   demo) demo ;;
   test) all_tests ;;

@@ -294,7 +294,7 @@ static void after_the_soft_limit_the_stale_value_is_taken_on(const char *uri) {
   call(&one);
   assert_true(one.status == CORRAL_OK && one.how == CORRAL_STALE);
   assert_string_equal(one.text, "old");
-  assert_in_range(lab_now_us() - before, 15000, 5000000);
+  assert_true(lab_now_us() - before >= 15000);
   atomic_store(&s.let_go, 1);
   end(&leader);
   assert_string_equal(leader.text, "slow");

@@ -22,8 +22,8 @@ enum { STEP, DONE, SEEN }; /* lab marks */
 static redis_server *server;
 
 static const corral_options quick = {
-    .op_ms = 150, .breaker_failures = 1, .breaker_rest_ms = 50, .away_ms = 150};
-static const corral_options patient = {.op_ms = 150, .away_ms = 60000};
+    .op_ms = 1000, .breaker_failures = 1, .breaker_rest_ms = 50, .away_ms = 1000};
+static const corral_options patient = {.op_ms = 1000, .away_ms = 60000};
 
 static lab *fresh_lab(void) {
   if (server == NULL) skip();
@@ -51,7 +51,7 @@ static int found_by_another(lab *l) {
 
 static lab_answer ask(lab_seat *seat, int key, int64_t when_away) {
   lab_work work = {.key = key};
-  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .ttl_ms = 600000, .when_away = when_away),
+  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 30000, .ttl_ms = 600000, .when_away = when_away),
                  &work);
 }
 
@@ -128,7 +128,7 @@ static void invalidate(lab_seat *seat, int status) {
 
 static lab_answer ask_version(lab_seat *seat, uint64_t version, const char *tag) {
   lab_work work = {.key = 0, .version = version, .tag = tag};
-  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .ttl_ms = 600000), &work);
+  return lab_ask(seat, CORRAL_POLICY(.wait_ms = 30000, .ttl_ms = 600000), &work);
 }
 
 static void only_invalidate(lab_seat *seat) { invalidate(seat, CORRAL_EUNAVAILABLE); }
@@ -308,7 +308,7 @@ static void invalidate_and_store_it_for_a_moment(lab_seat *seat) {
   const story *s = seat->arg;
   lab_work work = {.key = 0, .version = s->there};
   invalidate(seat, CORRAL_OK);
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 3000, .ttl_ms = 20), &work);
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 30000, .ttl_ms = 20), &work);
   expect_stored(seat, &answer);
   while (lab_look(seat->lab, seat->corral, 0).status != CORRAL_EMISS) lab_sleep_ms(5);
 }
@@ -418,36 +418,25 @@ static void the_policy_says_what_calls_get_while_the_store_is_away(void **state)
   lab_free(l);
 }
 
-static int by_size(const void *a, const void *b) {
-  return (*(const int64_t *)a > *(const int64_t *)b) - (*(const int64_t *)a < *(const int64_t *)b);
-}
-
 static void ask_while_it_rests(lab_seat *seat) {
   lab *l = seat->lab;
-  static int64_t took[CALLS];
   ask(seat, 0, CORRAL_AWAY_COMPUTE);
   lab_await(l, &l->events[0][CORRAL_EVENT_STORE_DOWN], 1);
-  for (int i = 0; i < CALLS; i++) {
-    int64_t before = lab_now_us();
-    ask(seat, i % KEYS, CORRAL_AWAY_COMPUTE);
-    took[i] = lab_now_us() - before;
-  }
-  qsort(took, CALLS, sizeof *took, by_size);
-  print_message(
-      "           %d calls, computes included: median %lld us, p99 %lld us, the longest %lld us\n",
-      CALLS, (long long)took[CALLS / 2], (long long)took[CALLS * 99 / 100],
-      (long long)took[CALLS - 1]);
-  if (took[CALLS * 99 / 100] > 20000)
-    lab_wrong(l, "p99 is %lld us", (long long)took[CALLS * 99 / 100]);
+  for (int i = 0; i < CALLS; i++) ask(seat, i % KEYS, CORRAL_AWAY_COMPUTE);
 }
 
-static void calls_pay_no_time_limit_while_a_hung_store_rests(void **state) {
+/* By the server's own count: it reads later what was sent while it hung. */
+static void a_hung_store_that_rests_is_sent_little(void **state) {
   (void)state;
   lab *l = fresh_lab();
+  long long before = redis_server_info(server, "total_commands_processed");
   redis_server_pause(server);
   begin(l, redis_server_uri(server), 1, ask_while_it_rests);
   lab_end(l);
   redis_server_resume(server);
+  long long sent = redis_server_info(server, "total_commands_processed") - before;
+  print_message("           %d calls, %lld commands\n", CALLS, sent);
+  assert_in_range(sent, 1, CALLS / 10);
   lab_free(l);
 }
 
@@ -456,7 +445,7 @@ static void ask_a_dead_origin(lab_seat *seat) {
   for (int i = 0; i < 50; i++) {
     lab_work work = {.key = 0, .cost_ms = 2, .failure = "dead as well"};
     lab_answer answer = lab_ask(
-        seat, CORRAL_POLICY(.wait_ms = 3000, .retry_ms = 60000, .retry_max_ms = 60000), &work);
+        seat, CORRAL_POLICY(.wait_ms = 30000, .retry_ms = 60000, .retry_max_ms = 60000), &work);
     if (answer.status != CORRAL_EFAILED || strcmp(answer.error.text, "dead as well") != 0 ||
         answer.error.retry_after_ms < 20000)
       lab_wrong(seat->lab, "%s: %s, retry after %lld ms", corral_status_name(answer.status),
@@ -558,7 +547,7 @@ int main(void) {
       cmocka_unit_test(
           nobody_sees_an_earlier_version_when_the_life_of_a_later_one_has_ended_meanwhile),
       cmocka_unit_test(the_policy_says_what_calls_get_while_the_store_is_away),
-      cmocka_unit_test(calls_pay_no_time_limit_while_a_hung_store_rests),
+      cmocka_unit_test(a_hung_store_that_rests_is_sent_little),
       cmocka_unit_test(an_origin_that_fails_while_the_store_is_away_is_left_alone_as_well),
       cmocka_unit_test(a_key_that_is_asked_for_all_the_time_is_computed_after_growing_pauses),
       cmocka_unit_test(the_return_of_the_store_elects_each_key_once),

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <sys/mman.h>
 
 #include "support/herd_lab.h"
 #include "support/memcached_server.h"
@@ -20,10 +19,11 @@ enum {
   THREADS = 50,
   CALLERS = PROCESSES * THREADS,
   COST_MS = 100,
-  PACE_US = 25000,
+  PACE_US = 100000,
+  LEASE_MS = 10000,
   GRACE_MS = 60000
 };
-enum { MEETING, STOP, BROKEN, RENEWED, GATE, ANSWERED }; /* lab marks */
+enum { MEETING, STOP, BROKEN, RENEWED, WAITED, GATE, ANSWERED }; /* lab marks */
 
 static redis_server *server;
 
@@ -46,51 +46,11 @@ static lab *current;
 
 static lab *new_lab(void) { return current = lab_new(); }
 
-/* ---- durations of calls, over all processes ------------------------------------------------ */
-
-enum { SAMPLES = 1 << 17 };
-
-typedef struct samples {
-  atomic_int count;
-  int64_t us[SAMPLES];
-} samples;
-
-static samples *calls;
-
 static int clean(void **state) {
   (void)state;
   if (current != NULL) lab_free(current);
-  if (calls != NULL) munmap(calls, sizeof *calls);
   current = NULL;
-  calls = NULL;
   return 0;
-}
-
-static void begin_samples(void) {
-  calls = mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  assert_true(calls != MAP_FAILED);
-}
-
-static void add_sample(int64_t us) {
-  int at = atomic_fetch_add(&calls->count, 1);
-  if (at < SAMPLES) calls->us[at] = us;
-}
-
-static int by_number(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* Prints the samples' quantiles; returns the 99 % quantile in ms. */
-static double end_samples(const char *whose) {
-  int count = calls->count;
-  assert_in_range(count, 1, SAMPLES);
-  qsort(calls->us, (size_t)count, sizeof *calls->us, by_number);
-  double most = (double)calls->us[count - 1] / 1000;
-  int64_t middle = count / 2, at_99 = (int64_t)count * 99 / 100;
-  print_message("           %d calls of %s: p50 %.3f ms, p99 %.3f ms, max %.1f ms\n", count, whose,
-                (double)calls->us[middle] / 1000, (double)calls->us[at_99] / 1000, most);
-  return (double)calls->us[at_99] / 1000;
 }
 
 static int sum(lab *l, corral_event event) {
@@ -106,7 +66,7 @@ typedef struct load {
   int bound; /* 1: corral_get with the bound compute; 0: corral_get_or_compute */
 } load;
 
-static lab_answer call(lab_seat *seat, int *computed) {
+static lab_answer call(lab_seat *seat) {
   const load *how = seat->arg;
   lab_work work = {.key = 0,
                    .cost_ms = COST_MS,
@@ -114,25 +74,23 @@ static lab_answer call(lab_seat *seat, int *computed) {
                    .broken = &seat->lab->marks[BROKEN]};
   lab_answer answer =
       how->bound ? lab_get(seat, &how->policy, 0) : lab_ask(seat, &how->policy, &work);
-  *computed = work.took_us > 0;
   if (answer.status != CORRAL_OK)
     lab_wrong(seat->lab, "%s: %s", corral_status_name(answer.status), answer.error.text);
   return answer;
 }
 
 /* Each caller has its own phase; after a delay it skips the missed ticks. RENEWED counts callers
- * that have seen a second value. */
+ * that have seen a second value, WAITED calls that waited for somebody's compute. */
 static void call_at_a_constant_pace(lab_seat *seat) {
   lab *l = seat->lab;
-  int computed, renewed = 0;
-  int first = call(seat, &computed).number;
+  int renewed = 0, first = call(seat).number;
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
   int64_t next = lab_now_us() + (int64_t)((unsigned)(seat->process * THREADS + seat->thread) *
                                           2654435761u % PACE_US);
   while (l->marks[STOP] == 0) {
     lab_sleep_until_us(next);
-    lab_answer answer = call(seat, &computed);
-    if (!computed) add_sample(answer.took_us);
+    lab_answer answer = call(seat);
+    if (answer.how == CORRAL_JOINED) lab_add(&l->marks[WAITED], 1);
     if (!renewed && answer.number > 0 && answer.number != first) {
       renewed = 1;
       lab_add(&l->marks[RENEWED], 1);
@@ -144,7 +102,6 @@ static void call_at_a_constant_pace(lab_seat *seat) {
 static void spawn_callers(lab *l, const char *uri, const load *how) {
   lab_work bound = {
       .key = 0, .cost_ms = COST_MS, .failure = "the origin is away", .broken = &l->marks[BROKEN]};
-  begin_samples();
   lab_spawn(l, &(lab_plan){.uri = uri,
                            .processes = PROCESSES,
                            .threads = THREADS,
@@ -161,38 +118,34 @@ static double pause_ms(const lab_key *key, int after) {
 
 /* ---- a life ends under load ---------------------------------------------------------------- */
 
-/* If callers waited for a compute of 100 ms at each expiry, at least 2 % of the calls would. Jitter
- * takes up to a tenth of the life. Callers come at all times, so an expiry is noticed at once. */
-enum { TTL_MS = 1000, TTL_LEAST_MS = 900, NOTICED_MS = 150, UNDISTURBED_MS = 50 };
+/* Jitter takes up to a tenth of the life. */
+enum { TTL_MS = 1000, TTL_LEAST_MS = 900, LIVES = 4 };
 
 static void check_expiry(const char *uri, const load *how) {
   lab *l = new_lab();
-  int64_t run_ms = getenv("CORRAL_LONG") != NULL ? 10000 : 4000;
   spawn_callers(l, uri, how);
   int waits = sum(l, CORRAL_EVENT_WAIT), misses = sum(l, CORRAL_EVENT_MISS);
-  lab_sleep_ms(run_ms);
+  lab_await(l, &l->keys[0].computes, getenv("CORRAL_LONG") != NULL ? 3 * LIVES : LIVES);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  double p99 = end_samples(how->bound ? "corral_get" : "corral_get_or_compute");
-  int lives = l->keys[0].computes;
-  print_message("           %d computes in %lld ms\n", lives, (long long)run_ms);
-  for (int i = 0; i + 1 < lives; i++)
-    if (pause_ms(&l->keys[0], i) < TTL_LEAST_MS - 2 ||
-        pause_ms(&l->keys[0], i) > TTL_MS + NOTICED_MS)
+  for (int i = 0; i + 1 < l->keys[0].computes; i++)
+    if (pause_ms(&l->keys[0], i) < TTL_LEAST_MS - 2)
       fail_msg("compute %d began %.1f ms after the end of the one before", i + 1,
                pause_ms(&l->keys[0], i));
-  assert_in_range(lives, 1 + run_ms / (TTL_MS + NOTICED_MS + COST_MS + 50),
-                  1 + run_ms / TTL_LEAST_MS);
   assert_int_equal(l->keys[0].most, 1);
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses);
-  assert_true(p99 < UNDISTURBED_MS);
+  assert_int_equal(l->marks[WAITED], 0);
 }
 
 static void
 a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits(void **state) {
   (void)state;
-  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = TTL_MS, .swr_ms = GRACE_MS},
+  load how = {.policy = {.size = sizeof how.policy,
+                         .lease_ms = LEASE_MS,
+                         .lease_min_ms = LEASE_MS,
+                         .ttl_ms = TTL_MS,
+                         .swr_ms = GRACE_MS},
               .bound = 1};
   check_expiry(redis_uri(), &how);
 }
@@ -200,21 +153,23 @@ a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits
 static void
 a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(void **state) {
   (void)state;
-  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = TTL_MS, .swr_ms = GRACE_MS}};
+  load how = {.policy = {.size = sizeof how.policy,
+                         .lease_ms = LEASE_MS,
+                         .lease_min_ms = LEASE_MS,
+                         .ttl_ms = TTL_MS,
+                         .swr_ms = GRACE_MS}};
   check_expiry(redis_uri(), &how);
 }
 
-/* ---- origin away for three seconds --------------------------------------------------------- */
+/* ---- origin away for three tries ----------------------------------------------------------- */
 
-enum { OUTAGE_MS = 3000, TRIES = 4, RETRY_MS = 500, SLACK_MS = 250, LIFE_MS = 500 };
+enum { TRIES = 3, RETRY_MS = 1000, LIFE_MS = 500 };
 
 /* The first two pauses are equally long, then they double; each is drawn from 75 to 100 % of its
- * maximum. Checks the first `pauses` of them. */
-static void check_tries(lab *l, int tries, int pauses) {
-  print_message("           %d computes tried in an outage of %d ms\n", tries, OUTAGE_MS);
-  assert_in_range(tries, 2, TRIES);
-  for (int i = 1, most = RETRY_MS; i <= pauses; i++, most *= i > 2 ? 2 : 1)
-    if (pause_ms(&l->keys[0], i) < most * 3 / 4 - 2 || pause_ms(&l->keys[0], i) > most + SLACK_MS)
+ * maximum. */
+static void check_tries(lab *l) {
+  for (int i = 1, least = RETRY_MS * 3 / 4; i < TRIES; i++, least *= i > 2 ? 2 : 1)
+    if (pause_ms(&l->keys[0], i) < least - 2)
       fail_msg("try %d came %.1f ms after the one before", i + 1, pause_ms(&l->keys[0], i));
 }
 
@@ -222,29 +177,25 @@ static void check_outage(lab *l, const char *uri) {
   corral *c = NULL;
   corral_error error;
   corral_inspection seen = {.size = sizeof seen};
-  load how = {.policy = {.size = sizeof how.policy, .ttl_ms = LIFE_MS, .sie_ms = GRACE_MS}};
+  load how = {.policy = {.size = sizeof how.policy,
+                         .lease_ms = LEASE_MS,
+                         .lease_min_ms = LEASE_MS,
+                         .ttl_ms = LIFE_MS,
+                         .sie_ms = GRACE_MS}};
   if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
-  lab_await(l, &l->keys[0].computes, 2);
-  lab_sleep_ms(OUTAGE_MS);
-  int tries = l->keys[0].computes - 1;
+  lab_await(l, &l->keys[0].computes, 1 + TRIES);
   assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
-  int64_t healed = lab_now_us();
   assert_int_equal(l->marks[RENEWED], 0);
   lab_add(&l->marks[BROKEN], -1);
   lab_await(l, &l->marks[RENEWED], CALLERS);
-  int64_t took_ms = (lab_now_us() - healed) / 1000;
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  end_samples("an origin that is away");
-  print_message("           all callers have a new value %lld ms after it came back; %lld ms of "
-                "retry-after were left\n",
-                (long long)took_ms, (long long)seen.retry_left_ms);
-  check_tries(l, tries, seen.retry_left_ms > 0 ? tries : tries - 1);
-  assert_true(took_ms <= seen.retry_left_ms + COST_MS + PACE_US / 1000 + SLACK_MS);
+  check_tries(l);
   if (seen.retry_left_ms > 0) assert_string_equal(seen.failure, "the origin is away");
+  assert_int_equal(l->keys[0].most, 1);
   corral_close(c);
 }
 
@@ -254,32 +205,33 @@ an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void 
   const char *uri = redis_uri();
   lab *l = new_lab();
   load how = {.policy = {.size = sizeof how.policy,
+                         .lease_ms = LEASE_MS,
+                         .lease_min_ms = LEASE_MS,
                          .ttl_ms = LIFE_MS,
                          .swr_ms = GRACE_MS,
                          .sie_ms = GRACE_MS},
               .bound = 1};
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
-  lab_await(l, &l->keys[0].computes, 2);
-  lab_sleep_ms(OUTAGE_MS);
-  int tries = l->keys[0].computes - 1;
+  int waits = sum(l, CORRAL_EVENT_WAIT);
+  lab_await(l, &l->keys[0].computes, 1 + TRIES);
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
-  double p99 = end_samples("an origin that is away, by corral_get");
-  check_tries(l, tries, tries - 1);
+  check_tries(l);
   assert_int_equal(l->marks[RENEWED], 0);
-  assert_true(p99 < UNDISTURBED_MS);
+  assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
+  assert_int_equal(l->marks[WAITED], 0);
 }
 
 static void
-an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_redis(void **state) {
+an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
   check_outage(new_lab(), uri);
 }
 
 static void
-an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_memcached(
+an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_memcached(
     void **state) {
   (void)state;
   const char *uri = memcached_uri();
@@ -287,7 +239,7 @@ an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_m
 }
 
 static void
-an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_lmdb(void **state) {
+an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_lmdb(void **state) {
   (void)state;
   lab *l = new_lab();
   check_outage(l, lab_lmdb(l, "store"));
@@ -295,21 +247,20 @@ an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_l
 
 /* ---- no grace ------------------------------------------------------------------------------ */
 
-enum { ROUNDS = 6, ERROR_MS = 250 };
+enum { ROUNDS = 6, LONG_RETRY_MS = 60000 };
 
 static void ask_for_what_fails(lab_seat *seat, int round) {
   lab *l = seat->lab;
   lab_work work = {.key = round, .cost_ms = COST_MS, .failure = "the origin is away"};
   lab_meet(l, &l->marks[MEETING], CALLERS, round + 1);
-  int64_t before = lab_now_us();
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.sie_ms = GRACE_MS), &work);
-  add_sample(lab_now_us() - before);
+  lab_answer answer =
+      lab_ask(seat, CORRAL_POLICY(.sie_ms = GRACE_MS, .retry_ms = LONG_RETRY_MS), &work);
   if (answer.status != CORRAL_EFAILED || answer.error.status != CORRAL_EFAILED)
     lab_wrong(l, "a failing compute gave %s: %s", corral_status_name(answer.status),
               answer.error.text);
   else if (strcmp(answer.error.text, "the origin is away") != 0 || answer.error.code != 7)
     lab_wrong(l, "a caller was told '%s', code %d", answer.error.text, answer.error.code);
-  else if (answer.error.retry_after_ms < 1 || answer.error.retry_after_ms > RETRY_MS)
+  else if (answer.error.retry_after_ms < 1 || answer.error.retry_after_ms > LONG_RETRY_MS)
     lab_wrong(l, "retry_after_ms is %lld", (long long)answer.error.retry_after_ms);
 }
 
@@ -318,45 +269,33 @@ static void ask_for_what_fails_round_by_round(lab_seat *seat) {
 }
 
 static void check_failure(lab *l, const char *uri) {
-  begin_samples();
   lab_spawn(l, &(lab_plan){.uri = uri,
                            .processes = PROCESSES,
                            .threads = THREADS,
                            .body = ask_for_what_fails_round_by_round});
   lab_end(l);
-  double most = end_samples("what fails, without a stale value");
-  for (int round = 0; round < ROUNDS; round++) {
-    assert_int_equal(l->keys[round].most, 1);
-    assert_in_range(l->keys[round].computes, 1, 2);
-  }
-  assert_true(most < ERROR_MS);
+  for (int round = 0; round < ROUNDS; round++) assert_int_equal(l->keys[round].computes, 1);
 }
 
-static void
-two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis(void **state) {
+static void two_hundred_callers_of_what_fails_share_one_failure_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
   check_failure(new_lab(), uri);
 }
 
-static void two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached(
-    void **state) {
+static void two_hundred_callers_of_what_fails_share_one_failure_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
   check_failure(new_lab(), uri);
 }
 
-static void
-two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb(void **state) {
+static void two_hundred_callers_of_what_fails_share_one_failure_on_lmdb(void **state) {
   (void)state;
   lab *l = new_lab();
   check_failure(l, lab_lmdb(l, "store"));
 }
 
 /* ---- kill -9 ------------------------------------------------------------------------------- */
-
-/* The default lease, the compute, and the pauses between a waiter's looks. */
-enum { SURVIVED_MS = 2200 };
 
 /* The first compute waits for the gate, so it runs when its process is killed; for the next one the
  * gate is open. */
@@ -366,7 +305,6 @@ static void ask_once(lab_seat *seat) {
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
   lab_answer answer = lab_ask(seat, CORRAL_POLICY(0), &work);
   lab_agree(l, 0, &answer);
-  add_sample(lab_now_us());
   lab_add(&l->marks[ANSWERED], 1);
 }
 
@@ -384,31 +322,20 @@ static void await_herds(lab *l, int leader) {
   }
 }
 
-static void a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later(void **state) {
+static void a_killed_leader_s_herd_has_the_value_of_one_more_compute(void **state) {
   (void)state;
   const char *uri = redis_uri();
   lab *l = new_lab();
-  begin_samples();
   lab_spawn(l,
             &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_once});
   lab_await(l, &l->keys[0].computes, 1);
   int leader = leader_of(l);
   await_herds(l, leader);
-  int64_t killed = lab_now_us();
   lab_kill(l, leader);
   lab_add(&l->marks[GATE], 1);
   lab_end(l);
   assert_int_equal(l->marks[ANSWERED], CALLERS - THREADS);
   assert_int_equal(l->keys[0].computes, 2);
-  qsort(calls->us, (size_t)calls->count, sizeof *calls->us, by_number);
-  double first = (double)(calls->us[0] - killed) / 1000,
-         last = (double)(calls->us[calls->count - 1] - killed) / 1000;
-  print_message("           after the kill: killed %.1f ms after its compute began; the next one "
-                "begins %.1f ms after the kill;\n"
-                "           the %d survivors have the value %.1f to %.1f ms after it\n",
-                (double)(killed - l->keys[0].log[0].begun_us) / 1000,
-                (double)(l->keys[0].log[1].begun_us - killed) / 1000, calls->count, first, last);
-  assert_true(last <= SURVIVED_MS);
 }
 
 /* ---- after the grace ----------------------------------------------------------------------- */
@@ -487,23 +414,20 @@ int main(void) {
       cmocka_unit_test_teardown(
           an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace, clean),
       cmocka_unit_test_teardown(
-          an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_redis,
+          an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_redis,
           clean),
       cmocka_unit_test_teardown(
-          an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_memcached,
+          an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_memcached,
           clean),
       cmocka_unit_test_teardown(
-          an_origin_that_is_away_for_3_s_is_tried_4_times_and_no_caller_sees_an_error_on_lmdb,
+          an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_lmdb,
           clean),
-      cmocka_unit_test_teardown(
-          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_redis, clean),
-      cmocka_unit_test_teardown(
-          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_memcached,
-          clean),
-      cmocka_unit_test_teardown(
-          two_hundred_callers_of_what_fails_have_their_error_when_the_first_has_it_on_lmdb, clean),
-      cmocka_unit_test_teardown(
-          a_killed_leader_s_herd_has_the_value_one_lease_and_one_compute_later, clean),
+      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_share_one_failure_on_redis,
+                                clean),
+      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_share_one_failure_on_memcached,
+                                clean),
+      cmocka_unit_test_teardown(two_hundred_callers_of_what_fails_share_one_failure_on_lmdb, clean),
+      cmocka_unit_test_teardown(a_killed_leader_s_herd_has_the_value_of_one_more_compute, clean),
       cmocka_unit_test_teardown(
           what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis, clean),
       cmocka_unit_test_teardown(

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { SOON_US = 100000, CROWD = 6, ROUNDS = 100 };
+enum { CROWD = 6, ROUNDS = 100 };
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
@@ -131,7 +131,6 @@ static void two_processes_exclude_each_other(void **state) {
 
 typedef struct shared {
   _Atomic int inside, rounds, wrong;
-  _Atomic int64_t taken_us;
 } shared;
 
 static shared *board;
@@ -197,13 +196,12 @@ static void of_a_crowd_of_processes_one_at_a_time_has_it(void **state) {
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Reports, waits for the lock, takes it, and records the time. */
+/* Reports, waits for the lock, and takes it. */
 static int successor(process *p) {
   int hold;
   say(p);
   wait_until(p->lock, "k", later(FAR));
   if (take(p->lock, "k", &hold) != CORRAL_OK) return 1;
-  board->taken_us = crl_env_now_us();
   crl_hostlock_give(hold);
   return 0;
 }
@@ -250,7 +248,7 @@ static void who_waits_notices_that_it_was_given(void **state) {
   crl_hostlock_free(lock);
 }
 
-static void a_killed_holder_is_replaced_at_once(void **state) {
+static void a_killed_holder_is_replaced(void **state) {
   (void)state;
   process first, next;
   crl_hostlock *lock = lock_of(named, "s");
@@ -259,13 +257,9 @@ static void a_killed_holder_is_replaced_at_once(void **state) {
   start(&next, lock, successor);
   assert_true(hear(&next));
   wait_until(lock, "k", later(20)); /* until the other process looks at its longest interval */
-  int64_t killed_us = crl_env_now_us();
   kill(first.pid, SIGKILL);
   assert_int_equal(end(&next), 0);
   assert_int_equal(end(&first), 128 + SIGKILL);
-  int64_t took_us = board->taken_us - killed_us;
-  printf("a killed holder was replaced after %.1f ms\n", (double)took_us / 1000);
-  assert_in_range(took_us, 0, SOON_US);
   crl_hostlock_free(lock);
 }
 
@@ -334,7 +328,7 @@ int main(void) {
       TEST(a_wait_ends_at_once_when_nobody_has_it_and_in_time_when_somebody_keeps_it),
       TEST(who_waits_looks_less_and_less_often_down_to_every_4_ms),
       CROWD_TEST(who_waits_notices_that_it_was_given),
-      CROWD_TEST(a_killed_holder_is_replaced_at_once),
+      CROWD_TEST(a_killed_holder_is_replaced),
       TEST(a_command_that_a_killed_holder_had_started_does_not_keep_it),
       TEST(what_was_given_is_free_even_if_a_bare_clone_kept_the_descriptor),
   };

@@ -94,7 +94,7 @@ static void a_thousand_calls_of_a_loop_are_one_request(void **state) {
   for (int i = 0; i < 1000; i++)
     assert_int_equal(corral_loop_get(loop, "async", 5, NULL, CORRAL_ASYNC(.done = on_value), NULL),
                      CORRAL_OK);
-  int64_t until = crl_env_now_ms() + 10000;
+  int64_t until = crl_env_now_ms() + 30000;
   while (async_right < 1000 && crl_env_now_ms() < until) {
     struct pollfd ready = {.fd = corral_loop_fd(loop), .events = POLLIN};
     poll(&ready, 1, 20);
@@ -214,7 +214,7 @@ static void close_does_not_wait_for_a_server_that_hangs(void **state) {
   pthread_join(thread, NULL);
   int64_t began = crl_env_now_ms();
   corral_close(c);
-  assert_true(crl_env_now_ms() - began < 5000); /* the fetch may take 30 s */
+  assert_true(crl_env_now_ms() - began < 20000); /* the fetch may take 30 s */
 }
 
 static void a_bad_url_is_refused_at_open(void **state) {

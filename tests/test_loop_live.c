@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/redis_server.h"
+#include "support/room.h"
 
 static redis_server *server;
 
@@ -38,12 +39,10 @@ static void who_waits_for_another_process_is_woken_by_its_fill(void **state) {
   assert_int_equal(first.status, CORRAL_EDEADLINE);
   ask(there.loop, "a", NULL, &waiter);
   await_counter(there.c, CORRAL_EVENT_WAIT, 2);
-  int64_t began = crl_env_now_ms();
   make(&leader, "x");
   RUN_UNTIL(there.loop, waiter.gones, 1);
   assert_string_equal(waiter.text, "x");
   assert_int_equal(waiter.how, CORRAL_JOINED);
-  assert_true(crl_env_now_ms() - began < 1000);
   RUN_UNTIL(here.loop, leader.gones, 1);
   closed(&there);
   closed(&here);
@@ -74,9 +73,9 @@ static void a_leader_whose_lease_is_gone_is_replaced_and_fenced(void **state) {
 
 static void with_the_host_rung_one_claim_is_sent_and_the_others_wait(void **state) {
   (void)state;
-  char folder[] = "/tmp/corral-loop-XXXXXX", file[64];
-  assert_non_null(mkdtemp(folder));
+  char folder[ROOM_PATH], file[64];
   if (server == NULL) skip();
+  room_folder(folder, "loop");
   corral_options options = {.size = sizeof options,
                             .store = redis_server_uri(server),
                             .host_lock = 1,
@@ -108,7 +107,6 @@ static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state
   if (server == NULL) skip();
   loop_desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 100));
   redis_server_pause(server);
-  int64_t began = crl_env_now_ms();
   for (int i = 0; i < CALLS; i++) {
     char key[16];
     snprintf(key, sizeof key, "k%d", i % 4);
@@ -116,7 +114,6 @@ static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state
     ask(d.loop, key, NULL, &r[i]);
   }
   for (int i = 0; i < CALLS; i++) RUN_UNTIL(d.loop, r[i].gones, 1);
-  int64_t took = crl_env_now_ms() - began;
   redis_server_resume(server);
   int computes = 0;
   for (int i = 0; i < CALLS; i++) {
@@ -124,7 +121,6 @@ static void while_the_server_hangs_calls_end_and_compute_once_a_key(void **state
     assert_string_equal(r[i].text, "x");
   }
   assert_int_equal(computes, 4);
-  assert_true(took < 3000);
   closed(&d);
 }
 

@@ -16,7 +16,7 @@ enum {
   BLOCKERS = 2,
   TICKETS = 64,
   PENDING = 60,
-  SLACK_MS = 8000
+  SLACK_MS = 20000
 };
 
 typedef struct world world;

@@ -216,8 +216,8 @@ static void a_silent_server_is_given_up_at_the_deadline(void **state) {
 static void a_trickle_does_not_stretch_the_deadline(void **state) {
   (void)state;
   for (size_t w = 0; w < WAYS; w++)
-    in_time(&ways[w], "TRICKLE 50 SERVER_ERROR aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
-  in_time(&ways[0], "TRICKLE 50 VALUE k 0 100 "
+    in_time(&ways[w], "TRICKLE 400 SERVER_ERROR aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
+  in_time(&ways[0], "TRICKLE 400 VALUE k 0 100 "
                     "1\\r\\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n");
 }
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "store/registry.h"
+#include "support/room.h"
 
 static const char *plugins;
 
@@ -156,8 +157,8 @@ static void a_library_without_the_entry_point_is_no_plugin(void **state) {
 
 static void a_text_file_and_a_folder_are_no_plugins(void **state) {
   (void)state;
-  char folder[] = "/tmp/corral-plugins-XXXXXX", text[64], dir[64];
-  assert_non_null(mkdtemp(folder));
+  char folder[ROOM_PATH], text[80], dir[80];
+  room_folder(folder, "plugins");
   snprintf(text, sizeof text, "%s/corral_plugin_text.so", folder);
   snprintf(dir, sizeof dir, "%s/corral_plugin_dir.so", folder);
   FILE *f = fopen(text, "w");
@@ -217,8 +218,8 @@ static void a_plugin_is_found_behind_a_long_path(void **state) {
 
 static void the_reason_survives_a_long_path_of_the_file(void **state) {
   (void)state;
-  char folder[] = "/tmp/corral-plugins-XXXXXX", deep[512], file[600];
-  assert_non_null(mkdtemp(folder));
+  char folder[ROOM_PATH], deep[512], file[600];
+  room_folder(folder, "plugins");
   snprintf(deep, sizeof deep, "%s/%0200d", folder, 1);
   assert_int_equal(mkdir(deep, 0700), 0);
   snprintf(file, sizeof file, "%s/corral_plugin_deep.so", deep);

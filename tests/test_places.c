@@ -13,7 +13,7 @@ enum { FORTY = 40, TWELVE = 12, HUNDRED = 100, WORKERS = 4 };
 static void a_lease_begins_with_its_compute_and_not_in_the_queue(void **state) {
   (void)state;
   static caller a[FORTY], b[FORTY];
-  const corral_policy *policy = CORRAL_POLICY(.lease_ms = 1000, .wait_ms = PLACES_PATIENCE_MS);
+  const corral_policy *policy = CORRAL_POLICY(.lease_ms = 3000, .wait_ms = PLACES_PATIENCE_MS);
   const char *uri = next_store();
   site one = {.bound = 1}, two = {.bound = 1};
   site_open(&one, uri, (corral_options){.policy = policy});

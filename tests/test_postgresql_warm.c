@@ -13,11 +13,12 @@
 #include <unistd.h>
 
 #include "support/postgresql_server.h"
+#include "support/room.h"
 
 enum { COMMAND = 4096, PATIENCE = 1500, LOOK_MS = 20 };
 
 static postgresql_server *server;
-static char folder[] = "/tmp/corral-warm.XXXXXX";
+static char folder[ROOM_PATH];
 static char out[8192];
 
 /* Runs `corral` with printf-formatted arguments and "CONNINFO" in the environment variable PG. Its
@@ -160,7 +161,7 @@ static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
 static int begin(void **state) {
   (void)state;
   char text[128];
-  if (mkdtemp(folder) == NULL) return -1;
+  room_folder(folder, "warm");
   (void)snprintf(text, sizeof text, "lmdb:%s/store", folder);
   (void)setenv("CORRAL_STORE", text, 1);
   (void)snprintf(text, sizeof text, "%s/out", folder);

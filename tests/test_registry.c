@@ -18,6 +18,7 @@
 
 #include "store/registry.h"
 #include "support/fork_kit.h"
+#include "support/room.h"
 
 enum { NOBODY = 65534, LOADED = 10, NOT_FOUND = 11, NOT_SECURE = 12 };
 
@@ -61,8 +62,7 @@ static void plant(const char *name) {
 
 static int make_folder(void **state) {
   (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-registry-XXXXXX");
-  assert_non_null(mkdtemp(folder));
+  room_folder(folder, "registry");
   assert_int_equal(chmod(folder, 0755), 0);
   plant("evil");
   return 0;

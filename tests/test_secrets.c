@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "store/secret.h"
+#include "support/room.h"
 
 /* @ at the start stands for the scheme. */
 static const char *const rows[] = {
@@ -131,7 +132,7 @@ static void gives(const char *text, const char *wanted) {
 
 static void a_pipe_gives_it_once_and_a_file_as_often_as_is_wished(void **state) {
   int pipes[2];
-  char uri[100], path[] = "/tmp/corral-secret-XXXXXX";
+  char uri[100], path[ROOM_PATH];
   corral_error error;
   (void)state;
   assert_int_equal(pipe(pipes), 0);
@@ -142,6 +143,7 @@ static void a_pipe_gives_it_once_and_a_file_as_often_as_is_wished(void **state) 
   assert_null(resolved(uri, &error));
   assert_non_null(strstr(error.text, "it is empty"));
   close(pipes[0]);
+  snprintf(path, sizeof path, "%ssecret-XXXXXX", room_on_disk());
   int fd = mkstemp(path);
   assert_int_equal(write(fd, "word\n\n", 6), 6);
   snprintf(uri, sizeof uri, "redis://h?password_fd=%d", fd);

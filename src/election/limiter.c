@@ -7,6 +7,7 @@
 #include "election/ramp.h"
 #include "os/env.h"
 #include "base/value.h"
+#include "base/check.h"
 
 typedef struct queue {
   crl_place *head, **tail;
@@ -49,6 +50,42 @@ int crl_limiter_limits(const crl_limiter *limiter, unsigned needs) {
 
 int crl_limiter_has(const crl_place *place) {
   return atomic_load(&((crl_place *)(uintptr_t)place)->state) >= CRL_PLACE_TAKEN;
+}
+
+#ifdef CORRAL_CHECKS
+static void check_queue(crl_place *const *link, crl_place *const *tail, int rank, unsigned needs) {
+  int left = CRL_CHECK_MOST;
+  for (const crl_place *p; (p = *link) != NULL && left > 0; link = &p->next, left--) {
+    CRL_MUST(p->link == link, "limiter: a place knows the link to it");
+    CRL_MUST(p->state == CRL_PLACE_QUEUED, "limiter: a place in a queue is queued");
+    CRL_MUST((int)p->rank == rank && p->needs == needs, "limiter: a place is in its own queue");
+    CRL_MUST(p->next == NULL || p->arrival < p->next->arrival,
+             "limiter: a queue is in the order of arrival");
+  }
+  CRL_MUST(left == 0 || link == tail, "limiter: the tail of a queue is its end");
+}
+
+static void check(const crl_limiter *limiter) {
+  CRL_MUST(limiter->inside >= 0 && limiter->inside <= limiter->most,
+           "limiter: no more computes at once than `most`");
+  CRL_MUST(limiter->threaded >= 0 && limiter->threaded <= limiter->threads,
+           "limiter: no more of them on threads than there are");
+  for (int rank = 0; rank < CRL_RANKS; rank++)
+    for (unsigned needs = 0; needs < CRL_PLACE_KINDS; needs++) {
+      const queue *q = &limiter->queues[rank][needs];
+      check_queue(&q->head, q->tail, rank, needs);
+    }
+}
+#endif
+
+static void lock(crl_limiter *limiter) {
+  pthread_mutex_lock(&limiter->mutex);
+  CRL_CHECK(limiter);
+}
+
+static void unlock(crl_limiter *limiter) {
+  CRL_CHECK(limiter);
+  pthread_mutex_unlock(&limiter->mutex);
 }
 
 /* ---- under the mutex ----------------------------------------------------------------------- */
@@ -157,25 +194,25 @@ int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsig
   place->rank = rank;
   place->needs = needs;
   place->waiter = waiter;
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   int takes = has_room(limiter, needs) && !overtakes(limiter, place);
   if (takes)
     take(limiter, place);
   else
     enqueue(limiter, place);
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
   return takes;
 }
 
 void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs) {
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   if (atomic_load(&place->state) == CRL_PLACE_QUEUED) {
     dequeue(limiter, place);
     place->needs = needs;
     enqueue_again(limiter, place);
     admit(limiter);
   }
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
 }
 
 void crl_limiter_ended(crl_limiter *limiter, int64_t began_us, int64_t ended_us, int failed) {
@@ -188,42 +225,42 @@ void crl_limiter_ended(crl_limiter *limiter, int64_t began_us, int64_t ended_us,
 }
 
 void crl_limiter_borrow(crl_limiter *limiter, crl_place *place) {
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   if (atomic_load(&place->state) == CRL_PLACE_QUEUED) dequeue(limiter, place);
   if (atomic_load(&place->state) == CRL_PLACE_NONE) atomic_store(&place->state, CRL_PLACE_BORROWED);
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
 }
 
 void crl_limiter_leave(crl_limiter *limiter, crl_place *place) {
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   if (atomic_load(&place->state) == CRL_PLACE_QUEUED) dequeue(limiter, place);
   if (atomic_load(&place->state) == CRL_PLACE_TAKEN) count(limiter, place, -1);
   atomic_store(&place->state, CRL_PLACE_NONE);
   admit(limiter);
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
 }
 
 int crl_limiter_withdraw(crl_limiter *limiter, crl_place *place) {
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   int queued = atomic_load(&place->state) == CRL_PLACE_QUEUED;
   if (queued) dequeue(limiter, place);
   if (queued) admit(limiter);
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
   return queued;
 }
 
 size_t crl_limiter_inside(crl_limiter *limiter) {
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   size_t inside = (size_t)limiter->inside;
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
   return inside;
 }
 
 size_t crl_limiter_waiting(crl_limiter *limiter, crl_rank rank) {
   size_t waiting = 0;
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   for (int kind = 0; kind < CRL_PLACE_KINDS; kind++)
     for (const crl_place *p = limiter->queues[rank][kind].head; p != NULL; p = p->next) waiting++;
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
   return waiting;
 }

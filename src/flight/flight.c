@@ -19,6 +19,7 @@
  * host lock comes before the lease, so that a host sends one claim. One handler for each
  * outstanding ask; each returns the next ask. */
 #include "flight/flight.h"
+#include "base/check.h"
 
 #include <string.h>
 #include <assert.h>
@@ -439,6 +440,21 @@ static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
   return flight->refresh ? climb(flight, told->now) : CRL_ASK_DONE;
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const crl_flight *flight) {
+  int ask = flight->ask;
+  CRL_MUST(ask >= CRL_ASK_GET && ask <= CRL_ASK_OUTBOX, "flight: an ask is outstanding");
+  CRL_MUST(ask != CRL_ASK_SETTLE || flight->leased, "flight: only a lease is settled");
+  CRL_MUST(ask != CRL_ASK_RELEASE || flight->leased || flight->unsure,
+           "flight: only a lease is released");
+  CRL_MUST(ask != CRL_ASK_COMPUTE || flight->leased || flight->degraded || flight->alone,
+           "flight: who computes has the lease, or does without");
+  CRL_MUST(!flight->unsure || ask == CRL_ASK_RELEASE, "flight: a lost claim is released at once");
+  CRL_MUST(ask != CRL_ASK_DONE || (flight->answered && !flight->leased && !flight->has_slot),
+           "flight: it ends answered, and with nothing in its hands");
+}
+#endif
+
 crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
                          const crl_flight_plan *plan) {
   memset(flight, 0, sizeof *flight);
@@ -462,6 +478,7 @@ static int may_leave(const crl_flight *flight) {
 
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
   crl_ask next = CRL_ASK_DONE;
+  CRL_CHECK(flight);
   if (told->left && may_leave(flight))
     return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
   switch ((crl_ask)flight->ask) {
@@ -481,5 +498,6 @@ crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
   assert(next != CRL_ASK_DONE || flight->answered);
   if (next == CRL_ASK_DONE) flight->has_slot = flight->on_host = 0;
   flight->ask = (uint8_t)next;
+  CRL_CHECK(flight);
   return next;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "os/env.h"
+#include "base/check.h"
 
 enum { SHARDS = 16, BUCKETS = 64, LENT = 2 /* bits of what may be lent */ };
 
@@ -62,6 +63,34 @@ crl_herd *crl_herd_new(void) {
 void crl_herd_free(crl_herd *herd) {
   for (int i = 0; i < SHARDS; i++) pthread_mutex_destroy(&herd->shards[i].mutex);
   free(herd);
+}
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_entry *entry) {
+  int listeners = 0;
+  CRL_MUST(entry->refs > 0, "herd: an entry that is used has a reference");
+  CRL_MUST(entry->link == NULL || *entry->link == entry, "herd: the link of an entry leads to it");
+  CRL_MUST(entry->link == NULL || (entry->state == FLYING && !entry->passes),
+           "herd: only a flight under way, for all, may be joined");
+  CRL_MUST(entry->state == LANDED || entry->outcome.bytes == NULL,
+           "herd: only a landed flight has an outcome");
+  CRL_MUST(entry->state == LANDED || entry->successor == NULL,
+           "herd: only a landed flight has a successor");
+  crl_listener *const *link = &entry->listeners;
+  for (; *link != NULL && listeners < CRL_CHECK_MOST; link = &(*link)->next, listeners++)
+    CRL_MUST((*link)->link == link, "herd: a listener knows the link to it");
+  CRL_MUST(entry->waiting >= (size_t)listeners, "herd: a listener counts as waiting");
+}
+#endif
+
+static void lock(crl_entry *entry) {
+  pthread_mutex_lock(&entry->home->mutex);
+  CRL_CHECK(entry);
+}
+
+static void unlock(crl_entry *entry) {
+  CRL_CHECK(entry);
+  pthread_mutex_unlock(&entry->home->mutex);
 }
 
 /* ---- under the shard's mutex --------------------------------------------------------------- */
@@ -259,18 +288,18 @@ static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_o
 }
 
 void crl_herd_pass(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   entry->passes = 1;
   take_out(entry);
   tell_all(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 static void stir(void *arg) {
   crl_entry *entry = arg;
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   wake(entry, INT_MAX);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 /* A caller that has something of a place begins to wait (1) or ends that (-1). Called with the
@@ -283,17 +312,17 @@ static void lend(crl_entry *entry, unsigned lends, int change) {
 
 static void lend_place(crl_entry *entry, const crl_patience *patience, int change) {
   if (patience->lends == 0) return;
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   lend(entry, patience->lends, change);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   unsigned lent = 0;
   for (int i = 0; i < LENT; i++) lent |= (entry->lenders[i] > 0 ? 1U : 0U) << i;
   entry->borrower = waiter;
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
   return lent;
 }
 
@@ -314,11 +343,11 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   atomic_fetch_add(&entry->waiting, 1);
   lend_place(entry, patience, 1);
   while (result == 0) {
-    pthread_mutex_lock(&entry->home->mutex);
+    lock(entry);
     result = look(entry, patience, outcome);
     uint32_t seen = atomic_load(&entry->changes);
     if (result != 0) end_waiting(entry, result);
-    pthread_mutex_unlock(&entry->home->mutex);
+    unlock(entry);
     if (result != 0) break;
     crl_env_word_wait(&entry->changes, seen, until);
     if (crl_env_now_ms() >= until) until = patience->deadline;
@@ -337,43 +366,43 @@ void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waite
   listener->waiter = waiter;
   listener->lends = lends;
   atomic_init(&listener->stirred, 1);
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   listener->next = entry->listeners;
   listener->link = &entry->listeners;
   if (listener->next != NULL) listener->next->link = &listener->next;
   entry->listeners = listener;
   entry->waiting++;
   if (lends != 0) lend(entry, lends, 1);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 crl_wait crl_herd_look(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   crl_wait result = look(entry, patience, outcome);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
   return result;
 }
 
 void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   *listener->link = listener->next;
   if (listener->next != NULL) listener->next->link = listener->link;
   lend(entry, listener->lends, -1);
   end_waiting(entry, came);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   entry->alone = alone;
   entry->alone_arg = arg;
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   if (entry->waiting == 0) alone(arg);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 /* ---- the flight's side --------------------------------------------------------------------- */
@@ -393,10 +422,10 @@ static int offers(const crl_entry *entry) {
 }
 
 void crl_herd_confirm(crl_entry *entry, uint64_t tick) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   raise_good(entry, tick);
   if (entry->waiting > 0 && offers(entry)) tell_all(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 /* Called with the shard's mutex held. */
@@ -408,20 +437,20 @@ static void set_interim(crl_entry *entry, const crl_outcome *outcome, int64_t un
 }
 
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   set_interim(entry, outcome, until, last);
   tell_all(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   if (!entry->published && entry->state == FLYING) {
     set_interim(entry, outcome, 0, 0);
     atomic_store(&entry->published, 1);
     if (entry->waiting > 0) tell_all(entry);
   }
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 /* Called with the shard's mutex held. Without memory each of those left over enters by himself. */
@@ -438,7 +467,7 @@ static void leave_successor(crl_entry *entry) {
 }
 
 static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_t good) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   if (entry->state == FLYING) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
     atomic_store(&entry->good, good);
@@ -450,7 +479,7 @@ static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_
     if (entry->waiting > 0) wake(entry, RELAY);
     tell_listeners(entry);
   }
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good) {
@@ -458,19 +487,19 @@ void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good) 
 }
 
 void crl_herd_lose(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   take_out(entry);
   entry->lost = 1;
   tell_all(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL, 0); }
 
 void crl_herd_detach(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
+  lock(entry);
   take_out(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  unlock(entry);
 }
 
 void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {

@@ -19,6 +19,7 @@
 
 #include "os/env.h"
 #include "record/envelope.h"
+#include "base/check.h"
 
 enum {
   LINE = 64, /* bytes of a cache line */
@@ -82,6 +83,27 @@ struct crl_near {
   shard shards[];
 };
 
+#ifdef CORRAL_CHECKS
+static void check_queue(const queue *q, uint32_t in) {
+  size_t weight = 0;
+  int left = CRL_CHECK_MOST;
+  CRL_MUST((q->oldest == NULL) == (q->newest == NULL), "near: a queue has both ends or none");
+  for (const entry *e = q->oldest; e != NULL && left > 0; e = e->newer, left--) {
+    CRL_MUST(e->in == in, "near: a copy is in its own queue");
+    CRL_MUST(e->hits <= HITS_MOST, "near: hits are counted up to HITS_MOST");
+    CRL_MUST((e->older == NULL) == (e == q->oldest), "near: the oldest has none before it");
+    CRL_MUST(e->newer == NULL ? e == q->newest : e->newer->older == e,
+             "near: neighbours know each other");
+    weight += e->weight;
+  }
+  CRL_MUST(left == 0 || weight == q->weight, "near: a queue knows the weight of its copies");
+}
+
+static void check(const shard *s) {
+  for (uint32_t in = 0; in < QUEUES; in++) check_queue(&s->queues[in], in);
+}
+#endif
+
 /* ---- locks: held for under 1 us as a rule, released by a plain store (bench/near.c) -------- */
 
 /* The holder may have lost its core. With real-time priorities it might never get the core back
@@ -102,9 +124,13 @@ static void lock_slowly(shard *s) {
 
 static inline void lock(shard *s) {
   if (atomic_exchange_explicit(&s->locked, 1, memory_order_acquire)) lock_slowly(s);
+  CRL_CHECK(s);
 }
 
-static inline void unlock(shard *s) { atomic_store_explicit(&s->locked, 0, memory_order_release); }
+static inline void unlock(shard *s) {
+  CRL_CHECK(s);
+  atomic_store_explicit(&s->locked, 0, memory_order_release);
+}
 
 /* ---- places -------------------------------------------------------------------------------- */
 

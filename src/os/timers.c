@@ -7,6 +7,7 @@
 
 #include "os/env.h"
 #include "base/value.h"
+#include "base/check.h"
 
 struct crl_timers {
   pthread_mutex_t mutex;
@@ -35,6 +36,27 @@ void crl_timers_free(crl_timers *timers) {
   pthread_mutex_destroy(&timers->mutex);
   free(timers->heap);
   free(timers);
+}
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_timers *timers) {
+  CRL_MUST(timers->count == 0 || timers->count < timers->room, "timers: the heap has room");
+  for (size_t i = 1; i <= timers->count && i <= CRL_CHECK_MOST; i++) {
+    CRL_MUST(timers->heap[i]->place == i, "timers: a timer knows its place");
+    CRL_MUST(i == 1 || timers->heap[i / 2]->at <= timers->heap[i]->at,
+             "timers: none rings before its parent");
+  }
+}
+#endif
+
+static void lock(crl_timers *timers) {
+  pthread_mutex_lock(&timers->mutex);
+  CRL_CHECK(timers);
+}
+
+static void unlock(crl_timers *timers) {
+  CRL_CHECK(timers);
+  pthread_mutex_unlock(&timers->mutex);
 }
 
 /* ---- the heap; under the mutex ------------------------------------------------------------- */
@@ -123,7 +145,7 @@ static int has_thread(crl_timers *timers) {
 
 int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
   int status = CORRAL_OK;
-  pthread_mutex_lock(&timers->mutex);
+  lock(timers);
   take_out(timers, timer);
   if (!has_thread(timers))
     status = CORRAL_EIO;
@@ -133,12 +155,12 @@ int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
     insert(timers, timer, at);
     if (timer->place == 1) pthread_cond_signal(&timers->earlier);
   }
-  pthread_mutex_unlock(&timers->mutex);
+  unlock(timers);
   return status;
 }
 
 void crl_timers_clear(crl_timers *timers, crl_timer *timer) {
-  pthread_mutex_lock(&timers->mutex);
+  lock(timers);
   take_out(timers, timer);
-  pthread_mutex_unlock(&timers->mutex);
+  unlock(timers);
 }

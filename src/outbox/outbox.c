@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "os/hash.h"
+#include "base/check.h"
 
 enum { BUCKETS = 1024, OVERHEAD = 128, NEVER = -1 };
 
@@ -61,6 +62,43 @@ static node **link_of(crl_outbox *outbox, const void *key, size_t key_len) {
   while (*link != NULL && ((*link)->key_len != key_len || memcmp((*link)->key, key, key_len) != 0))
     link = &(*link)->next;
   return link;
+}
+
+#ifdef CORRAL_CHECKS
+static void check_node(const crl_outbox *outbox, const node *n) {
+  CRL_MUST(n->fill.record != NULL || n->invalidates, "outbox: a node has a fill or invalidates");
+  CRL_MUST(n->invalidates || n->successor == NULL, "outbox: only an invalidation has a successor");
+  CRL_MUST((n->older == NULL) == (n == outbox->oldest), "outbox: the oldest has none before it");
+  CRL_MUST((n->newer == NULL) == (n == outbox->newest), "outbox: the newest has none behind it");
+  CRL_MUST(n->newer == NULL || n->newer->older == n, "outbox: neighbours know each other");
+}
+
+static void check(const crl_outbox *outbox) {
+  int64_t weight = 0;
+  size_t count = 0;
+  CRL_MUST(outbox->count == 0 || outbox->weight <= outbox->most,
+           "outbox: it weighs no more than outbox_bytes");
+  CRL_MUST((outbox->count == 0) == (outbox->oldest == NULL),
+           "outbox: it is empty when it has none");
+  for (const node *n = outbox->oldest; n != NULL && count < CRL_CHECK_MOST; n = n->newer) {
+    check_node(outbox, n);
+    weight += weigh(n);
+    count++;
+  }
+  if (count == CRL_CHECK_MOST) return;
+  CRL_MUST(count == outbox->count, "outbox: it counts its nodes");
+  CRL_MUST(weight == outbox->weight, "outbox: it knows the weight of its nodes");
+}
+#endif
+
+static void lock(crl_outbox *outbox) {
+  pthread_mutex_lock(&outbox->mutex);
+  CRL_CHECK(outbox);
+}
+
+static void unlock(crl_outbox *outbox) {
+  CRL_CHECK(outbox);
+  pthread_mutex_unlock(&outbox->mutex);
 }
 
 static void take_out(crl_outbox *outbox, node *n) {
@@ -174,7 +212,7 @@ static int keeps(const crl_outbox *outbox, size_t size) {
 void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,
                      const crl_outbox_fill *fill) {
   if (!keeps(outbox, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *there = find(outbox, key, key_len, fill->made), *n = NULL;
   int wins = there == NULL || there->fill.began <= fill->began;
   if (wins && !is_void(outbox, key, key_len, fill->began))
@@ -184,13 +222,13 @@ void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,
     crl_bytes_ref(fill->record);
     put(outbox, n);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_invalidate(crl_outbox *outbox, const void *key, size_t key_len,
                            crl_bytes *successor, int64_t now) {
   if (!keeps(outbox, key_len + (successor == NULL ? 0 : successor->size))) return;
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   outbox->invalidated[bucket_of(key, key_len)] = now;
   node *n = renew(outbox, find(outbox, key, key_len, now), key, key_len, now);
   if (n != NULL) {
@@ -200,59 +238,59 @@ void crl_outbox_invalidate(crl_outbox *outbox, const void *key, size_t key_len,
     n->wished = now;
     put(outbox, n);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_invalidated(crl_outbox *outbox, const void *key, size_t key_len, int64_t now) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = *link_of(outbox, key, key_len);
   if (n != NULL) drop(outbox, n);
   outbox->invalidated[bucket_of(key, key_len)] = now;
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_drop(crl_outbox *outbox, const void *key, size_t key_len) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
   if (n != NULL) drop(outbox, n);
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_drop_fill(crl_outbox *outbox, const void *key, size_t key_len) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
   if (n != NULL) drop_fill(outbox, n);
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_filled(crl_outbox *outbox, const void *key, size_t key_len, int64_t began) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, key, key_len);
   if (n != NULL && (!n->invalidates || n->wished < began)) drop(outbox, n);
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_drop_if(crl_outbox *outbox, int64_t now,
                         int (*wanted)(void *arg, const crl_bytes *record), void *arg) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   outbox->all_invalidated = now;
   for (node *n = outbox->oldest, *newer; n != NULL; n = newer) {
     newer = n->newer;
     if (n->fill.record != NULL && wanted(arg, n->fill.record)) drop_fill(outbox, n);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 int crl_outbox_find(crl_outbox *outbox, const void *key, size_t key_len, int64_t now,
                     crl_outbox_fill *ret) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = find(outbox, key, key_len, now);
   int found = n != NULL && has_fill(n, now);
   if (found) {
     *ret = n->fill;
     crl_bytes_ref(ret->record);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
   return found;
 }
 
@@ -283,7 +321,7 @@ size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
                          int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
                          crl_outbox_entry *ret, size_t most) {
   size_t count = 0;
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   for (node *n = outbox->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
     if (is_over(outbox, n, now))
@@ -291,21 +329,21 @@ size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
     else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len))
       count += (size_t)give_out(n, &ret[count]);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
   return count;
 }
 
 void crl_outbox_return(crl_outbox *outbox, const crl_outbox_entry *entry) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, entry->key, entry->key_len);
   if (n != NULL &&
       (entry->invalidates ? n->wished == entry->began : n->fill.began == entry->fill.began))
     n->given_out = 0;
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_replayed(crl_outbox *outbox, const crl_outbox_entry *entry) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, entry->key, entry->key_len);
   if (n != NULL && n->wished == entry->began) {
     outbox->weight -= weigh(n);
@@ -315,7 +353,7 @@ void crl_outbox_replayed(crl_outbox *outbox, const crl_outbox_entry *entry) {
     n->invalidates = n->given_out = 0;
     if (n->fill.record == NULL) drop(outbox, n);
   }
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
 }
 
 void crl_outbox_entry_clean(crl_outbox_entry *entry) {
@@ -326,15 +364,15 @@ void crl_outbox_entry_clean(crl_outbox_entry *entry) {
 }
 
 size_t crl_outbox_count(crl_outbox *outbox) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   size_t count = outbox->count;
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
   return count;
 }
 
 size_t crl_outbox_weight(crl_outbox *outbox) {
-  pthread_mutex_lock(&outbox->mutex);
+  lock(outbox);
   size_t weight = (size_t)outbox->weight;
-  pthread_mutex_unlock(&outbox->mutex);
+  unlock(outbox);
   return weight;
 }

@@ -51,9 +51,9 @@ int etcd_server_start(etcd_server **ret, const char *const *args) {
   if (!server_process_find("etcd", "etcd-server", program)) return 0;
   etcd_server *server = calloc(1, sizeof *server);
   if (server == NULL || (server->text = malloc(ROOM)) == NULL) die("calloc");
-  /* etcd syncs each change to disk; in /dev/shm a sync costs nothing. */
   server_process *process = &server->process;
-  server_process_init(process, "etcd", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+  /* etcd syncs each change to disk; in memory a sync costs nothing. */
+  server_process_init(process, "etcd", room_in_memory());
   for (int i = 0; args != NULL && args[i] != NULL; i++)
     server->has_tls |= strcmp(args[i], "--cert-file") == 0;
   server->port = server_process_free_port();

@@ -1,16 +1,18 @@
-/* folder_kit.h: a temporary folder in /tmp for each test group, as setup and teardown. */
+/* folder_kit.h: a temporary folder for each test group, as setup and teardown. */
 #ifndef FOLDER_KIT_H
 #define FOLDER_KIT_H
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static char folder[64];
+#include "support/room.h"
+
+static char folder[ROOM_PATH];
 
 static inline int make_folder(void **state) {
   (void)state;
-  snprintf(folder, sizeof folder, "/tmp/corral-test-XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
+  room_folder(folder, "test");
+  return 0;
 }
 
 static inline int remove_folder(void **state) {

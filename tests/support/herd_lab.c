@@ -220,8 +220,7 @@ lab *lab_new(void) {
   lab *l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(l != MAP_FAILED);
   l->owner = getpid();
-  snprintf(l->folder, sizeof l->folder, "/tmp/corral-lab-XXXXXX");
-  assert_non_null(mkdtemp(l->folder));
+  room_folder(l->folder, "lab");
   return l;
 }
 
@@ -296,6 +295,7 @@ int lab_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   atomic_store(&k->begun_us, before);
   raise_to(&k->most, atomic_fetch_add(&k->now, 1) + 1);
   raise_to(&l->most_computing, atomic_fetch_add(&l->computing, 1) + 1);
+  lab_add(&l->computing, 0);
   raise_to(&k->process_most[w->seat->process],
            atomic_fetch_add(&k->process_now[w->seat->process], 1) + 1);
   int number = atomic_fetch_add(&l->numbers, 1) + 1;

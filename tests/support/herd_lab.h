@@ -19,7 +19,9 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { LAB_PROCESSES = 36, LAB_KEYS = 32, LAB_MARKS = 16, LAB_LOG = 64, LAB_PATIENCE_MS = 12000 };
+#include "support/room.h"
+
+enum { LAB_PROCESSES = 36, LAB_KEYS = 32, LAB_MARKS = 16, LAB_LOG = 64, LAB_PATIENCE_MS = 30000 };
 
 /* Counters of one key. */
 typedef struct lab_key {
@@ -49,7 +51,7 @@ typedef struct lab {
   /* detail of the latest event that had one; concurrent ones may be missed */
   char detail[CORRAL_EVENT_COUNT][160];
   atomic_flag writing;
-  char folder[40];         /* folder for files, removed by lab_free */
+  char folder[ROOM_PATH]; /* folder for files, removed by lab_free */
   struct history *history; /* NULL: not recorded; see lab_new_recorded in history_kit.h */
 } lab;
 

@@ -64,7 +64,7 @@ static inline int extend(const kit *k, const char *name, unsigned holder, int64_
 /* A LOCK for 60 s; takes, fence_of and unlocks send theirs without a deadline and require `perform`
  * to return CORRAL_OK. */
 static inline corral_op take_op(const char *name, unsigned holder, uint32_t flags) {
-  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 60000);
+  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 3600000);
   op.flags = flags;
   return op;
 }
@@ -163,16 +163,15 @@ static inline void await_at_least(atomic_int *counter, int least) {
     fail_msg("a counter stayed at %d, not %d", atomic_load(counter), least);
 }
 
-/* Repeats LOCK until it is granted. Returns the ms until then. */
-static inline int64_t take_when_free(const kit *k, const char *name, unsigned holder,
-                                     int64_t lease_ms) {
+/* Repeats LOCK until it is granted. */
+static inline void take_when_free(const kit *k, const char *name, unsigned holder,
+                                  int64_t lease_ms) {
   int64_t begun = k->host->now_ms();
   while (take(k, name, holder, lease_ms) == CORRAL_EBUSY) {
     if (k->host->now_ms() - begun > HOLD_PATIENCE_MS)
       fail_msg("'%s' isn't free after %d ms", name, HOLD_PATIENCE_MS);
     poll(NULL, 0, 1);
   }
-  return k->host->now_ms() - begun;
 }
 
 /* Takes "held" as holder 77 for shared[1] ms, sets shared[0] to 1 and waits until it is killed or

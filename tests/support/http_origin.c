@@ -20,7 +20,7 @@ enum {
   PATHS = 256,
   ROOM = 1 << 16,
   LOOK_MS = 2,
-  PATIENCE_MS = 10000,
+  PATIENCE_MS = 30000,
   BACKLOG = 1024,
   STACK = 1 << 18
 };

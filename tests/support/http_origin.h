@@ -77,7 +77,7 @@ int http_origin_most_running(http_origin *origin, const char *path);
 /* Connections accepted since the start. */
 int http_origin_connections(http_origin *origin);
 /* True once `count` requests for this path were received (await_running: are being answered),
- * within 10 s. */
+ * within 30 s. */
 int http_origin_await_seen(http_origin *origin, const char *path, int count);
 int http_origin_await_running(http_origin *origin, const char *path, int count);
 /* A header of the last request for this path, in a buffer of this thread that the next call

@@ -23,8 +23,9 @@
 
 #include "os/env.h"
 #include "fork_kit.h"
+#include "room.h"
 
-enum { PROCESSES = 64, PATIENCE_MS = 60000, CALM_TTL_MS = 20000 };
+enum { PROCESSES = 64, PATIENCE_MS = 300000, CALM_TTL_MS = 20000 };
 
 typedef struct arena {
   const lock_chaos *plan;
@@ -235,10 +236,11 @@ static void await_all(arena *a) {
 }
 
 lock_chaos_outcome lock_chaos_run(const lock_chaos *plan) {
-  char folder[] = "/tmp/corral-chaos-XXXXXX", command[128];
+  char folder[ROOM_PATH], command[128];
   arena *a = mmap(NULL, sizeof *a, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int64_t begun = crl_env_now_ms();
-  if (a == MAP_FAILED || mkdtemp(folder) == NULL || plan->processes > PROCESSES) abort();
+  if (a == MAP_FAILED || plan->processes > PROCESSES) abort();
+  room_folder(folder, "chaos");
   a->plan = plan;
   atomic_store(&a->quiet, 1);
   atomic_store(&a->ttl_ms, CALM_TTL_MS);

@@ -55,7 +55,7 @@ static inline int try(corral *c, const char *name, corral_lock_options *options)
 }
 
 static inline void until(corral *c, corral_event event, uint64_t least) {
-  for (int64_t end = crl_env_now_ms() + 15000; corral_counter(c, event) < least;
+  for (int64_t end = crl_env_now_ms() + 30000; corral_counter(c, event) < least;
        crl_env_pause_us(200))
     if (crl_env_now_ms() > end)
       fail_msg("event %d: %d of %d", event, (int)corral_counter(c, event), (int)least);

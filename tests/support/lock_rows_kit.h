@@ -17,7 +17,7 @@ static redis_server *server;
 
 static inline corral *open_one(void *arg) {
   corral *c;
-  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 3000,
+  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 10000,
                                  .on_event = on_event, .event_arg = arg),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
@@ -74,14 +74,13 @@ typedef struct waiter {
   pthread_t thread;
   corral_lock_options options;
   int status;
-  int64_t came_us, hold_us;
+  int64_t hold_us;
 } waiter;
 
 static inline void *wait_for_it(void *arg) {
   waiter *w = arg;
   corral_lock *lock;
   w->status = corral_lock_take(w->c, "n", 1, &w->options, &lock, NULL);
-  w->came_us = crl_env_now_us();
   if (w->status != CORRAL_OK) return NULL;
   if (w->hold_us > 0) crl_env_pause_us(w->hold_us);
   w->status = corral_lock_release(lock, NULL);

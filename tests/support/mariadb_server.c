@@ -79,7 +79,7 @@ int mariadb_server_start(mariadb_server **ret) {
     return 0;
   mariadb_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
-  server_process_init(&server->process, "mariadb", "/tmp");
+  server_process_init(&server->process, "mariadb", room_on_disk());
   snprintf(server->socket, sizeof server->socket, "%s/socket", server->process.folder);
   server->port = server_process_free_port();
   snprintf(server->uri, sizeof server->uri,

@@ -17,7 +17,7 @@
 #include "support/fake_server.h"
 #include "support/memcached_kit.h"
 
-enum { SHORT = 100, SEEN = 77 };
+enum { SHORT = 500, SEEN = 77 };
 
 #define GREETED                                                                                    \
   "EXPECT settings\\r\\n\nSEND STAT time 1700000000\\r\\nEND\\r\\nSTAT item_size_max "             \

@@ -56,7 +56,7 @@ static int start(memcached_server **ret, const char *const *args, int is_unix) {
   if (server == NULL || (server->text = malloc(ROOM)) == NULL) die("calloc");
   server->fd = -1;
   server_process *process = &server->process;
-  server_process_init(process, "memcached", "/tmp");
+  server_process_init(process, "memcached", room_on_disk());
   snprintf(server->socket, sizeof server->socket, "%s/socket", process->folder);
   server->port = is_unix ? 0 : server_process_free_port();
   if (is_unix)

@@ -1,5 +1,6 @@
 /* nginx_kit.c: shared support for the tests of the nginx module. */
 #include "support/nginx_kit.h"
+#include "support/room.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -127,9 +128,9 @@ void nginx_kit_end(nginx_server *server, int may_be_killed) {
 
 const char *nginx_kit_config(const char *http, int *status) {
   static char said[4096];
-  char folder[] = "/tmp/corral-nginx-XXXXXX", file[64], *command = NULL, *made = filled(http);
+  char folder[ROOM_PATH], file[64], *command = NULL, *made = filled(http);
   const char *asan = getenv("CORRAL_ASAN");
-  if (mkdtemp(folder) == NULL) abort();
+  room_folder(folder, "nginx");
   snprintf(file, sizeof file, "%s/nginx.conf", folder);
   FILE *to = fopen(file, "we");
   if (to == NULL) abort();

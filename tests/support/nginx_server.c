@@ -225,7 +225,7 @@ int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
   nginx_server *server = calloc(1, sizeof *server);
   if (server == NULL) die(NULL, "calloc");
   server->process.death_signal = SIGTERM; /* nginx ends its workers too on SIGTERM */
-  server_process_init(&server->process, "nginx", "/tmp");
+  server_process_init(&server->process, "nginx", room_on_disk());
   snprintf(www, sizeof www, "%s/www", server->process.folder);
   if (mkdir(www, 0700) != 0) die(NULL, www);
   server->workers = plan->workers > 0 ? plan->workers : 1;

@@ -165,7 +165,7 @@ page_kit *page_kit_start(page_way way, const char *text) {
   kit->count = way == PAGE_FASTCGI_2 ? 2 : 1;
   for (int i = 0; i < kit->count; i++) {
     kit->servers[i].death_signal = is_cgi(kit) ? SIGTERM : SIGKILL;
-    server_process_init(&kit->servers[i], name, "/tmp");
+    server_process_init(&kit->servers[i], name, room_on_disk());
   }
   int count = split(kit, text, variables);
   page_kit_gate(kit, 1);

@@ -93,7 +93,7 @@ static inline int shown(const kit *k, const void *key, size_t key_len, corral_ho
 }
 
 static inline void eventually(const char *sql, const char *expected) {
-  int64_t until = crl_env_now_ms() + 15000;
+  int64_t until = crl_env_now_ms() + 30000;
   while (strcmp(postgresql_server_ask(server, "%s", sql), expected) != 0) {
     if (crl_env_now_ms() > until)
       fail_msg("%s: still %s", sql, postgresql_server_ask(server, "%s", sql));
@@ -105,7 +105,7 @@ static inline void eventually(const char *sql, const char *expected) {
 static inline int64_t lock_at_last(const kit *k, const char *key, unsigned holder, answer *got) {
   int64_t from = crl_env_now_ms();
   while ((*got = lock(k, key, holder, 60000)).status == CORRAL_EBUSY)
-    if (crl_env_now_ms() > from + 20000) fail_msg("%s is never free", key);
+    if (crl_env_now_ms() > from + 60000) fail_msg("%s is never free", key);
   expect("lock", *got, CORRAL_OK);
   return crl_env_now_ms() - from;
 }

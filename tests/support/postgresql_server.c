@@ -81,7 +81,7 @@ int postgresql_server_start(postgresql_server **ret, const char *const *settings
   /* after a kill the last backends may still use the shared memory; then a new postmaster exits at
    * once */
   process->is_stubborn = 1;
-  server_process_init(process, "postgresql", "/tmp");
+  server_process_init(process, "postgresql", room_on_disk());
   server->port = server_process_free_port();
   snprintf(server->data, sizeof server->data, "%s/data", process->folder);
   snprintf(server->conninfo, sizeof server->conninfo,

@@ -48,7 +48,7 @@ int redis_server_start(redis_server **ret, const char *const *args) {
   redis_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
   server_process *process = &server->process;
-  server_process_init(process, "redis", "/tmp");
+  server_process_init(process, "redis", room_on_disk());
   server->port = server_process_free_port();
   snprintf(server->socket, sizeof server->socket, "%s/socket", process->folder);
   snprintf(server->uri, sizeof server->uri, "redis://127.0.0.1:%d", server->port);

@@ -11,7 +11,7 @@
 #include "support/redis_server.h"
 #include "support/op_kit.h"
 
-enum { SERVERS = 5, LEASE = 60000, LIMIT = 20000, SLACK = 3000, PATIENCE = 15000 };
+enum { SERVERS = 5, LEASE = 60000, LIMIT = 60000, SLACK = 15000, PATIENCE = 30000 };
 
 extern const corral_store crl_plugin_redlock;
 

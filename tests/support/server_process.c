@@ -95,9 +95,9 @@ int server_process_find(const char *program, const char *package,
   return 0;
 }
 
-void server_process_init(server_process *process, const char *name, const char *parent) {
+void server_process_init(server_process *process, const char *name, const char *stem) {
   process->name = name;
-  snprintf(process->folder, sizeof process->folder, "%s/corral-%s-XXXXXX", parent, name);
+  snprintf(process->folder, sizeof process->folder, "%s%s-XXXXXX", stem, name);
   if (mkdtemp(process->folder) == NULL) server_process_die(name, process->folder);
   if (process->user != 0 && chown(process->folder, process->user, process->group) != 0)
     server_process_die(name, "chown");

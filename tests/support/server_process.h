@@ -5,7 +5,7 @@
  *
  *   char program[SERVER_PROCESS_PATH];
  *   if (!server_process_find("nginx", "nginx", program)) return 0;   prints that nginx is missing
- *   server_process_init(&server->process, "nginx", "/tmp");
+ *   server_process_init(&server->process, "nginx", room_on_disk());
  *   server->port = server_process_free_port();
  *   server_process_add_args(&server->process, (const char *[]){program, "-c", "nginx.conf", NULL});
  *   server_process_launch(&server->process);
@@ -22,6 +22,8 @@
 #include <netinet/in.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#include "support/room.h"
 
 enum { SERVER_PROCESS_PATH = 4096, SERVER_PROCESS_ARGS = 64, SERVER_PROCESS_STEP_MS = 5 };
 
@@ -57,8 +59,9 @@ size_t server_process_exchange(int port, const char *request, size_t len, char *
 int server_process_find(const char *program, const char *package,
                         char ret_path[SERVER_PROCESS_PATH]);
 
-/* Makes the server's folder, PARENT/corral-NAME-XXXXXX. */
-void server_process_init(server_process *process, const char *name, const char *parent);
+/* Makes the server's folder, STEM followed by NAME-XXXXXX; stem: room_on_disk() or
+ * room_in_memory(). */
+void server_process_init(server_process *process, const char *name, const char *stem);
 /* Copies the arguments; `args` ends with NULL, or is NULL. */
 void server_process_add_arg(server_process *process, const char *arg);
 void server_process_add_args(server_process *process, const char *const *args);

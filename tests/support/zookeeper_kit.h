@@ -12,7 +12,7 @@
 #include "support/zookeeper_server.h"
 #include "support/op_kit.h"
 
-enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 10000 };
+enum { LEASE_MS = 60000, WISH_MS = 20000, PATIENT_MS = 30000 };
 
 static inline void nap_ms(int64_t ms) { crl_env_sleep_until(crl_env_now_ms() + ms); }
 
@@ -78,7 +78,7 @@ static inline int64_t gets_within(const kit *k, const char *key, unsigned holder
 
 /* ---- the server ---------------------------------------------------------------------------- */
 
-enum { LONG_MS = 4000, SESSION_MS = 1000, TICK_MS = 100, SLACK_MS = 1500 };
+enum { LONG_MS = 4000, SESSION_MS = 1000, TICK_MS = 100, SLACK_MS = 15000 };
 
 static zookeeper_server *server;
 

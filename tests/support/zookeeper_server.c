@@ -67,7 +67,7 @@ int zookeeper_server_start(zookeeper_server **ret, const char *option) {
   zookeeper_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
   server_process *process = &server->process;
-  server_process_init(process, "zookeeper", "/tmp");
+  server_process_init(process, "zookeeper", room_on_disk());
   snprintf(config, sizeof config, "%s/zoo.cfg", process->folder);
   server->port = server_process_free_port();
   write_config(server, config);

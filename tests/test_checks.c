@@ -1,0 +1,184 @@
+/* test_checks.c: a broken invariant ends the process with its text (base/check.h). Each is broken
+ * in a child, through what the caller owns. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "election/limiter.h"
+#include "flight/flight.h"
+#include "herd/herd.h"
+#include "os/env.h"
+#include "os/timers.h"
+#include "outbox/outbox.h"
+
+/* Runs a story in a child; it must abort, and say this. */
+static void breaks(void (*story)(int), int which, const char *says) {
+  int out[2], how = 0;
+  char text[4096];
+  size_t len = 0;
+  assert_int_equal(pipe(out), 0);
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    signal(SIGABRT, SIG_DFL);
+    dup2(out[1], 2);
+    story(which);
+    _exit(0);
+  }
+  close(out[1]);
+  for (ssize_t n;
+       len < sizeof text - 1 && (n = read(out[0], text + len, sizeof text - 1 - len)) > 0;)
+    len += (size_t)n;
+  text[len] = '\0';
+  close(out[0]);
+  assert_int_equal(waitpid(pid, &how, 0), pid);
+  if (!WIFSIGNALED(how) || WTERMSIG(how) != SIGABRT || strstr(text, says) == NULL)
+    fail_msg("'%s' is not said; the child ended with %d: %s", says, how, text);
+}
+
+/* ---- limiter ------------------------------------------------------------------------------- */
+
+static void break_the_limiter(int which) {
+  crl_limiter *limiter = crl_limiter_new(1, 0);
+  static crl_place places[4];
+  crl_waiter waiter = {0};
+  for (int i = 0; i < 4; i++)
+    crl_limiter_ask(limiter, &places[i], CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter);
+  switch (which) {
+    case 0: places[2].link = &places[3].next; break;
+    case 1: places[2].state = CRL_PLACE_NONE; break;
+    case 2: places[2].rank = CRL_RANK_WARM; break;
+    case 3: places[2].arrival = 99; break;
+    case 4: places[3].next = &places[3]; break;
+    default: places[1] = (crl_place){.needs = CRL_PLACE_COMPUTE, .state = CRL_PLACE_TAKEN};
+  }
+  if (which == 5) { /* a place that was never taken is given back: twice as many leave as entered */
+    crl_limiter *empty = crl_limiter_new(1, 0);
+    crl_limiter_leave(empty, &places[1]);
+  }
+  crl_limiter_inside(limiter);
+}
+
+static void of_the_limiter(void **state) {
+  (void)state;
+  breaks(break_the_limiter, 0, "a place knows the link to it");
+  breaks(break_the_limiter, 1, "a place in a queue is queued");
+  breaks(break_the_limiter, 2, "a place is in its own queue");
+  breaks(break_the_limiter, 3, "a queue is in the order of arrival");
+  breaks(break_the_limiter, 4, "limiter: ");
+  breaks(break_the_limiter, 5, "no more computes at once than `most`");
+}
+
+/* ---- timers -------------------------------------------------------------------------------- */
+
+static int64_t ring(crl_timer *timer) { return (void)timer, INT64_MAX; }
+
+static void break_the_timers(int which) {
+  static crl_timer bells[3];
+  crl_timers *timers = crl_timers_new();
+  for (int i = 0; i < 3; i++) {
+    bells[i].ring = ring;
+    crl_timers_set(timers, &bells[i], crl_env_now_ms() + 3600000 + i);
+  }
+  if (which == 0)
+    bells[2].place = 2;
+  else
+    bells[2].at = 1;
+  crl_timers_clear(timers, &bells[1]);
+}
+
+static void of_the_timers(void **state) {
+  (void)state;
+  breaks(break_the_timers, 0, "a timer knows its place");
+  breaks(break_the_timers, 1, "none rings before its parent");
+}
+
+/* ---- outbox -------------------------------------------------------------------------------- */
+
+static void keep(void *owner) { (void)owner; }
+
+static void break_the_outbox(int which) {
+  (void)which;
+  crl_outbox *outbox = crl_outbox_new(1 << 20, 60000);
+  crl_bytes *bytes = crl_bytes_wrap((const uint8_t *)"record", 6, keep, NULL);
+  crl_outbox_fill fill = {.record = bytes, .hard_ttl = 60000};
+  crl_outbox_keep(outbox, "k", 1, &fill);
+  bytes->size++;
+  crl_outbox_count(outbox);
+}
+
+static void of_the_outbox(void **state) {
+  (void)state;
+  breaks(break_the_outbox, 0, "it knows the weight of its nodes");
+}
+
+/* ---- herd ---------------------------------------------------------------------------------- */
+
+static void break_the_herd(int which) {
+  (void)which;
+  int leads;
+  static crl_listener listener;
+  crl_waiter waiter = {0};
+  crl_name name = {.key = "k", .key_len = 1};
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry = crl_herd_enter(herd, &name, &leads);
+  crl_herd_listen(entry, &listener, &waiter, 0);
+  listener.link = &listener.next;
+  crl_herd_detach(entry);
+}
+
+static void of_the_herd(void **state) {
+  (void)state;
+  breaks(break_the_herd, 0, "a listener knows the link to it");
+}
+
+/* ---- flight -------------------------------------------------------------------------------- */
+
+static void break_the_flight(int which) {
+  static const corral_policy policy = {.size = sizeof policy};
+  static const crl_flight_plan plan = {.deadline = 1000, .can_compute = 1};
+  crl_flight flight;
+  crl_told told = {.now = 1, .status = CORRAL_OK};
+  crl_flight_start(&flight, &policy, &plan);
+  switch (which) {
+    case 0: flight.ask = 77; break;
+    case 1: flight.ask = CRL_ASK_SETTLE; break;
+    case 2: flight.ask = CRL_ASK_RELEASE; break;
+    case 3: flight.ask = CRL_ASK_COMPUTE; break;
+    case 4: flight.unsure = 1; break;
+    default: flight.ask = CRL_ASK_DONE;
+  }
+  crl_flight_step(&flight, &told);
+}
+
+static void of_the_flight(void **state) {
+  (void)state;
+  breaks(break_the_flight, 0, "an ask is outstanding");
+  breaks(break_the_flight, 1, "only a lease is settled");
+  breaks(break_the_flight, 2, "only a lease is released");
+  breaks(break_the_flight, 3, "who computes has the lease, or does without");
+  breaks(break_the_flight, 4, "a lost claim is released at once");
+  breaks(break_the_flight, 5, "it ends answered, and with nothing in its hands");
+}
+
+int main(void) {
+#ifndef CORRAL_CHECKS
+  printf("SKIPPED: built without CORRAL_CHECKS\n");
+  return 77;
+#endif
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(of_the_limiter), cmocka_unit_test(of_the_timers),
+      cmocka_unit_test(of_the_outbox),  cmocka_unit_test(of_the_herd),
+      cmocka_unit_test(of_the_flight),
+  };
+  return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
+}
