@@ -147,10 +147,10 @@ typedef enum corral_kept {
   CORRAL_KEPT = 0,
   /* not stored: the lease was lost, or the key invalidated, during the compute */
   CORRAL_KEPT_FENCED,
-  CORRAL_KEPT_NOT,     /* not stored: the store can't be reached, or refused the value */
+  CORRAL_KEPT_NOT, /* not stored: the store can't be reached, or refused the value */
   /* perhaps stored: the store's reply was lost, or hadn't come when this caller got the value */
   CORRAL_KEPT_UNKNOWN,
-  CORRAL_KEPT_OLDER    /* not stored: the stored value has a later version */
+  CORRAL_KEPT_OLDER /* not stored: the stored value has a later version */
 } corral_kept;
 
 /* The bytes of a value (never NULL, also for an empty value), and their number. The bytes are valid

@@ -168,7 +168,7 @@ enum { TRIES = 3, RETRY_MS = 1000, LIFE_MS = 500 };
 /* The first two pauses are equally long, then they double; each is drawn from 75 to 100 % of its
  * maximum. */
 static void check_tries(lab *l) {
-  for (int i = 1, least = RETRY_MS * 3 / 4; i < TRIES; i++, least *= i > 2 ? 2 : 1)
+  for (int i = 1, least = RETRY_MS * 3 / 4; i<TRIES; i++, least *= i> 2 ? 2 : 1)
     if (pause_ms(&l->keys[0], i) < least - 2)
       fail_msg("try %d came %.1f ms after the one before", i + 1, pause_ms(&l->keys[0], i));
 }
@@ -230,8 +230,7 @@ an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_re
   check_outage(new_lab(), uri);
 }
 
-static void
-an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_memcached(
+static void an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_memcached(
     void **state) {
   (void)state;
   const char *uri = memcached_uri();

@@ -33,8 +33,9 @@ static const corral_policy usual = {.size = sizeof usual,
                                     .poll_ms = 4,
                                     .poll_max_ms = 64};
 
-static const char *const ask_names[] = {"?",       "get",    "claim", "wait", "compute", "settle",
-                                        "release", "answer", "done",  "slot", "host",    "held",  "publish"};
+static const char *const ask_names[] = {"?",      "get",     "claim",  "wait", "compute",
+                                        "settle", "release", "answer", "done", "slot",
+                                        "host",   "held",    "publish"};
 static const char *const answer_names[] = {"?",        "stored", "stale", "verdict",
                                            "computed", "failed", "error", "held"};
 static const char *const kept_names[] = {"kept", "fenced", "not kept", "perhaps kept", "older"};

@@ -51,7 +51,7 @@ typedef struct lab {
   /* detail of the latest event that had one; concurrent ones may be missed */
   char detail[CORRAL_EVENT_COUNT][160];
   atomic_flag writing;
-  char folder[ROOM_PATH]; /* folder for files, removed by lab_free */
+  char folder[ROOM_PATH];  /* folder for files, removed by lab_free */
   struct history *history; /* NULL: not recorded; see lab_new_recorded in history_kit.h */
 } lab;
 
