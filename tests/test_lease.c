@@ -1,6 +1,6 @@
-/* test_lease.c: the first lease of a compute: a leader that is stopped for longer than it stores its
- * value all the same when nobody took over; one that is killed is replaced at its end, long before
- * lease_ms. */
+/* test_lease.c: the first lease of a compute: a leader that is stopped for longer than it stores
+ * its value all the same when nobody took over; one that is killed is replaced at its end, long
+ * before lease_ms. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
