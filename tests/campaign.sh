@@ -118,6 +118,10 @@ done
 step stops stops
 step soak_lmdb soak_lmdb
 step soak_redis soak_redis
+stalls() {
+  for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
+}
+step stalls stalls
 step threads_again again "$(share 10)"
 targets=$(find "$root/build/fuzz/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | grep -c .)
 steps fuzz sh "$root/fuzz/explore.sh" "$root/build/fuzz" "$(($(share 60) / targets))"
