@@ -48,7 +48,7 @@ static void breaks(void (*story)(int), int which, const char *says) {
 /* ---- limiter ------------------------------------------------------------------------------- */
 
 static void break_the_limiter(int which) {
-  crl_limiter *limiter = crl_limiter_new(1, 0);
+  crl_limiter *limiter = crl_limiter_new(1, 0, 0);
   static crl_place places[4];
   crl_waiter waiter = {0};
   for (int i = 0; i < 4; i++)
@@ -62,7 +62,7 @@ static void break_the_limiter(int which) {
     default: places[1] = (crl_place){.needs = CRL_PLACE_COMPUTE, .state = CRL_PLACE_TAKEN};
   }
   if (which == 5) { /* a place that was never taken is given back: twice as many leave as entered */
-    crl_limiter *empty = crl_limiter_new(1, 0);
+    crl_limiter *empty = crl_limiter_new(1, 0, 0);
     crl_limiter_leave(empty, &places[1]);
   }
   crl_limiter_inside(limiter);
@@ -125,12 +125,14 @@ static void of_the_outbox(void **state) {
 
 static void break_the_herd(int which) {
   (void)which;
-  int leads;
+  uint64_t tick;
+  crl_entry *entry = NULL;
   static crl_listener listener;
   crl_waiter waiter = {0};
   crl_name name = {.key = "k", .key_len = 1};
   crl_herd *herd = crl_herd_new();
-  crl_entry *entry = crl_herd_enter(herd, &name, &leads);
+  crl_entrance entrance = {.name = &name, .hash = crl_name_hash(&name)};
+  assert_int_equal(crl_herd_enter(herd, &entrance, &entry, &tick), CRL_ENTER_LEADS);
   crl_herd_listen(entry, &listener, &waiter, 0);
   listener.link = &listener.next;
   crl_herd_detach(entry);

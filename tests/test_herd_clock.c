@@ -32,7 +32,7 @@ void __wrap_crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t unt
     return;
   }
   now++;
-  crl_herd_land(lands, &made);
+  crl_herd_land(lands, &made, CRL_GOOD_FOR_ALL);
   lands = NULL;
 }
 
@@ -45,13 +45,14 @@ typedef struct room {
 static const crl_name name = {.key = "k", .key_len = 1};
 
 static room entered(void) {
-  int leads = 0;
+  uint64_t tick;
+  crl_entrance entrance = {.name = &name, .hash = crl_name_hash(&name)};
   room r = {.herd = crl_herd_new()};
   now = NOW;
   lands = NULL;
   assert_non_null(r.herd);
-  assert_non_null(r.entry = crl_herd_enter(r.herd, &name, &leads));
-  assert_true(leads);
+  assert_int_equal(crl_herd_enter(r.herd, &entrance, &r.entry, &tick), CRL_ENTER_LEADS);
+  crl_herd_confirm(r.entry, CRL_GOOD_FOR_ALL);
   return r;
 }
 

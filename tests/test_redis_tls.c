@@ -22,7 +22,7 @@ extern const corral_store crl_plugin_redis;
 enum { LIMIT = 5000, LARGE = 3 << 20 };
 
 static redis_server *server;
-static char folder[40];
+static char folder[ROOM_PATH];
 static int port;
 static int64_t limit = LIMIT; /* time limit for connecting, ms */
 

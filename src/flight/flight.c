@@ -386,11 +386,11 @@ static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
   return end_lease_by(flight, CRL_ANSWER_COMPUTED, told->now);
 }
 
-/* A settle that failed at the caller's deadline is repeated behind the answer, with more time. Any
- * other failure ends the lease. */
+/* A settle that a silent store didn't answer is repeated once, behind the answer and with more time:
+ * the lease token guards it as before. Any other failure ends the lease. */
 static crl_ask on_settle_trouble(crl_flight *flight, const crl_told *told) {
   int is_away = told->status == CORRAL_EINDOUBT || told->status == CORRAL_EUNAVAILABLE;
-  int again = is_away && flight->settles == 0 && told->now >= flight->plan.deadline;
+  int again = is_away && flight->settles == 0;
   flight->settles = again ? 1 : 2;
   if (told->status == CORRAL_EINDOUBT || again)
     flight->kept = CORRAL_KEPT_UNKNOWN;
@@ -443,8 +443,9 @@ static crl_ask on_answer(crl_flight *flight, const crl_told *told) {
 #ifdef CORRAL_CHECKS
 static void check(const crl_flight *flight) {
   int ask = flight->ask;
-  CRL_MUST(ask >= CRL_ASK_GET && ask <= CRL_ASK_OUTBOX, "flight: an ask is outstanding");
-  CRL_MUST(ask != CRL_ASK_SETTLE || flight->leased, "flight: only a lease is settled");
+  CRL_MUST(ask >= CRL_ASK_GET && ask <= CRL_ASK_PUBLISH, "flight: an ask is outstanding");
+  CRL_MUST((ask != CRL_ASK_SETTLE && ask != CRL_ASK_PUBLISH) || flight->leased,
+           "flight: only a lease is settled");
   CRL_MUST(ask != CRL_ASK_RELEASE || flight->leased || flight->unsure,
            "flight: only a lease is released");
   CRL_MUST(ask != CRL_ASK_COMPUTE || flight->leased || flight->degraded || flight->alone,

@@ -198,6 +198,7 @@ static void arrive_late(world *w, event *e) {
 }
 
 static void on_stall(world *w) {
+  if (faults_ended(w)) return;
   event again = {.at = w->now + between(w, 50, 1500), .what = STALL};
   w->stalled_until = w->now + between(w, 1, STALL_MS);
   w->stalls++;
