@@ -375,8 +375,8 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   if (told->made == CRL_MADE_FAILURE) return on_failure(flight, told);
   flight->kept = (uint8_t)kept_of(flight);
   if (!flight->leased) return conclude(flight, CRL_ANSWER_COMPUTED);
-  /* The source of an older value lags behind. Until it catches up the stored later version is served
-   * in its grace, and the verdict delays the next compute. */
+  /* The source of an older value lags behind. Until it catches up the stored later version is
+   * served in its grace, and the verdict delays the next compute. */
   flight->retry_ms =
       told->made == CRL_MADE_OLDER ? crl_policy_retry(flight->policy, 1, roll(flight)) : 0;
   return CRL_ASK_PUBLISH;
@@ -386,8 +386,8 @@ static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
   return end_lease_by(flight, CRL_ANSWER_COMPUTED, told->now);
 }
 
-/* A settle that a silent store didn't answer is repeated once, behind the answer and with more time:
- * the lease token guards it as before. Any other failure ends the lease. */
+/* A settle that a silent store didn't answer is repeated once, behind the answer and with more
+ * time: the lease token guards it as before. Any other failure ends the lease. */
 static crl_ask on_settle_trouble(crl_flight *flight, const crl_told *told) {
   int is_away = told->status == CORRAL_EINDOUBT || told->status == CORRAL_EUNAVAILABLE;
   int again = is_away && flight->settles == 0;

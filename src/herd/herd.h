@@ -7,11 +7,11 @@
  * an entry that was given up without an outcome enter anew, and one of them leads. An entry is
  * freed with its last reference.
  *
- * An answer is good for a caller if the store confirmed it after his call began. A clock of ticks
- * tells that: a call takes a tick when it begins, an ask of the store before it is sent. What an ask
- * confirms is good for those whose tick is smaller; the others look anew, together: an entry that
- * lands leaves them a successor, which the first of them leads. The owner of a flight takes any of
- * its answers. */
+ * An answer is good for a caller if the store confirmed it after the call began. A clock of ticks
+ * tells that: a call takes a tick when it begins, an ask of the store before it is sent. An ask
+ * confirms for those whose tick is smaller. The others look anew, together: an entry that lands
+ * leaves them a successor, which the first of them leads. The owner of a flight takes any of its
+ * answers. */
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
