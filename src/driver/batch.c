@@ -14,18 +14,28 @@ int crl_batch_make(crl_batch *batch, crl_context *context, size_t runs) {
   *batch = (crl_batch){.context = context, .most = runs < BATCH_OPS ? runs : BATCH_OPS};
   batch->requests = crl_alloc(batch->most * sizeof *batch->requests);
   batch->ops = crl_alloc(2 * batch->most * sizeof *batch->ops);
-  return batch->requests != NULL && batch->ops != NULL;
+  batch->found = crl_alloc(batch->most * sizeof *batch->found);
+  return batch->requests != NULL && batch->ops != NULL && batch->found != NULL;
 }
 
 void crl_batch_clean(crl_batch *batch) {
   free(batch->requests);
   free(batch->ops);
+  free(batch->found);
+  free(batch->looks);
   batch->requests = NULL;
   batch->ops = NULL;
+  batch->found = NULL;
+  batch->looks = NULL;
 }
 
 static size_t weigh(const crl_run *r) {
   return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0;
+}
+
+/* Keys of one batch, at most. */
+static size_t keys_of(const crl_batch *batch) {
+  return batch->context->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
 }
 
 /* Returns how many of the first runs make one batch, at least 1. A record larger than the store
@@ -35,8 +45,7 @@ static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   uint64_t most = crl_pool_info(context->pool)->max_record < BATCH_BYTES
                       ? crl_pool_info(context->pool)->max_record
                       : BATCH_BYTES;
-  size_t n = 1, bytes = weigh(runs[0]),
-         keys = context->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
+  size_t n = 1, bytes = weigh(runs[0]), keys = keys_of(batch);
   while (n < count && n < keys && bytes + weigh(runs[n]) <= most) bytes += weigh(runs[n++]);
   return n;
 }
@@ -67,54 +76,56 @@ static int want_tag_versions(crl_tag_versions *all, const crl_tag_versions *own)
   return CORRAL_OK;
 }
 
-/* Fetches the tag versions that the runs want for the tags of their records: each tag version once,
- * none older than the smallest near_ms of these runs. */
-static void fetch_tag_versions(crl_batch *batch, crl_run *const *runs, size_t count,
-                               int64_t limit) {
+/* Fetches the tag versions that the requests want for the tags of their records: each tag version
+ * once, none older than the smallest near_ms of these calls. */
+static void fetch_tag_versions(crl_batch *batch, size_t count, int64_t limit) {
   crl_tag_versions all = {0};
   corral_error error = {0};
   int64_t near_ms = INT64_MAX;
   int status = CORRAL_OK;
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
+    const crl_found *found = batch->found[i];
     if (!batch->requests[i].has_payload) continue;
-    if (runs[i]->policy.near_ms < near_ms) near_ms = runs[i]->policy.near_ms;
-    status = want_tag_versions(&all, &runs[i]->found.tag_versions);
+    if (found->policy->near_ms < near_ms) near_ms = found->policy->near_ms;
+    status = want_tag_versions(&all, &found->tag_versions);
   }
   if (status == CORRAL_OK)
     status = crl_tag_versions_fetch(batch->context, &all, near_ms, limit, &error);
   for (size_t i = 0; i < count; i++) {
     crl_request *e = &batch->requests[i];
     if (!e->has_payload) continue;
-    e->fetched = take_tag_versions(&runs[i]->found.tag_versions, &all, status);
-    if (e->fetched != CORRAL_OK) runs[i]->found.error = error;
+    e->fetched = take_tag_versions(&batch->found[i]->tag_versions, &all, status);
+    if (e->fetched != CORRAL_OK) batch->found[i]->error = error;
   }
   crl_tag_versions_clean(&all);
 }
 
 /* ---- a batch ------------------------------------------------------------------------------- */
 
-static int64_t make_ops(crl_batch *batch, crl_run *const *runs, size_t count, size_t *ops) {
-  int64_t limit = 0;
-  *ops = 0;
+/* Sends the prepared requests together; *limit: by when. */
+static void send(crl_batch *batch, size_t count, int64_t *limit) {
+  size_t ops = 0, op = 0;
+  *limit = 0;
   for (size_t i = 0; i < count; i++) {
-    crl_request *e = &batch->requests[i];
-    crl_run_prepare(runs[i], e);
-    for (size_t o = 0; o < e->count; o++) batch->ops[(*ops)++] = e->op[o];
-    if (e->limit > limit) limit = e->limit;
+    const crl_request *e = &batch->requests[i];
+    for (size_t o = 0; o < e->count; o++) batch->ops[ops++] = e->op[o];
+    if (e->limit > *limit) *limit = e->limit;
   }
-  return limit;
+  if (ops > 0) crl_pool_perform(batch->context->pool, batch->ops, ops, *limit);
+  for (size_t i = 0; i < count; i++)
+    for (size_t o = 0; o < batch->requests[i].count; o++)
+      batch->requests[i].op[o] = batch->ops[op++];
 }
 
 static void perform(crl_batch *batch, crl_run *const *runs, size_t count) {
-  size_t ops, op = 0;
-  int64_t limit = make_ops(batch, runs, count, &ops);
-  if (ops > 0) crl_pool_perform(batch->context->pool, batch->ops, ops, limit);
+  int64_t limit;
   for (size_t i = 0; i < count; i++) {
-    for (size_t o = 0; o < batch->requests[i].count; o++)
-      batch->requests[i].op[o] = batch->ops[op++];
-    crl_run_complete(runs[i], &batch->requests[i]);
+    batch->found[i] = &runs[i]->found;
+    crl_run_prepare(runs[i], &batch->requests[i]);
   }
-  fetch_tag_versions(batch, runs, count, limit);
+  send(batch, count, &limit);
+  for (size_t i = 0; i < count; i++) crl_run_complete(runs[i], &batch->requests[i]);
+  fetch_tag_versions(batch, count, limit);
   for (size_t i = 0; i < count; i++) {
     crl_told told;
     memset(&told, 0, sizeof told);
@@ -127,4 +138,37 @@ void crl_batch_perform(crl_batch *batch, crl_run *const *runs, size_t count) {
     n = cut(batch, runs + done, count - done);
     perform(batch, runs + done, n);
   }
+}
+
+/* ---- first looks --------------------------------------------------------------------------- */
+
+static size_t begin_looks(crl_batch *batch, crl_join *const *joins, size_t count) {
+  if (batch->looks == NULL) batch->looks = crl_alloc(batch->most * sizeof *batch->looks);
+  if (batch->looks == NULL) return 0;
+  if (count > keys_of(batch)) count = keys_of(batch);
+  for (size_t i = 0; i < count; i++) {
+    crl_request *e = &batch->requests[i];
+    batch->found[i] = &batch->looks[i];
+    memset(e, 0, sizeof *e);
+    if (!crl_join_begin_look(joins[i], batch->found[i])) continue;
+    crl_request_begin(batch->found[i], e, joins[i]->deadline);
+    crl_found_prepare(batch->found[i], e, 0);
+  }
+  return count;
+}
+
+size_t crl_batch_look(crl_batch *batch, crl_join *const *joins, size_t count, crl_told *told) {
+  static const crl_looker looker = {.hold = -1};
+  int64_t limit;
+  count = begin_looks(batch, joins, count);
+  send(batch, count, &limit);
+  for (size_t i = 0; i < count; i++)
+    if (joins[i]->state == CRL_JOIN_LOOKS) crl_found_complete(batch->found[i], &batch->requests[i]);
+  fetch_tag_versions(batch, count, limit);
+  for (size_t i = 0; i < count; i++) {
+    memset(&told[i], 0, sizeof told[i]);
+    if (joins[i]->state == CRL_JOIN_LOOKS)
+      crl_found_interpret(batch->found[i], &batch->requests[i], &looker, &told[i]);
+  }
+  return count;
 }

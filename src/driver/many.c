@@ -46,8 +46,11 @@ typedef struct many {
   int64_t deadline;
   size_t count, open; /* number of legs, and of those that have not ended */
   leg *legs;
-  size_t *table;  /* hash table of keys: index of a leg + 1; 0: empty */
-  crl_run **runs; /* of the current round */
+  size_t *table;    /* hash table of keys: index of a leg + 1; 0: empty */
+  crl_run **runs;   /* of the current round */
+  size_t *looking;  /* numbers of the legs whose first look is due */
+  crl_join **joins; /* of these */
+  crl_told *told;
   corral_fill **fills;
   crl_batch batch;
   crl_waiter waiter; /* woken for all runs and entries, and by the cancel token */
@@ -68,7 +71,6 @@ static void end(many *m, leg *l) {
 
 /* After the leg's part in the herd has changed. */
 static void settle(many *m, leg *l) {
-  if (l->join.state == CRL_JOIN_LOOKS) crl_join_fly(&l->join);
   if (l->join.state == CRL_JOIN_ENDED) end(m, l);
   if (l->join.state != CRL_JOIN_LEADS || l->join.run->waiter != NULL) return;
   crl_run *r = l->join.run;
@@ -130,6 +132,35 @@ static size_t gather(many *m, int *rank) {
   for (size_t i = 0; *rank < WAITS && i < m->count; i++)
     if (leads(&m->legs[i]) && m->legs[i].rank == *rank) m->runs[count++] = m->legs[i].join.run;
   return count;
+}
+
+/* ---- first looks --------------------------------------------------------------------------- */
+
+static size_t gather_looks(many *m) {
+  size_t count = 0;
+  for (size_t i = 0; i < m->count; i++) {
+    leg *l = &m->legs[i];
+    if (!l->open || l->join.state != CRL_JOIN_LOOKS) continue;
+    m->joins[count] = &l->join;
+    m->looking[count++] = i;
+  }
+  return count;
+}
+
+/* Makes the first looks that are due. Without memory for them, runs make them. 0: none was due. */
+static int look_first(many *m) {
+  size_t count = gather_looks(m);
+  size_t made = count == 0 ? 0 : crl_batch_look(&m->batch, m->joins, count, m->told);
+  for (size_t i = 0; i < made; i++) {
+    leg *l = &m->legs[m->looking[i]];
+    if (l->join.state == CRL_JOIN_LOOKS) crl_join_looked(&l->join, m->batch.found[i], &m->told[i]);
+    settle(m, l);
+  }
+  for (size_t i = 0; made == 0 && i < count; i++) {
+    crl_join_fly(m->joins[i]);
+    settle(m, &m->legs[m->looking[i]]);
+  }
+  return count > 0;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -231,6 +262,9 @@ static void clean(many *m) {
   free(m->table);
   free(m->runs);
   free(m->fills);
+  free(m->looking);
+  free(m->joins);
+  free(m->told);
   crl_batch_clean(&m->batch);
 }
 
@@ -244,7 +278,11 @@ static int make(many *m, size_t count, size_t *mask) {
   m->table = crl_alloc(slots * sizeof *m->table);
   m->runs = crl_alloc(count * sizeof *m->runs);
   m->fills = crl_alloc(count * sizeof *m->fills);
+  m->looking = crl_alloc(count * sizeof *m->looking);
+  m->joins = crl_alloc(count * sizeof *m->joins);
+  m->told = crl_alloc(count * sizeof *m->told);
   return m->legs != NULL && m->table != NULL && m->runs != NULL && m->fills != NULL &&
+         m->looking != NULL && m->joins != NULL && m->told != NULL &&
          crl_batch_make(&m->batch, m->context, count);
 }
 
@@ -284,6 +322,7 @@ static void fly(many *m, corral_item *items, size_t mask) {
   begin_all(m, items, mask);
   while (m->open > 0) {
     int rank;
+    if (look_first(m)) continue;
     size_t doing = gather(m, &rank);
     if (rank == COMPUTES)
       crl_advance_compute(m->runs, m->fills, doing);

@@ -198,23 +198,28 @@ static void go_on(crl_join *join, crl_found *found, crl_told *told) {
     begin_flight(join, found, told);
 }
 
+int crl_join_begin_look(crl_join *join, crl_found *found) {
+  int status =
+      crl_cancelled(join->call->cancel_token)
+          ? CORRAL_ECANCELLED
+          : crl_found_init(found, join->context, join->call->policy, &join->name, join->hash);
+  if (status != CORRAL_OK) crl_join_fail(join, status);
+  return status == CORRAL_OK;
+}
+
+void crl_join_looked(crl_join *join, crl_found *found, crl_told *told) {
+  go_on(join, found, told);
+  crl_found_clean(found);
+}
+
 void crl_join_first(crl_join *join) {
   crl_found found;
   crl_request e;
   crl_told told;
   memset(&told, 0, sizeof told);
-  if (crl_cancelled(join->call->cancel_token)) {
-    crl_join_fail(join, CORRAL_ECANCELLED);
-    return;
-  }
-  int status = crl_found_init(&found, join->context, join->call->policy, &join->name, join->hash);
-  if (status != CORRAL_OK) {
-    crl_join_fail(join, status);
-    return;
-  }
+  if (!crl_join_begin_look(join, &found)) return;
   crl_found_look(&found, &e, join->deadline, &told);
-  go_on(join, &found, &told);
-  crl_found_clean(&found);
+  crl_join_looked(join, &found, &told);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */

@@ -174,6 +174,9 @@ void crl_join_begin(crl_join *join);
 /* CRL_JOIN_LOOKS: makes the first look, blocking. A hit ends the call, without a run; else it has
  * its run. */
 void crl_join_first(crl_join *join);
+/* The same in two parts, between which the caller makes the look. 0: the call has ended. */
+int crl_join_begin_look(crl_join *join, crl_found *found);
+void crl_join_looked(crl_join *join, crl_found *found, crl_told *told);
 /* CRL_JOIN_LOOKS: makes a run that begins with that look. */
 void crl_join_fly(crl_join *join);
 /* Blocks until there is a result for a call that waits, and goes on by it. */
