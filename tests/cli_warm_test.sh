@@ -153,17 +153,17 @@ ahead() {
     status 0 "$CORRAL" --json warm ah --ttl 4h --spread 0 --ahead 2h -- echo &&
     report computed 0 && report fresh 2
 }
-# A life is 20 s. A value with less than 19600 ms left is rebuilt, and the old one serves meanwhile.
+# A life is 3 s. A value with less than 2600 ms left is rebuilt, and the old one serves meanwhile.
 ahead_serves() {
   mkfifo ahead.gate
-  echo as | status_in 0 "$CORRAL" warm --ttl 20s --spread 0 -- echo old || return 1
-  await eval '[ "$(left as)" -lt 19500 ]' || return 1
+  echo as | status_in 0 "$CORRAL" warm --ttl 3s --spread 0 -- echo old || return 1
+  await eval '[ "$(left as)" -lt 2500 ]' || return 1
   echo as >as
-  "$CORRAL" --json warm as --ttl 20s --spread 0 --ahead 19600ms -- \
+  "$CORRAL" --json warm as --ttl 3s --spread 0 --ahead 2600ms -- \
     sh -c 'echo x >>as.runs; read go <ahead.gate; echo new' >as.out 2>err &
   pid=$!
   await lines 1 as.runs && "$CORRAL" get as >as.served &&
-    "$CORRAL" warm as --ttl 20s --spread 0 --ahead 19600ms --wait 50ms -- \
+    "$CORRAL" warm as --ttl 3s --spread 0 --ahead 2600ms --wait 50ms -- \
       sh -c 'echo x >>as.runs' 2>err
   got=$?
   echo go >ahead.gate
@@ -402,9 +402,9 @@ origin_stale() {
 }
 origin_ahead() {
   keys ta 1 3 >ta.keys &&
-    tale 0 "$CORRAL" warm --ttl 20s --spread 0 --origin 'tale://host/{key}' ta.keys || return 1
-  for i in 1 2 3; do await eval "[ \"\$(left ta$i)\" -lt 19400 ]" || return 1; done
-  tale 0 "$CORRAL" --json warm --ttl 1h --spread 0 --ahead 19400ms \
+    tale 0 "$CORRAL" warm --ttl 5s --spread 0 --origin 'tale://host/{key}' ta.keys || return 1
+  for i in 1 2 3; do await eval "[ \"\$(left ta$i)\" -lt 4400 ]" || return 1; done
+  tale 0 "$CORRAL" --json warm --ttl 1h --spread 0 --ahead 4400ms \
     --origin 'tale://host/{key}' ta.keys && report computed 3 && lines 2 ta1 && lines 2 ta3
 }
 origin_absent() { tale 125 "$CORRAL" warm --origin 'absent://host/{key}' plain; }
