@@ -74,6 +74,8 @@ enum { CRL_LEASE_FIRST_MS = 750 };
 int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
 /* Mixes successive numbers into random ones: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint64_t crl_policy_mix(uint64_t number);
+/* True if crl_policy_early may use its dice. */
+static inline int crl_policy_rolls(const corral_policy *policy) { return policy->early_beta > 0; }
 /* True when a value with `left_ms` of its fresh life of `ttl_ms` is to be rebuilt now, ahead of
  * time: by early_pct, or by chance, P = exp(-left / (beta * cost)). Source: Vattani, Chierichetti,
  * Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */

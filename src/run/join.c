@@ -149,7 +149,8 @@ static int hits(crl_join *join, const crl_look *look) {
   const corral_policy *policy = join->call->policy;
   if (look->lives.fresh <= 0 || look->pass) return 0;
   if (!crl_call_computes(join->call)) return 1;
-  join->early = crl_flight_early(policy, look, join->early, crl_env_dice());
+  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
+  join->early = crl_flight_early(policy, look, join->early, dice);
   return !join->early;
 }
 

@@ -42,11 +42,11 @@ static int answer(crl_join *join, const crl_key *key) {
   int64_t now = crl_env_now_ms();
   if (!crl_near_get(context->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy))
     return 0;
+  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
   int answers = is_current(context, &copy, policy->near_ms, now) &&
                 tags_stand(context, &copy, policy->near_ms);
-  join->early =
-      answers && crl_call_computes(join->call) &&
-      crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us, crl_env_dice());
+  join->early = answers && crl_call_computes(join->call) &&
+                crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us, dice);
   if (join->early) answers = 0;
   if (answers) fill_outcome(&copy, now, join->outcome);
   crl_near_copy_clean(&copy);
@@ -55,6 +55,10 @@ static int answer(crl_join *join, const crl_key *key) {
 
 static void tell(const crl_join *join) {
   const crl_outcome *outcome = join->outcome;
+  if (join->context->events.hook == NULL) {
+    crl_event_emit(&join->context->events, CORRAL_EVENT_NEAR, NULL, 0, NULL);
+    return;
+  }
   corral_event_info info = crl_event_info(CORRAL_EVENT_NEAR, join->name.key, join->name.key_len);
   info.status = outcome->status;
   if (outcome->status == CORRAL_OK) info.bytes = (int64_t)outcome->size;
