@@ -163,7 +163,7 @@ a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(v
 
 /* ---- origin away for three tries ----------------------------------------------------------- */
 
-enum { TRIES = 3, RETRY_MS = 1000, LIFE_MS = 500 };
+enum { TRIES = 3, RETRY_MS = 500, LIFE_MS = 500 };
 
 /* The first two pauses are equally long, then they double; each is drawn from 75 to 100 % of its
  * maximum. */

@@ -38,6 +38,7 @@ struct crl_entry {
   _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
   _Atomic uint32_t changes;
   int64_t interim_until, interim_last;
+  int64_t grace_until; /* the end of the stale value that was offered; also after the publishing */
   void (*alone)(void *arg);
   void *alone_arg;
   size_t lenders[LENT]; /* by bit of what they lend */
@@ -166,10 +167,9 @@ static void tell_all(crl_entry *entry) {
 
 static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
 
-static int has_interim(const crl_entry *entry) {
-  int64_t last =
-      entry->interim_until > entry->interim_last ? entry->interim_until : entry->interim_last;
-  return last > 0 && !entry->published && crl_env_now_ms() < last;
+/* True while there is a value that may be served stale: a caller who looks need not wait. */
+static int has_grace(const crl_entry *entry) {
+  return entry->grace_until > 0 && crl_env_now_ms() < entry->grace_until;
 }
 
 static crl_entry *find_for(shard *home, const crl_entrance *entrance) {
@@ -188,7 +188,7 @@ static crl_enter take_part(shard *home, const crl_entrance *entrance, crl_entry 
     entry->vacant = 0;
     return CRL_ENTER_LEADS;
   }
-  if (!entrance->looked && has_interim(entry)) {
+  if (!entrance->looked && has_grace(entry)) {
     *ret = NULL;
     return CRL_ENTER_APART;
   }
@@ -439,6 +439,7 @@ static void set_interim(crl_entry *entry, const crl_outcome *outcome, int64_t un
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   lock(entry);
   set_interim(entry, outcome, until, last);
+  entry->grace_until = until > last ? until : last;
   tell_all(entry);
   unlock(entry);
 }
