@@ -201,7 +201,7 @@ static void *resume_between(void *arg) {
 static corral *open_hasty(void) {
   corral *c;
   if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = HASTY_MS,
-                                 .breaker_failures = 100),
+                                 .breaker_failures = 100, .away_ms = 60000),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
