@@ -313,6 +313,102 @@ static void an_interim_answer_for_deadlines_is_given_at_the_deadline_only(void *
   crl_herd_free(herd);
 }
 
+/* ---- whose answer is good ------------------------------------------------------------------ */
+
+static crl_wait wait_since(crl_entry *entry, uint64_t since, crl_outcome *outcome) {
+  return crl_herd_wait(entry, &(crl_patience){.since = since, .deadline = later(FAR)}, outcome);
+}
+
+/* Enters as one who waited on `from`. */
+static crl_enter enter_from(crl_herd *herd, const crl_entry *from, uint64_t *since,
+                            crl_entry **entry, uint64_t *tick) {
+  crl_name name = {.key = "k", .key_len = 1};
+  crl_entrance entrance = {
+      .name = &name, .hash = crl_name_hash(&name), .since = *since, .from = from};
+  crl_enter how = crl_herd_enter(herd, &entrance, entry, tick);
+  *since = entrance.since;
+  return how;
+}
+
+static void who_began_after_the_ask_was_sent_looks_anew_together_with_the_others(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *first, *next, *joined[2];
+  crl_listener listeners[2];
+  crl_waiter wakes = {0};
+  uint64_t leader = 0, since[2] = {0, 0}, sent, tick;
+  crl_outcome old = value_of("old", CORRAL_FRESH), new = value_of("new", CORRAL_FRESH), got;
+  assert_int_equal(enter_from(herd, NULL, &leader, &first, &sent), CRL_ENTER_LEADS);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(enter_from(herd, NULL, &since[i], &joined[i], &tick), CRL_ENTER_JOINS);
+    crl_herd_listen(joined[i], &listeners[i], &wakes, 0);
+  }
+  crl_herd_land(first, &old, sent);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(wait_since(joined[i], since[i], &got), CRL_WAIT_GIVEN_UP);
+    crl_herd_unlisten(joined[i], &listeners[i], CRL_WAIT_GIVEN_UP);
+  }
+  /* the first of them leads the next look; it ends before the second has entered */
+  assert_int_equal(enter_from(herd, first, &since[0], &next, &sent), CRL_ENTER_LEADS);
+  crl_herd_land(next, &new, sent);
+  crl_entry *again;
+  assert_int_equal(enter_from(herd, first, &since[1], &again, &tick), CRL_ENTER_JOINS);
+  assert_ptr_equal(again, next);
+  assert_int_equal(wait_since(again, since[1], &got), CRL_WAIT_LANDED);
+  assert_ptr_equal(got.bytes, new.bytes);
+  crl_bytes_unref(got.bytes);
+  crl_bytes_unref(old.bytes);
+  crl_bytes_unref(new.bytes);
+  crl_entry *const all[] = {first, joined[0], joined[1], next, again};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) crl_entry_unref(all[i]);
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+static void a_published_value_is_for_those_whom_an_ask_has_confirmed_since(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry, *joined;
+  uint64_t leader = 0, since = 0, tick;
+  crl_outcome value = value_of("value", CORRAL_COMPUTED), got;
+  crl_patience now = {.deadline = later(FAR)}, at_deadline = {.deadline = crl_env_now_ms()};
+  enter_from(herd, NULL, &leader, &entry, &tick);
+  enter_from(herd, NULL, &since, &joined, &tick);
+  now.since = at_deadline.since = since;
+  crl_herd_publish(entry, &value);
+  assert_int_equal(crl_herd_look(joined, &now, &got), 0);
+  assert_int_equal(crl_herd_look(joined, &at_deadline, &got), CRL_WAIT_LANDED);
+  crl_bytes_unref(got.bytes);
+  crl_herd_confirm(entry, crl_herd_tick(entry));
+  assert_int_equal(crl_herd_look(joined, &now, &got), CRL_WAIT_LANDED);
+  crl_bytes_unref(got.bytes);
+  crl_herd_give_up(entry);
+  crl_bytes_unref(value.bytes);
+  crl_entry_unref(joined);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+static void a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry, *joined;
+  uint64_t leader = 0, since = 0, tick;
+  crl_outcome got;
+  enter_from(herd, NULL, &leader, &entry, &tick);
+  enter_from(herd, NULL, &since, &joined, &tick);
+  crl_patience late = {.since = since, .deadline = later(FAR)}, early = late;
+  early.since = 0;
+  crl_herd_confirm(entry, since);
+  crl_herd_lose(entry);
+  assert_int_equal(crl_herd_look(joined, &late, &got), CRL_WAIT_GIVEN_UP);
+  assert_int_equal(crl_herd_look(joined, &early, &got), 0);
+  crl_herd_give_up(entry);
+  crl_entry_unref(joined);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
 static void without_memory_there_is_no_entry(void **state) {
   (void)state;
   int leads;
@@ -375,6 +471,9 @@ int main(void) {
       cmocka_unit_test(after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it),
       cmocka_unit_test(an_interim_answer_is_for_all_while_the_flight_goes_on),
       cmocka_unit_test(an_interim_answer_for_deadlines_is_given_at_the_deadline_only),
+      cmocka_unit_test(who_began_after_the_ask_was_sent_looks_anew_together_with_the_others),
+      cmocka_unit_test(a_published_value_is_for_those_whom_an_ask_has_confirmed_since),
+      cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
       cmocka_unit_test(without_memory_there_is_no_entry),
       cmocka_unit_test(a_crowd_leaves_nothing_behind),
   };
