@@ -163,14 +163,14 @@ static void tell_all(crl_entry *entry) {
   tell_listeners(entry);
 }
 
-/* ---- public -------------------------------------------------------------------------------- */
-
-static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
-
 /* True while there is a value that may be served stale: a caller who looks need not wait. */
 static int has_grace(const crl_entry *entry) {
   return entry->grace_until > 0 && crl_env_now_ms() < entry->grace_until;
 }
+
+/* ---- public -------------------------------------------------------------------------------- */
+
+static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
 
 static crl_entry *find_for(shard *home, const crl_entrance *entrance) {
   if (entrance->from != NULL && entrance->from->successor != NULL) return entrance->from->successor;
@@ -259,8 +259,8 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
   if (entry->interim_until > 0 && entry->link != NULL && is_good(entry, patience) &&
       crl_env_now_ms() < entry->interim_until)
     return give(&entry->interim, outcome);
-  if (entry->state == GIVEN_UP || (entry->lost && !is_good(entry, patience)))
-    return CRL_WAIT_GIVEN_UP;
+  int looks = entry->lost || (!patience->looked && !entry->published && has_grace(entry));
+  if (entry->state == GIVEN_UP || (looks && !is_good(entry, patience))) return CRL_WAIT_GIVEN_UP;
   return crl_cancelled(patience->cancel_token) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 

@@ -37,6 +37,7 @@ typedef struct crl_outcome {
 /* The limits of a wait. */
 typedef struct crl_patience {
   uint64_t since; /* the tick of the call's beginning */
+  int looked;     /* has looked at the store since: isn't sent to look for a stale answer */
   int64_t deadline;
   int64_t soft_until; /* from then on a stale answer for the deadline is accepted; 0: never */
   corral_cancel_token *cancel_token; /* NULL: none */

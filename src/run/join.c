@@ -191,7 +191,7 @@ static void go_on(crl_join *join, crl_found *found, crl_told *told) {
     return;
   }
   crl_found_tell_miss(found, told);
-  if (apart && told->status == CORRAL_OK && look->lives.swr > 0 && look->lease_left > 0)
+  if (apart && told->status == CORRAL_OK && look->lives.swr > 0) /* it is being rebuilt */
     answer_by_look(join, found, CORRAL_STALE, CORRAL_EVENT_STALE);
   else if (apart)
     join_after_look(join, found, told);
@@ -229,6 +229,7 @@ static crl_patience patience_of(const crl_join *join) {
   const corral_policy *policy = join->call->policy;
   return (crl_patience){
       .since = join->since,
+      .looked = join->has_looked,
       .deadline = join->deadline,
       .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
       .cancel_token = join->call->cancel_token,
