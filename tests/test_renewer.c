@@ -124,7 +124,7 @@ static void a_renewal_that_failed_is_repeated_with_the_same_length(void **state)
                  6);
 }
 
-/* Those of slots and locks. */
+/* Leases of slots and holds of locks have no longest length. */
 static void a_lease_without_a_longest_length_keeps_its_own(void **state) {
   for (int is_lock = 0; is_lock < 2; is_lock++) {
     crl_renewed_lease lease = lease_of(SHORT_MS, 0);

@@ -36,7 +36,7 @@ enum { GO, READY, DONE, END }; /* lab marks */
 
 typedef enum phase { COMPUTES, STOPPED, GOES_ON } phase;
 
-/* What befalls a leader; its key has the same number. */
+/* The fate of one leader; its key has the same number. */
 typedef struct fate {
   int64_t cost_ms, stop_after_ms; /* since the begin of its compute */
   int64_t stopped_us;             /* when it was stopped */

@@ -113,8 +113,8 @@ typedef struct world {
   pid_t origin_pid, proxy_pid, pids[PROCESSES]; /* 0: doesn't run */
 } world;
 
-/* What a world has shown. Goodput goes by the scheduled moment of the calls: those of a span that
- * were answered in time, by a fresh value or a stale one that may serve. */
+/* The results of one world. Goodput of a span: the calls scheduled in it that were answered in
+ * time, by a fresh value or by a stale one within its grace. */
 typedef struct figures {
   guard guard;
   double load;
@@ -200,7 +200,7 @@ void sleep_until_us(int64_t until);
 
 /* ---- report.c, chart.c --------------------------------------------------------------------- */
 
-/* What the origin can do during the trigger, as a share of its capacity. */
+/* The origin's speed during the trigger, as a share of its capacity. */
 double report_capacity(const scenario *s);
 figures report_figures(const world *w);
 void report_head(const plan *p);

@@ -219,7 +219,8 @@ int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline) {
   return code;
 }
 
-/* Who has the gate dates PATH-lease anew, so that others see that it goes round. */
+/* When a process last got the gate: each one that gets it sets the time of PATH-lease, so that
+ * waiting processes see that the gate is passed on. */
 static struct timespec last_turn(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 ? st.st_mtim : (struct timespec){0};

@@ -27,8 +27,8 @@ static int judge_late(client *c, const key *k) {
   return leave_verdict(c, k, OWNER, CODE, "late", LONG_MS, LONG_MS);
 }
 
-/* What is done within CORRAL_LEASE_KEPT_MS of the lease's end must count. Where this process was
- * held up for longer, either answer is right, and it is done again. Returns the key. */
+/* An operation within CORRAL_LEASE_KEPT_MS of the lease's end must count. If this process was held
+ * up for longer, both answers are right, and the case is repeated. Returns the key. */
 static const key *late(const char *what, client *c, int64_t ttl_ms,
                        int (*act)(client *c, const key *k)) {
   const key *k = key_new("k");

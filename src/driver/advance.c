@@ -63,8 +63,8 @@ static void publish(crl_run *r) {
   step(r, CORRAL_OK);
 }
 
-/* The caller has his answer, or is to have it now, but the lease of the compute hasn't ended. After
- * a stale answer, what was computed is for the caller too, until his deadline. */
+/* True if the call may end now although the lease of its compute hasn't: the caller has its answer.
+ * After a stale answer the call goes on until its deadline, for the computed value. */
 static int is_late(const crl_run *r) {
   int waits = r->flight.answer == CRL_ANSWER_STALE || r->flight.early;
   return r->flight.answered && r->flight.made != 0 &&

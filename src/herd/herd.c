@@ -454,7 +454,7 @@ void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
   unlock(entry);
 }
 
-/* Called with the shard's mutex held. Without memory each of those left over enters by himself. */
+/* Called with the shard's mutex held. Without memory each waiter that is left enters alone. */
 static void leave_successor(crl_entry *entry) {
   crl_name name = {.key = entry->name,
                    .key_len = entry->key_len,

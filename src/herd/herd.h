@@ -48,7 +48,7 @@ typedef struct crl_patience {
 
 typedef enum crl_wait {
   CRL_WAIT_LANDED = 1, /* *outcome holds a reference of the caller's */
-  CRL_WAIT_GIVEN_UP,   /* no outcome that is good for the caller: he enters anew */
+  CRL_WAIT_GIVEN_UP,   /* no outcome that is good for the caller: it enters anew */
   CRL_WAIT_DEADLINE,
   CRL_WAIT_PASS, /* the answer can't be shared: the caller computes for itself */
   CRL_WAIT_LEFT  /* the cancel token was cancelled */
@@ -103,17 +103,18 @@ uint64_t crl_herd_tick(crl_entry *entry);
 #define CRL_GOOD_FOR_ALL UINT64_MAX
 /* An ask with this tick was answered: the flight's answers are good for earlier callers. */
 void crl_herd_confirm(crl_entry *entry, uint64_t tick);
-/* Gives a stale answer while the flight goes on: to all whom it is good for until `until` (0: not
- * at once), and to those of them whose deadline comes until `last`. */
+/* Gives a stale answer while the flight goes on, to callers it is good for: at once until `until`
+ * (0: not at once), and at their deadline until `last`. Later calls are told to look at the store
+ * themselves (CRL_ENTER_APART). */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
-/* The value is known, its fill is not: gives it at once to those whom it is good for, and to the
- * others and the owner at their deadlines. */
+/* The value was computed and isn't settled yet: callers it is good for get it at once; the owner
+ * and all others get it at their deadline, unless the flight lands before. */
 void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome);
 /* The end of the flight; copies the outcome, with a reference of its own. It is good for callers
  * with ticks below `good`. */
 void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good);
-/* The lease was lost: no caller joins from now on, and those for whom nothing was confirmed enter
- * anew. */
+/* The lease was lost: no caller joins from now on. Waiters without a confirmation enter anew; the
+ * others wait on for the value. */
 void crl_herd_lose(crl_entry *entry);
 /* Reserves the outcome for the entry's owner: all other waiters, now and later, get
  * CRL_WAIT_PASS. */

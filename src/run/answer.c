@@ -103,7 +103,7 @@ static void publish(crl_run *r) {
   if (r->flight.answer == CRL_ANSWER_ERROR)
     crl_herd_give_up(r->entry);
   else if (r->flight.made != 0 && r->flight.answer == CRL_ANSWER_COMPUTED && r->flight.leased)
-    r->lands_later = 1; /* who wasn't helped by PUBLISH waits for the settle's word */
+    r->lands_later = 1; /* the other callers wait for the settle */
   else if (r->flight.made == 0 && serves_meanwhile(r) && (r->flight.leased || r->flight.refresh))
     crl_herd_interim(r->entry, &r->answer,
                      r->flight.early ? r->flight.fresh_until : r->flight.swr_until,

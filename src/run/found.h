@@ -96,10 +96,11 @@ void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *t
 int crl_found_read(crl_found *found, crl_request *e);
 int crl_found_judge(crl_found *found, const crl_request *e, const crl_looker *looker,
                     crl_look *look);
-/* What this process remembers of the key, for a look that the store didn't answer: its failure as a
- * verdict, or the pause after its last compute without the store as a lease. 0: nothing. */
+/* Reads this process's own note about the key, for use when the store didn't answer a look: its
+ * failure, noted as a verdict, or the pause after its last compute without the store, noted as a
+ * lease. 0: there is no note. */
 int crl_found_remembered(const crl_found *found, corral_header *ret);
-/* Sets *look by that. */
+/* Sets *look by that note. */
 void crl_found_recall(crl_found *found, crl_look *look);
 /* True when an ask failed because the store is slow. */
 int crl_found_met_slow(const crl_found *found, const crl_request *e);
