@@ -158,7 +158,6 @@ static size_t begin_looks(crl_batch *batch, crl_join *const *joins, size_t count
 }
 
 size_t crl_batch_look(crl_batch *batch, crl_join *const *joins, size_t count, crl_told *told) {
-  static const crl_looker looker = {.hold = -1};
   int64_t limit;
   count = begin_looks(batch, joins, count);
   send(batch, count, &limit);
@@ -168,7 +167,7 @@ size_t crl_batch_look(crl_batch *batch, crl_join *const *joins, size_t count, cr
   for (size_t i = 0; i < count; i++) {
     memset(&told[i], 0, sizeof told[i]);
     if (joins[i]->state == CRL_JOIN_LOOKS)
-      crl_found_interpret(batch->found[i], &batch->requests[i], &looker, &told[i]);
+      crl_found_interpret(batch->found[i], &batch->requests[i], NULL, &told[i]);
   }
   return count;
 }

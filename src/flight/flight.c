@@ -390,12 +390,9 @@ static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
  * time: the lease token guards it as before. Any other failure ends the lease. */
 static crl_ask on_settle_trouble(crl_flight *flight, const crl_told *told) {
   int is_away = told->status == CORRAL_EINDOUBT || told->status == CORRAL_EUNAVAILABLE;
-  int again = is_away && flight->settles == 0;
-  flight->settles = again ? 1 : 2;
-  if (told->status == CORRAL_EINDOUBT || again)
-    flight->kept = CORRAL_KEPT_UNKNOWN;
-  else if (flight->kept != CORRAL_KEPT_UNKNOWN || !flight->answered)
-    flight->kept = CORRAL_KEPT_NOT;
+  /* after a first settle without a reply, nothing tells any more that the value isn't stored */
+  if (flight->settles == 0) flight->kept = is_away ? CORRAL_KEPT_UNKNOWN : CORRAL_KEPT_NOT;
+  flight->settles = flight->settles == 0 && is_away ? 1 : 2;
   return flight->answered ? end_lease(flight) : answer(flight, CRL_ANSWER_COMPUTED);
 }
 

@@ -37,8 +37,9 @@ struct crl_entry {
   crl_entry *successor;  /* for those whom the outcome isn't good for; NULL: none */
   _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
   _Atomic uint32_t changes;
+  /* ends of the stale value that was offered, also when it has been replaced: see
+   * crl_herd_interim */
   int64_t interim_until, interim_last;
-  int64_t grace_until; /* the end of the stale value that was offered; also after the publishing */
   void (*alone)(void *arg);
   void *alone_arg;
   size_t lenders[LENT]; /* by bit of what they lend */
@@ -165,7 +166,7 @@ static void tell_all(crl_entry *entry) {
 
 /* True while there is a value that may be served stale: a caller who looks need not wait. */
 static int has_grace(const crl_entry *entry) {
-  return entry->grace_until > 0 && crl_env_now_ms() < entry->grace_until;
+  return entry->interim_last > 0 && crl_env_now_ms() < entry->interim_last;
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
@@ -251,14 +252,17 @@ static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl
              : (crl_wait)0;
 }
 
+static int offers_at_once(const crl_entry *entry) {
+  return !entry->published && entry->interim_until > 0 && entry->link != NULL &&
+         crl_env_now_ms() < entry->interim_until;
+}
+
 /* The result that a waiter gets now; 0: none yet. */
 static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
   crl_wait result = glance(entry, patience, outcome);
   if (result != 0) return result;
-  if (entry->interim_until > 0 && entry->link != NULL && is_good(entry, patience) &&
-      crl_env_now_ms() < entry->interim_until)
-    return give(&entry->interim, outcome);
+  if (offers_at_once(entry) && is_good(entry, patience)) return give(&entry->interim, outcome);
   int looks = entry->lost || (!patience->looked && !entry->published && has_grace(entry));
   if (entry->state == GIVEN_UP || (looks && !is_good(entry, patience))) return CRL_WAIT_GIVEN_UP;
   return crl_cancelled(patience->cancel_token) ? CRL_WAIT_LEFT : (crl_wait)0;
@@ -269,9 +273,9 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
 static crl_wait last_resort(const crl_entry *entry, const crl_patience *patience,
                             crl_outcome *outcome) {
   if (entry->published) return give(&entry->interim, outcome);
-  if (entry->link == NULL || crl_env_now_ms() >= entry->interim_last || !is_good(entry, patience))
-    return (crl_wait)0;
-  return give(&entry->interim, outcome);
+  return entry->link != NULL && has_grace(entry) && is_good(entry, patience)
+             ? give(&entry->interim, outcome)
+             : (crl_wait)0;
 }
 
 static int has_soft_end(const crl_patience *patience) {
@@ -416,30 +420,24 @@ static void raise_good(crl_entry *entry, uint64_t tick) {
   if (entry->state == FLYING && tick > entry->good) atomic_store(&entry->good, tick);
 }
 
-/* True if waiters may have an answer as soon as it is good for them. */
-static int offers(const crl_entry *entry) {
-  return entry->published || entry->interim_until > 0 || entry->interim_last > 0;
-}
-
 void crl_herd_confirm(crl_entry *entry, uint64_t tick) {
   lock(entry);
   raise_good(entry, tick);
-  if (entry->waiting > 0 && offers(entry)) tell_all(entry);
+  if (entry->waiting > 0 && (entry->published || has_grace(entry))) tell_all(entry);
   unlock(entry);
 }
 
 /* Called with the shard's mutex held. */
-static void set_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
+static void set_interim(crl_entry *entry, const crl_outcome *outcome) {
   crl_bytes_unref(entry->interim.bytes);
   copy_outcome(&entry->interim, outcome);
-  entry->interim_until = until;
-  entry->interim_last = last;
 }
 
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   lock(entry);
-  set_interim(entry, outcome, until, last);
-  entry->grace_until = until > last ? until : last;
+  set_interim(entry, outcome);
+  entry->interim_until = until;
+  entry->interim_last = last;
   tell_all(entry);
   unlock(entry);
 }
@@ -447,7 +445,7 @@ void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t unti
 void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
   lock(entry);
   if (!entry->published && entry->state == FLYING) {
-    set_interim(entry, outcome, 0, 0);
+    set_interim(entry, outcome);
     atomic_store(&entry->published, 1);
     if (entry->waiting > 0) tell_all(entry);
   }

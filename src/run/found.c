@@ -442,6 +442,8 @@ void crl_found_complete(crl_found *found, crl_request *e) {
 
 void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looker *looker,
                          crl_told *told) {
+  static const crl_looker first = {.hold = -1};
+  if (looker == NULL) looker = &first;
   int read = answers(e->status) ? crl_found_judge(found, e, looker, &told->look) : CORRAL_OK;
   told->status = read == CORRAL_OK ? e->status : read;
   told->slow = crl_found_met_slow(found, e) != 0;
@@ -473,11 +475,10 @@ void crl_found_fetch(crl_found *found, crl_request *e) {
 }
 
 void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *told) {
-  static const crl_looker looker = {.hold = -1};
   crl_request_begin(found, e, limit);
   crl_found_prepare(found, e, 0);
   if (e->count > 0) crl_pool_perform(found->context->pool, e->op, e->count, e->limit);
   crl_found_complete(found, e);
   crl_found_fetch(found, e);
-  crl_found_interpret(found, e, &looker, told);
+  crl_found_interpret(found, e, NULL, told);
 }

@@ -53,7 +53,7 @@ typedef struct crl_request {
   uint8_t front[CORRAL_FRONT];
 } crl_request;
 
-/* The one that looks; of a first look all is 0, but for `hold`. */
+/* The run that looks; a first look has none. */
 typedef struct crl_looker {
   const uint8_t *token;       /* a lease with it is the looker's own; NULL: it has none */
   const crl_watcher *watcher; /* that waits for the next change; NULL: none */
@@ -79,7 +79,7 @@ corral_op crl_found_op(crl_found *found, corral_verb verb);
 void crl_found_prepare(crl_found *found, crl_request *e, int watches);
 /* After the ops: takes over what they found, and lists the tag versions that are wanted. */
 void crl_found_complete(crl_found *found, crl_request *e);
-/* Sets *told to the result of a GET. */
+/* Sets *told to the result of a GET. `looker`: NULL for a first look. */
 void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looker *looker,
                          crl_told *told);
 /* After the first look of a call: tells that there was neither a fresh value nor one to be served

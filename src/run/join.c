@@ -30,10 +30,6 @@ void crl_join_fail(crl_join *join, int status) {
   crl_join_end(join, &outcome);
 }
 
-static void emit(const crl_join *join, corral_event event) {
-  crl_event_emit(&join->context->events, event, join->name.key, join->name.key_len, NULL);
-}
-
 /* Makes the run of a flight that the call leads; it takes over `found` (NULL: nothing was looked at
  * yet). */
 static void lead(crl_join *join, crl_found *found, crl_alone alone) {
@@ -57,6 +53,12 @@ void crl_join_take(crl_join *join, crl_entry *entry, int owns) {
 static void listen(crl_join *join, crl_entry *entry, int owns) {
   crl_join_take(join, entry, owns);
   if (join->waiter != NULL) crl_herd_listen(entry, &join->listener, join->waiter, crl_run_lends());
+}
+
+static void join_flight(crl_join *join, crl_entry *entry) {
+  crl_event_emit(&join->context->events, CORRAL_EVENT_JOIN, join->name.key, join->name.key_len,
+                 NULL);
+  listen(join, entry, 0);
 }
 
 /* A flight for this call alone: nobody can join it. */
@@ -90,10 +92,7 @@ static void enter(crl_join *join, const crl_entry *from) {
   crl_enter how = crl_call_computes(join->call) ? enter_herd(join, from, &entry) : CRL_ENTER_APART;
   switch (how) {
     case CRL_ENTER_NOT: crl_join_fail(join, CORRAL_ENOMEM); break;
-    case CRL_ENTER_JOINS:
-      emit(join, CORRAL_EVENT_JOIN);
-      listen(join, entry, 0);
-      break;
+    case CRL_ENTER_JOINS: join_flight(join, entry); break;
     case CRL_ENTER_LEADS:
     case CRL_ENTER_APART:
       join->leads = entry;
@@ -170,10 +169,7 @@ static void join_after_look(crl_join *join, crl_found *found, crl_told *told) {
   }
   uint64_t looked = join->tick;
   switch (enter_herd(join, NULL, &entry)) {
-    case CRL_ENTER_JOINS:
-      emit(join, CORRAL_EVENT_JOIN);
-      listen(join, entry, 0);
-      break;
+    case CRL_ENTER_JOINS: join_flight(join, entry); break;
     case CRL_ENTER_LEADS:
       join->leads = entry;
       join->tick = looked;
