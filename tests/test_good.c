@@ -127,6 +127,7 @@ static void nor_the_stale_value_that_it_refreshes(void **state) {
   start(&newcomer);
   end(&newcomer);
   expect(&newcomer, "1", CORRAL_STALE, CORRAL_KEPT);
+  assert_int_equal(corral_counter(s.c, CORRAL_EVENT_JOIN), 0);
   change(&s, elsewhere);
   start(&newcomer);
   wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);

@@ -409,6 +409,30 @@ static void a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed(void **st
   crl_herd_free(herd);
 }
 
+static void a_stale_answer_sends_those_to_look_whom_it_is_not_good_for(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry, *joined, *none;
+  uint64_t leader = 0, since = 0, later_call = 0, tick;
+  crl_outcome stale = value_of("stale", CORRAL_STALE), got;
+  enter_from(herd, NULL, &leader, &entry, &tick);
+  enter_from(herd, NULL, &since, &joined, &tick);
+  crl_patience waits = {.since = since, .deadline = later(FAR)}, looked = waits;
+  looked.looked = 1;
+  crl_herd_interim(entry, &stale, later(FAR), later(FAR));
+  assert_int_equal(crl_herd_look(joined, &waits, &got), CRL_WAIT_GIVEN_UP);
+  assert_int_equal(crl_herd_look(joined, &looked, &got), 0);
+  assert_int_equal(enter_from(herd, NULL, &later_call, &none, &tick), CRL_ENTER_APART);
+  assert_null(none);
+  crl_herd_publish(entry, &stale); /* the value is on its way: who looks has no need to wait */
+  assert_int_equal(enter_from(herd, NULL, &later_call, &none, &tick), CRL_ENTER_APART);
+  crl_herd_give_up(entry);
+  crl_bytes_unref(stale.bytes);
+  crl_entry_unref(joined);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
 static void without_memory_there_is_no_entry(void **state) {
   (void)state;
   int leads;
@@ -474,6 +498,7 @@ int main(void) {
       cmocka_unit_test(who_began_after_the_ask_was_sent_looks_anew_together_with_the_others),
       cmocka_unit_test(a_published_value_is_for_those_whom_an_ask_has_confirmed_since),
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
+      cmocka_unit_test(a_stale_answer_sends_those_to_look_whom_it_is_not_good_for),
       cmocka_unit_test(without_memory_there_is_no_entry),
       cmocka_unit_test(a_crowd_leaves_nothing_behind),
   };
