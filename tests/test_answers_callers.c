@@ -126,36 +126,23 @@ typedef struct caller {
   corral_policy policy;
   corral_cancel_token *cancel_token;
   pthread_t thread;
-  int bound, status;
-  corral_how how;
-  char text[16];
+  int bound;
+  got got;
 } caller;
 
 static void *call(void *arg) {
   caller *k = arg;
   corral_value *value = NULL;
   const corral_call *call = CORRAL_CALL(.policy = &k->policy, .cancel_token = k->cancel_token);
-  k->status = k->bound
-                  ? corral_get(k->slow->c, "k", 1, call, &value)
-                  : corral_get_or_compute(k->slow->c, "k", 1, call, take_long, k->slow, &value);
-  if (k->status != CORRAL_OK) return NULL;
-  k->how = corral_value_how(value);
-  snprintf(k->text, sizeof k->text, "%.*s", (int)corral_value_size(value),
-           (const char *)corral_value_data(value));
-  corral_value_unref(value);
+  int status = k->bound
+                   ? corral_get(k->slow->c, "k", 1, call, &value)
+                   : corral_get_or_compute(k->slow->c, "k", 1, call, take_long, k->slow, &value);
+  k->got = got_of(status, value);
   return NULL;
 }
 
 static void start(caller *k) { assert_int_equal(pthread_create(&k->thread, NULL, call, k), 0); }
 static void end(caller *k) { pthread_join(k->thread, NULL); }
-
-static void wait_for(_Atomic int *number, int least) {
-  while (atomic_load(number) < least) sched_yield();
-}
-
-static void wait_for_event(const corral *c, corral_event event, uint64_t least) {
-  while (corral_counter(c, event) < least) sched_yield();
-}
 
 static void one_who_waits_leaves_at_once(void **state) {
   (void)state;
@@ -170,16 +157,16 @@ static void one_who_waits_leaves_at_once(void **state) {
   wait_for_event(s.c, CORRAL_EVENT_JOIN, 2);
   corral_cancel_token_cancel(cancel_token);
   end(&one);
-  assert_int_equal(one.status, CORRAL_ECANCELLED);
+  assert_int_equal(one.got.status, CORRAL_ECANCELLED);
   atomic_store(&s.let_go, 1);
   end(&leader);
   end(&other);
-  assert_true(leader.status == CORRAL_OK && other.status == CORRAL_OK &&
-              other.how == CORRAL_JOINED);
+  assert_true(leader.got.status == CORRAL_OK && other.got.status == CORRAL_OK &&
+              other.got.how == CORRAL_JOINED);
   assert_false(s.stopped);
   /* a later call with the cancel token is cancelled too, unless the answer is there */
   call(&one);
-  assert_int_equal(one.status, CORRAL_ECANCELLED);
+  assert_int_equal(one.got.status, CORRAL_ECANCELLED);
   corral_cancel_token_free(cancel_token);
   corral_close(s.c);
 }
@@ -204,7 +191,7 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
     int64_t before = lab_now_us();
     corral_cancel_token_cancel(cancel_token);
     end(&one);
-    assert_int_equal(one.status, CORRAL_ECANCELLED);
+    assert_int_equal(one.got.status, CORRAL_ECANCELLED);
     assert_in_range(lab_now_us() - before, 0, 10000000);
     atomic_store(&s.let_go, 1);
     end(&leader);
@@ -257,10 +244,10 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
     if (told != 2) atomic_store(&s.let_go, 1);
     end(&leader);
     assert_int_equal(atomic_load(&s.stopped), told == 2);
-    assert_int_equal(leader.status, CORRAL_OK); /* the leader gets the computed value */
+    assert_int_equal(leader.got.status, CORRAL_OK); /* the leader gets the computed value */
     if (told == 1) {
       end(&other);
-      assert_int_equal(other.status, CORRAL_OK);
+      assert_int_equal(other.got.status, CORRAL_OK);
     }
     corral_cancel_token_free(cancel_token);
     corral_close(s.c);
@@ -275,7 +262,7 @@ static void a_background_compute_is_told_when_the_last_waiter_s_deadline_has_com
   one.policy.stop_alone = 1;
   one.policy.wait_ms = 30;
   call(&one);
-  assert_int_equal(one.status, CORRAL_EDEADLINE);
+  assert_int_equal(one.got.status, CORRAL_EDEADLINE);
   while (!atomic_load(&s.stopped)) sched_yield();
   corral_close(s.c);
 }
@@ -292,12 +279,12 @@ static void after_the_soft_limit_the_stale_value_is_taken_on(const char *uri) {
   wait_for(&s.inside, 1);
   int64_t before = lab_now_us();
   call(&one);
-  assert_true(one.status == CORRAL_OK && one.how == CORRAL_STALE);
-  assert_string_equal(one.text, "old");
+  assert_true(one.got.status == CORRAL_OK && one.got.how == CORRAL_STALE);
+  assert_string_equal(one.got.text, "old");
   assert_true(lab_now_us() - before >= 15000);
   atomic_store(&s.let_go, 1);
   end(&leader);
-  assert_string_equal(leader.text, "slow");
+  assert_string_equal(leader.got.text, "slow");
   corral_close(s.c);
 }
 
@@ -322,8 +309,8 @@ static void at_the_deadline_a_call_computes_for_itself(void **state) {
     atomic_store(&s.let_go, 1);
     end(&one);
     end(&leader);
-    assert_true(one.status == CORRAL_OK && one.how == CORRAL_COMPUTED &&
-                leader.how == CORRAL_COMPUTED);
+    assert_true(one.got.status == CORRAL_OK && one.got.how == CORRAL_COMPUTED &&
+                leader.got.how == CORRAL_COMPUTED);
     assert_int_equal(corral_counter(s.c, CORRAL_EVENT_FILL), 1);
     corral_close(s.c);
   }
@@ -462,7 +449,7 @@ static void a_waiter_is_woken_by(const char *uri) {
     int64_t before = lab_now_us();
     end(&leader);
     end(&one);
-    assert_true(one.status == CORRAL_OK && one.how == CORRAL_JOINED);
+    assert_true(one.got.status == CORRAL_OK && one.got.how == CORRAL_JOINED);
     assert_in_range(lab_now_us() - before, 0, 10000000);
     assert_int_equal(corral_invalidate(s.c, "k", 1, NULL), CORRAL_OK);
   }

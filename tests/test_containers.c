@@ -19,30 +19,23 @@
 
 #include "support/container_kit.h"
 #include "support/fork_kit.h"
-#include "support/history_kit.h"
+#include "support/history_room.h"
 #include "support/redis_server.h"
 
 enum { LEASE_MS = 60000, SHORT_LEASE_MS = 400 };
 enum { GATE, ANSWERED, BURNT, GREEDY, INVALIDATED }; /* lab marks */
 
 static redis_server *server;
-static lab *current;
-static history *entries;
 static container_group group;
 static int has_group;
 
 static int begin(void **state) {
-  (void)state;
-  current = lab_new();
-  entries = history_new();
   if (server != NULL) redis_server_ask(server, "FLUSHALL");
-  return 0;
+  return history_room_open(state);
 }
 
 static int end(void **state) {
-  (void)state;
-  lab_free(current);
-  history_free(entries);
+  history_room_close(state);
   if (has_group) container_group_remove(&group);
   has_group = 0;
   return 0;
@@ -127,22 +120,27 @@ static void a_dead_leader_of_another_pid_namespace_is_replaced_before_its_lease_
 
 /* ---- folders ------------------------------------------------------------------------------- */
 
+/* Two processes with the host lock switched on, each in such a container: the second one finds the
+ * lease of the first in the store. */
+static void elect_by_the_store(int (*enter)(void)) {
+  need(enter, "a mount namespace");
+  const corral_options host = {.host_lock = 1};
+  spawn(enter, &host, ask);
+  lab_await(current, &current->keys[0].computes, 1);
+  spawn(enter, &host, ask);
+  lab_await(current, &current->events[1][CORRAL_EVENT_WAIT], 1);
+  open_gate();
+  assert_int_equal(current->keys[0].computes, 1);
+}
+
 static int have_own_shm(void) {
   return container_unshare(CLONE_NEWNS) && container_mount_empty("/dev/shm", 0) &&
          unsetenv("CORRAL_HOST_DIR") == 0;
 }
 
-/* Neither waits for the other's lock; the second one finds the lease in the store. */
 static void containers_with_a_shm_of_their_own_are_hosts_of_their_own(void **state) {
   (void)state;
-  need(have_own_shm, "a mount namespace");
-  const corral_options host = {.host_lock = 1};
-  spawn(have_own_shm, &host, ask);
-  lab_await(current, &current->keys[0].computes, 1);
-  spawn(have_own_shm, &host, ask);
-  lab_await(current, &current->events[1][CORRAL_EVENT_WAIT], 1);
-  open_gate();
-  assert_int_equal(current->keys[0].computes, 1);
+  elect_by_the_store(have_own_shm);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(current->events[i][CORRAL_EVENT_HOST_WAIT], 0);
     assert_int_equal(current->events[i][CORRAL_EVENT_HOST_ERROR], 0);
@@ -156,14 +154,7 @@ static int have_nothing_to_write_to(void) {
 
 static void where_no_folder_can_be_written_the_host_lock_is_left_out_and_that_is_told(void **s) {
   (void)s;
-  need(have_nothing_to_write_to, "a mount namespace");
-  const corral_options host = {.host_lock = 1};
-  spawn(have_nothing_to_write_to, &host, ask);
-  lab_await(current, &current->keys[0].computes, 1);
-  spawn(have_nothing_to_write_to, &host, ask);
-  lab_await(current, &current->events[1][CORRAL_EVENT_WAIT], 1);
-  open_gate();
-  assert_int_equal(current->keys[0].computes, 1);
+  elect_by_the_store(have_nothing_to_write_to);
   assert_true(current->events[0][CORRAL_EVENT_HOST_ERROR] > 0);
   assert_non_null(strstr(current->detail[CORRAL_EVENT_HOST_ERROR], "/tmp"));
 }

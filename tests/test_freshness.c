@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/emptied.h"
 #include "support/herd_lab.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
@@ -27,19 +28,7 @@ enum { MEETING, STOP, BROKEN, RENEWED, WAITED, GATE, ANSWERED }; /* lab marks */
 
 static redis_server *server;
 
-static const char *redis_uri(void) {
-  if (server == NULL) skip();
-  redis_server_ask(server, "FLUSHALL");
-  return redis_server_unix_uri(server);
-}
-
 static memcached_server *cached;
-
-static const char *memcached_uri(void) {
-  if (cached == NULL) skip();
-  memcached_server_ask(cached, "flush_all");
-  return memcached_server_uri(cached);
-}
 
 /* The lab of the running test; the teardown ends its processes. */
 static lab *current;
@@ -147,7 +136,7 @@ a_life_that_ends_under_load_costs_one_compute_in_the_background_and_nobody_waits
                          .ttl_ms = TTL_MS,
                          .swr_ms = GRACE_MS},
               .bound = 1};
-  check_expiry(redis_uri(), &how);
+  check_expiry(emptied_redis(server), &how);
 }
 
 static void
@@ -158,7 +147,7 @@ a_life_that_ends_under_load_costs_one_caller_its_compute_and_nobody_else_waits(v
                          .lease_min_ms = LEASE_MS,
                          .ttl_ms = TTL_MS,
                          .swr_ms = GRACE_MS}};
-  check_expiry(redis_uri(), &how);
+  check_expiry(emptied_redis(server), &how);
 }
 
 /* ---- origin away for three tries ----------------------------------------------------------- */
@@ -202,7 +191,7 @@ static void check_outage(lab *l, const char *uri) {
 static void
 an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = new_lab();
   load how = {.policy = {.size = sizeof how.policy,
                          .lease_ms = LEASE_MS,
@@ -226,14 +215,14 @@ an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void 
 static void
 an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_outage(new_lab(), uri);
 }
 
 static void an_origin_that_is_away_is_tried_at_growing_pauses_and_nobody_sees_an_error_on_memcached(
     void **state) {
   (void)state;
-  const char *uri = memcached_uri();
+  const char *uri = emptied_memcached(cached);
   check_outage(new_lab(), uri);
 }
 
@@ -278,13 +267,13 @@ static void check_failure(lab *l, const char *uri) {
 
 static void two_hundred_callers_of_what_fails_share_one_failure_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_failure(new_lab(), uri);
 }
 
 static void two_hundred_callers_of_what_fails_share_one_failure_on_memcached(void **state) {
   (void)state;
-  const char *uri = memcached_uri();
+  const char *uri = emptied_memcached(cached);
   check_failure(new_lab(), uri);
 }
 
@@ -323,7 +312,7 @@ static void await_herds(lab *l, int leader) {
 
 static void a_killed_leader_s_herd_has_the_value_of_one_more_compute(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = new_lab();
   lab_spawn(l,
             &(lab_plan){.uri = uri, .processes = PROCESSES, .threads = THREADS, .body = ask_once});
@@ -386,14 +375,14 @@ static void check_long_forgotten(lab *l, const char *uri) {
 static void
 what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_long_forgotten(new_lab(), uri);
 }
 
 static void
 what_is_beyond_swr_is_computed_once_and_nobody_is_given_the_old_value_on_memcached(void **state) {
   (void)state;
-  const char *uri = memcached_uri();
+  const char *uri = emptied_memcached(cached);
   check_long_forgotten(new_lab(), uri);
 }
 

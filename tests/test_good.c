@@ -36,26 +36,13 @@ static void *call(void *arg) {
   caller *k = arg;
   corral_value *value = NULL;
   const corral_call *how = CORRAL_CALL(.policy = &k->policy);
-  k->got.status = corral_get_or_compute(k->source->c, "k", 1, how, take, k->source, &value);
-  if (k->got.status != CORRAL_OK) return NULL;
-  k->got.how = corral_value_how(value);
-  k->got.kept = corral_value_kept(value);
-  snprintf(k->got.text, sizeof k->got.text, "%.*s", (int)corral_value_size(value),
-           (const char *)corral_value_data(value));
-  corral_value_unref(value);
+  int status = corral_get_or_compute(k->source->c, "k", 1, how, take, k->source, &value);
+  k->got = got_of(status, value);
   return NULL;
 }
 
 static void start(caller *k) { assert_int_equal(pthread_create(&k->thread, NULL, call, k), 0); }
 static void end(caller *k) { pthread_join(k->thread, NULL); }
-
-static void wait_for(_Atomic int *number, int least) {
-  while (atomic_load(number) < least) sched_yield();
-}
-
-static void wait_for_event(const corral *c, corral_event event, uint64_t least) {
-  while (corral_counter(c, event) < least) sched_yield();
-}
 
 static corral_policy patient(int64_t lease_ms) {
   return *CORRAL_POLICY(.ttl_ms = FAR, .wait_ms = PATIENCE, .compute_ms = PATIENCE,

@@ -14,31 +14,19 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#include "support/history_kit.h"
+#include "support/history_room.h"
 #include "support/redis_server.h"
 
 enum { INVALIDATED, GATE, ASKED, LOST, RENEWED }; /* lab marks */
 enum { LEASE_MS = 60000, PATIENCE_MS = 10000, OP_MS = 250, WATCHED_MS = 4000 };
 
 static redis_server *server;
-static lab *current;
-static history *entries;
 
 static const corral_options plain = {0};
 
 static int begin(void **state) {
-  (void)state;
-  current = lab_new();
-  entries = history_new();
   if (server != NULL) redis_server_ask(server, "FLUSHALL");
-  return 0;
-}
-
-static int end(void **state) {
-  (void)state;
-  lab_free(current);
-  history_free(entries);
-  return 0;
+  return history_room_open(state);
 }
 
 static void spawn(int threads, const corral_options *options, void (*body)(lab_seat *seat)) {
@@ -318,7 +306,7 @@ static void a_near_copy_with_a_watch_is_good(void **state) {
   expect_good(WATCHED_MS);
 }
 
-#define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, begin, history_room_close)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

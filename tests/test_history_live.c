@@ -11,8 +11,9 @@
 
 #include <cmocka.h>
 
+#include "support/emptied.h"
 #include "support/body_proxy.h"
-#include "support/history_kit.h"
+#include "support/history_room.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
@@ -24,34 +25,6 @@ enum { STOP, CALLS, GATE, INVALIDATED, DONE, HELD, RELEASED }; /* lab marks */
 
 static redis_server *redis;
 static memcached_server *memcached;
-static lab *current;
-static history *entries;
-
-static int begin(void **state) {
-  (void)state;
-  current = lab_new();
-  entries = history_new();
-  return 0;
-}
-
-static int end(void **state) {
-  (void)state;
-  lab_free(current);
-  history_free(entries);
-  return 0;
-}
-
-static const char *redis_uri(void) {
-  if (redis == NULL) skip();
-  redis_server_ask(redis, "FLUSHALL");
-  return redis_server_uri(redis);
-}
-
-static const char *memcached_uri(void) {
-  if (memcached == NULL) skip();
-  memcached_server_ask(memcached, "flush_all");
-  return memcached_server_uri(memcached);
-}
 
 /* ---- traffic ------------------------------------------------------------------------------- */
 
@@ -171,25 +144,25 @@ static const faults redis_faults = {stall_redis, resume_redis, cut_redis, empty_
 
 static void nothing_from_before_an_invalidation_is_served_on_redis(void **state) {
   (void)state;
-  run_traffic(redis_uri(), &(corral_options){.op_ms = OP_MS}, 0, &redis_faults);
+  run_traffic(emptied_redis(redis), &(corral_options){.op_ms = OP_MS}, 0, &redis_faults);
 }
 
 static void nothing_from_before_an_invalidation_is_served_behind_a_host_lock(void **state) {
   (void)state;
-  run_traffic(redis_uri(),
+  run_traffic(emptied_redis(redis),
               &(corral_options){.op_ms = OP_MS, .host_lock = 1, .host_dir = current->folder}, 0,
               &redis_faults);
 }
 
 static void a_watched_copy_is_a_push_late_at_the_most_on_redis(void **state) {
   (void)state;
-  run_traffic(redis_uri(), &(corral_options){.op_ms = OP_MS, .near_bytes = 1 << 20}, 60000,
+  run_traffic(emptied_redis(redis), &(corral_options){.op_ms = OP_MS, .near_bytes = 1 << 20}, 60000,
               &redis_faults);
 }
 
 static void a_copy_without_a_watch_is_near_ms_late_at_the_most_on_redis(void **state) {
   (void)state;
-  run_traffic(redis_uri(),
+  run_traffic(emptied_redis(redis),
               &(corral_options){.op_ms = OP_MS, .near_bytes = 1 << 20, .watch = CORRAL_OFF},
               UNWATCHED_MS, &redis_faults);
 }
@@ -206,12 +179,13 @@ static const faults memcached_faults = {stall_memcached, resume_memcached, resta
 
 static void nothing_from_before_an_invalidation_is_served_on_memcached(void **state) {
   (void)state;
-  run_traffic(memcached_uri(), &(corral_options){.op_ms = OP_MS}, 0, &memcached_faults);
+  run_traffic(emptied_memcached(memcached), &(corral_options){.op_ms = OP_MS}, 0,
+              &memcached_faults);
 }
 
 static void a_copy_is_near_ms_late_at_the_most_on_memcached(void **state) {
   (void)state;
-  run_traffic(memcached_uri(),
+  run_traffic(emptied_memcached(memcached),
               &(corral_options){.op_ms = OP_MS, .near_bytes = 1 << 20, .watch = CORRAL_OFF},
               UNWATCHED_MS, &memcached_faults);
 }
@@ -282,7 +256,7 @@ static void lead_and_call_later(lab_seat *seat) {
 
 static void a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute(void **s) {
   (void)s;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(redis);
   spawn_one(uri, 2, lead_and_call_later);
   lab_await(current, &current->keys[0].computes, 1);
   spawn_one(uri, 1, invalidate_key);
@@ -297,7 +271,7 @@ static void fill_once(lab_seat *seat) {
 /* While thread 0 computes, other callers of its process are given the stale value. */
 static void a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(redis);
   static corral_policy grace;
   grace = patient;
   grace.ttl_ms = 1;
@@ -335,7 +309,7 @@ static void hold_reply(void *arg) {
 static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void **state) {
   (void)state;
   char uri[64];
-  const char *direct = redis_uri();
+  const char *direct = emptied_redis(redis);
   spawn_one(direct, 1, fill_once);
   lab_await(current, &current->events[0][CORRAL_EVENT_FILL], 1);
   body_proxy *proxy =
@@ -349,7 +323,7 @@ static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void 
   expect_promise();
 }
 
-#define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, history_room_open, history_room_close)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/emptied.h"
 #include "support/history_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
@@ -18,12 +19,6 @@ enum { GATE, GO, FIRST_DONE, LATER_DONE, INVALIDATED, JOINED_DONE }; /* lab mark
 enum { KILLS = 3, LEASE_MS = 1000, KILLED_MS = 2000, KEPT_MS = 3000, SLACK_MS = 200 };
 
 static redis_server *server;
-
-static const char *redis_uri(void) {
-  if (server == NULL) skip();
-  redis_server_ask(server, "FLUSHALL");
-  return redis_server_unix_uri(server);
-}
 
 static memcached_server *pair[2];
 
@@ -136,7 +131,7 @@ static void check_killed_leader(const char *uri) {
 
 static void a_killed_leader_is_replaced_when_its_lease_ends_on_redis(void **state) {
   (void)state;
-  check_killed_leader(redis_uri());
+  check_killed_leader(emptied_redis(server));
 }
 
 static void a_killed_leader_is_replaced_when_its_lease_ends_on_memcached(void **state) {
@@ -157,7 +152,7 @@ static void compute_in_no_time_then_for_ever(lab_seat *seat) {
 /* Default options: the lease of a cheap key is lease_min_ms, not the 2 s of lease_ms. */
 static void the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = lab_new_recorded();
   script waiter = {.policy = defaults, .done = LATER_DONE};
   corral *c = opened(uri);
@@ -214,7 +209,7 @@ static void a_leader_stopped_beyond_its_lease_is_fenced_on_lmdb(void **state) {
 
 static void a_leader_stopped_beyond_its_lease_is_fenced_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_late_leader(lab_new_recorded(), uri);
 }
 
@@ -311,7 +306,7 @@ static void an_invalidate_by_the_same_process_voids_its_compute_on_lmdb(void **s
 
 static void an_invalidate_by_the_same_process_voids_its_compute_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_invalidate_by_itself(lab_new_recorded(), uri);
 }
 
@@ -323,13 +318,13 @@ static void an_invalidate_by_another_process_voids_the_compute_on_lmdb(void **st
 
 static void an_invalidate_by_another_process_voids_the_compute_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_invalidate_by_another(lab_new_recorded(), uri, 0);
 }
 
 static void a_plain_del_by_any_client_voids_the_compute_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_invalidate_by_another(lab_new_recorded(), uri, 1);
 }
 
@@ -381,7 +376,7 @@ static void a_compute_of_two_leases_keeps_its_lease_on_lmdb(void **state) {
 
 static void a_compute_of_two_leases_keeps_its_lease_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_renewer(lab_new_recorded(), uri);
 }
 
@@ -477,13 +472,13 @@ static void waiters_of_an_abandoned_compute_get_the_stale_value_on_lmdb(void **s
 
 static void waiters_of_an_abandoned_compute_get_its_verdict_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_abandoned(lab_new(), uri, 0);
 }
 
 static void waiters_of_an_abandoned_compute_get_the_stale_value_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_abandoned(lab_new(), uri, 1);
 }
 

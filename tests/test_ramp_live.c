@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
+#include "support/emptied.h"
 #include "support/herd_lab.h"
 #include "support/redis_server.h"
 
@@ -18,12 +19,6 @@ enum { FLEET = 4, THREADS = 8, KEYS = FLEET * THREADS, FIRST = 2, PATIENT_MS = 6
 enum { GATE }; /* a lab mark */
 
 static redis_server *server;
-
-static const char *redis_uri(void) {
-  if (server == NULL) skip();
-  redis_server_ask(server, "FLUSHALL");
-  return redis_server_unix_uri(server);
-}
 
 static int events_of(lab *l, corral_event event) {
   int count = 0;
@@ -52,7 +47,7 @@ static void ask_own_key(lab_seat *seat) {
 
 /* Returns the computes that ran before the first one ended. */
 static int cold_fleet(lab *l, int64_t ramp, int waiting) {
-  lab_spawn(l, &(lab_plan){.uri = redis_uri(),
+  lab_spawn(l, &(lab_plan){.uri = emptied_redis(server),
                            .processes = FLEET,
                            .threads = THREADS,
                            .body = ask_own_key,

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/emptied.h"
 #include "support/herd_lab.h"
 #include "support/redis_server.h"
 
@@ -17,12 +18,6 @@ enum { MOST = 3, THREADS = 24, FLEET = 3, FLEET_THREADS = 6 };
 enum { MEETING, GATE, ANSWERED }; /* lab marks */
 
 static redis_server *server;
-
-static const char *redis_uri(void) {
-  if (server == NULL) skip();
-  redis_server_ask(server, "FLUSHALL");
-  return redis_server_unix_uri(server);
-}
 
 static void ask_own_key(lab_seat *seat) {
   lab_work work = {.key = seat->process * FLEET_THREADS % LAB_KEYS + seat->thread,
@@ -159,7 +154,7 @@ static void check_fleet(lab *l, const char *uri) {
 
 static void a_fleet_computes_at_most_so_many_keys_at_once_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_fleet(lab_new(), uri);
 }
 
@@ -188,7 +183,7 @@ static void one_more(lab *l, const char *uri, const char *origin) {
 
 static void the_slot_of_a_killed_process_is_free_when_its_lease_ends(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = lab_new();
   one_more(l, uri, NULL);
   lab_await(l, &l->keys[0].computes, 1);
@@ -205,7 +200,7 @@ static void the_slot_of_a_killed_process_is_free_when_its_lease_ends(void **stat
 
 static void origins_of_other_names_don_t_share_slots(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = lab_new();
   one_more(l, uri, "a");
   one_more(l, uri, "b");
@@ -218,7 +213,7 @@ static void origins_of_other_names_don_t_share_slots(void **state) {
 
 static void without_the_store_the_process_s_own_limit_remains(void **state) {
   (void)state;
-  redis_uri();
+  emptied_redis(server);
   lab *l = lab_new();
   int all = FLEET_THREADS;
   redis_server_kill(server);

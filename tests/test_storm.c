@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <sys/mman.h>
 
+#include "support/emptied.h"
 #include "support/herd_lab.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
@@ -19,12 +20,6 @@ enum { PROCESSES = 4, THREADS = 50, ROUNDS = 20, FAILING = 16, WAITERS = 50 };
 enum { MEETING, GATE, ANSWERED, STOP }; /* lab marks */
 
 static redis_server *server;
-
-static const char *redis_uri(void) {
-  if (server == NULL) skip();
-  redis_server_ask(server, "FLUSHALL");
-  return redis_server_unix_uri(server);
-}
 
 static memcached_server *pair[2];
 
@@ -69,13 +64,13 @@ static void two_hundred_callers_in_four_processes_cost_one_compute_on_lmdb(void 
 
 static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_one_compute_per_round(lab_new(), uri);
 }
 
 static void two_hundred_callers_in_four_processes_cost_one_compute_on_redis_by_tcp(void **state) {
   (void)state;
-  redis_uri();
+  emptied_redis(server);
   check_one_compute_per_round(lab_new(), redis_server_uri(server));
 }
 
@@ -126,7 +121,7 @@ static void check_hot_key(lab *l, const char *uri) {
 
 static void a_hot_key_is_rebuilt_ahead_of_time_by_one_and_nobody_waits_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_hot_key(lab_new(), uri);
 }
 
@@ -175,7 +170,7 @@ static long long commands_sent(void) {
 
 static void waiters_are_woken_and_ask_little(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = lab_new();
   long long before = commands_sent();
   lab_spawn(
@@ -222,7 +217,7 @@ static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_lmd
 
 static void sixty_four_callers_of_a_failing_compute_share_its_one_failure_on_redis(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   check_one_failing_compute(lab_new(), uri);
 }
 
@@ -246,7 +241,7 @@ static void ask_key_0(lab_seat *seat) {
 /* Looks sent by a process with this number of waiting threads, until its poller has looked 20
  * times. */
 static long long count_gets(int threads) {
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(server);
   lab *l = lab_new();
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = ask_key_0});
   lab_await(l, &l->keys[0].computes, 1);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <sys/stat.h>
 
+#include "support/emptied.h"
 #include "support/history_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
@@ -19,18 +20,6 @@ enum { GATE, ANSWERED }; /* lab marks */
 
 static redis_server *redis;
 static memcached_server *memcached;
-
-static const char *redis_uri(void) {
-  if (redis == NULL) skip();
-  redis_server_ask(redis, "FLUSHALL");
-  return redis_server_uri(redis);
-}
-
-static const char *memcached_uri(void) {
-  if (memcached == NULL) skip();
-  memcached_server_ask(memcached, "flush_all");
-  return memcached_server_uri(memcached);
-}
 
 /* Starts one more process of the host that uses this folder. */
 static void join(lab *l, const char *uri, const char *folder, void (*body)(lab_seat *seat)) {
@@ -78,24 +67,24 @@ static void replace_the_dead(const char *uri, int times) {
 static void
 a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_redis(void **state) {
   (void)state;
-  replace_the_dead(redis_uri(), 1);
+  replace_the_dead(emptied_redis(redis), 1);
 }
 
 static void
 a_dead_leader_is_replaced_by_its_host_long_before_its_lease_ends_on_memcached(void **state) {
   (void)state;
-  replace_the_dead(memcached_uri(), 1);
+  replace_the_dead(emptied_memcached(memcached), 1);
 }
 
 static void who_replaced_a_dead_leader_and_dies_is_replaced_in_turn(void **state) {
   (void)state;
-  replace_the_dead(redis_uri(), 3);
+  replace_the_dead(emptied_redis(redis), 3);
 }
 
 /* No process waited at the death; a later one finds the host lock free. */
 static void who_comes_after_the_death_of_a_leader_leads_at_once(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(redis);
   lab *l = lab_new_recorded();
   join(l, uri, l->folder, ask_patiently);
   lab_await(l, &l->keys[0].computes, 1);
@@ -139,19 +128,19 @@ static void leave_the_living(const char *uri) {
 static void
 a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_redis(void **state) {
   (void)state;
-  leave_the_living(redis_uri());
+  leave_the_living(emptied_redis(redis));
 }
 
 static void
 a_leader_of_another_host_is_never_replaced_before_its_lease_ends_on_memcached(void **state) {
   (void)state;
-  leave_the_living(memcached_uri());
+  leave_the_living(emptied_memcached(memcached));
 }
 
 /* The host's last leader died; the lease that is now in the store belongs to another host. */
 static void a_note_of_the_dead_proves_nothing_against_the_lease_of_another(void **state) {
   (void)state;
-  const char *uri = redis_uri();
+  const char *uri = emptied_redis(redis);
   lab *l = lab_new_recorded();
   const char *other = other_folder(l);
   join(l, uri, other, ask_patiently);

@@ -185,17 +185,22 @@ static int was_woken(guest *g) { return crl_waiter_sleep(&g->waiter, crl_env_now
 
 static void leave(scene *s, guest *g) { crl_watch_leave(s->watch, &g->watcher); }
 
+/* A waiter whose record has the print of 'h' is registered. */
+static void begin_registered(scene *s, guest *g) {
+  begin(s);
+  comes_up(s);
+  join(s, g);
+  assert_true(crl_watch_register(s->watch, &g->watcher, &key, print_of('h')));
+  while (atomic_load(&s->confirms) == 0) sched_yield();
+}
+
 /* ---- stories ------------------------------------------------------------------------------- */
 
 static void a_waiter_whose_record_is_as_it_was_sleeps_on_until_it_changes(void **state) {
   (void)state;
   scene s;
   guest g;
-  begin(&s);
-  comes_up(&s);
-  join(&s, &g);
-  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
-  while (atomic_load(&s.confirms) == 0) sched_yield();
+  begin_registered(&s, &g);
   assert_int_equal(atomic_load(&s.print), print_of('h'));
   assert_false(was_woken(&g));
   LOCKED(script.change = key.hash);
@@ -216,11 +221,7 @@ static void a_registration_is_repeated_once_a_change_has_used_it_up(void **state
   (void)state;
   scene s;
   guest g;
-  begin(&s);
-  comes_up(&s);
-  join(&s, &g);
-  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
-  while (atomic_load(&s.confirms) == 0) sched_yield();
+  begin_registered(&s, &g);
   assert_int_equal(registrations(&s), 1);
   assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h'))); /* it stands */
   assert_int_equal(registrations(&s), 2);
@@ -295,11 +296,7 @@ static void a_broken_watch_wakes_all_and_registers_nothing_until_it_is_up_again(
   (void)state;
   scene s;
   guest g;
-  begin(&s);
-  comes_up(&s);
-  join(&s, &g);
-  assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
-  while (atomic_load(&s.confirms) == 0) sched_yield();
+  begin_registered(&s, &g);
   assert_false(was_woken(&g));
   int anys = atomic_load(&s.anys);
   LOCKED(script.changes_status = CORRAL_EUNAVAILABLE);

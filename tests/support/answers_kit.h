@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "support/herd_lab.h"
@@ -96,11 +97,10 @@ typedef struct got {
   char text[64];
 } got;
 
-static inline got asks_by(corral *c, const char *key, const corral_policy *policy, say *s) {
-  corral_value *value = NULL;
-  got g = {.status = corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.policy = policy),
-                                           answer, s, &value)};
-  if (g.status != CORRAL_OK) return g;
+/* Takes over the value. */
+static inline got got_of(int status, corral_value *value) {
+  got g = {.status = status};
+  if (status != CORRAL_OK) return g;
   g.how = corral_value_how(value);
   g.kept = corral_value_kept(value);
   g.version = corral_value_version(value);
@@ -108,6 +108,21 @@ static inline got asks_by(corral *c, const char *key, const corral_policy *polic
            (const char *)corral_value_data(value));
   corral_value_unref(value);
   return g;
+}
+
+static inline void wait_for(_Atomic int *number, int least) {
+  while (atomic_load(number) < least) sched_yield();
+}
+
+static inline void wait_for_event(const corral *c, corral_event event, uint64_t least) {
+  while (corral_counter(c, event) < least) sched_yield();
+}
+
+static inline got asks_by(corral *c, const char *key, const corral_policy *policy, say *s) {
+  corral_value *value = NULL;
+  int status =
+      corral_get_or_compute(c, key, strlen(key), CORRAL_CALL(.policy = policy), answer, s, &value);
+  return got_of(status, value);
 }
 
 static inline got asks(corral *c, const char *key, say *s) {
