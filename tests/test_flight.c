@@ -285,59 +285,6 @@ static void a_lost_claim_and_then_no_store_gives_the_lease_back_once(void **stat
         "miss", "unknown", "lost", "away", "value");
 }
 
-static void a_refused_fill_still_answers_its_own_caller(void **state) {
-  (void)state;
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: lost\n4 answer computed, fenced\n4 "
-        "done\n",
-        "miss", "ok", "value", "lost");
-}
-
-static void who_computes_beyond_his_deadline_has_the_value_before_its_fill(void **state) {
-  (void)state;
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: 1500 value\n1502 answer computed, perhaps kept\n"
-        "1502 settle: ok\n1503 done\n",
-        "miss", "ok", "1500 value", "ok");
-  STORY(
-      1, 0,
-      "0 get: miss\n1 claim: ok\n2 compute: 1500 failure\n1502 answer failed\n1502 release with a "
-      "verdict: ok\n1503 done\n",
-      "miss", "ok", "1500 failure", "ok");
-}
-
-static void a_settle_without_a_reply_is_repeated_behind_the_answer(void **state) {
-  (void)state;
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: 1000 unknown\n1003 answer computed, "
-        "perhaps kept\n1003 settle: ok\n1004 done\n",
-        "miss", "ok", "value", "1000 unknown", "ok");
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: 1000 away\n1003 answer computed, "
-        "perhaps kept\n1003 settle: unknown\n1004 release: ok\n1005 done\n",
-        "miss", "ok", "value", "1000 away", "unknown", "ok");
-}
-
-static void what_was_computed_is_published_before_it_is_settled(void **state) {
-  (void)state;
-  story s = begin(1, 0);
-  play(&s, (const char *const[]){"miss", "ok", "value", NULL});
-  assert_int_equal(s.published, 1);
-  assert_int_equal(s.ask, CRL_ASK_SETTLE);
-}
-
-static void a_settle_that_was_stored_unheard_is_repeated_in_vain(void **state) {
-  (void)state;
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: unknown\n4 answer computed, perhaps "
-        "kept\n4 settle: lost\n5 done\n",
-        "miss", "ok", "value", "unknown", "lost");
-  STORY(1, 0,
-        "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: error\n4 answer computed, not kept\n"
-        "4 release: away\n5 done\n",
-        "miss", "ok", "value", "error", "away");
-}
-
 /* ---- the walk: every result at every ask --------------------------------------------------- */
 
 static const crl_told looks[] = {
@@ -615,11 +562,6 @@ int main(void) {
       T(a_claim_that_stays_unknown_is_given_up_and_computing_goes_on_without),
       T(a_lost_claim_that_turns_out_busy_is_not_ours),
       T(a_lost_claim_and_then_no_store_gives_the_lease_back_once),
-      T(a_refused_fill_still_answers_its_own_caller),
-      T(what_was_computed_is_published_before_it_is_settled),
-      T(who_computes_beyond_his_deadline_has_the_value_before_its_fill),
-      T(a_settle_without_a_reply_is_repeated_behind_the_answer),
-      T(a_settle_that_was_stored_unheard_is_repeated_in_vain),
       T(whatever_a_flight_is_told_its_promises_hold),
   };
   return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
