@@ -13,7 +13,7 @@
   X(MISS, "miss", "the store had nothing usable")                                                  \
   X(NEGATIVE, "negative", "a remembered \"no such thing\" was served")                             \
   X(JOIN, "join", "a call joined the flight of its process")                                       \
-  X(WAIT, "wait", "a flight waited for a leader elsewhere")                                        \
+  X(WAIT, "wait", "a flight waited for a leader elsewhere, or for a slow store")                   \
   X(POLL, "poll", "a waiting flight looked again")                                                 \
   X(CLAIM, "claim", "a lease was taken")                                                           \
   X(COMPUTE, "compute", "a compute began")                                                         \
