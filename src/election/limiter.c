@@ -217,11 +217,11 @@ void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs) 
 
 void crl_limiter_ended(crl_limiter *limiter, int64_t began_us, int64_t ended_us, int failed) {
   if (!limiter->ramps) return;
-  pthread_mutex_lock(&limiter->mutex);
+  lock(limiter);
   if (limiter->inside >= most_of(limiter)) crl_ramp_reached(&limiter->ramp);
   crl_ramp_ended(&limiter->ramp, began_us, ended_us, failed);
   admit(limiter);
-  pthread_mutex_unlock(&limiter->mutex);
+  unlock(limiter);
 }
 
 void crl_limiter_borrow(crl_limiter *limiter, crl_place *place) {
