@@ -14,11 +14,13 @@ TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux pytho
  nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
 
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
+BENCH_PACKAGES="valgrind strace"
 
 usage() {
   cat <<'USAGE'
 usage: ./run.sh [demo|test|quick] [--no-install]
        ./run.sh fuzz|campaign [MINUTES] [--no-install]
+       ./run.sh bench [--no-install]
 
   demo    (default) build the release and run `corral storm` on the embedded store
   test    build with sanitizers and run all tests
@@ -27,6 +29,7 @@ usage: ./run.sh [demo|test|quick] [--no-install]
   campaign  run what takes longer than `test` may: simulated herds, crowds on locks, soaks,
           fuzzing, builds with options off; steps without an end of their own share MINUTES (60),
           the others take an hour or two besides
+  bench   build the benchmarks, run all of them, and print a table: what was measured, and the goal
 
   --no-install   don't install missing packages: list them and stop
   --help         this text
@@ -156,6 +159,13 @@ fuzz() {
   sh fuzz/explore.sh build/fuzz $((${minutes:-1} * 60))
 }
 
+bench() {
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES $TEST_PACKAGES $BENCH_PACKAGES
+  build bench
+  sh bench/all.sh build/bench
+}
+
 campaign() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES $FUZZ_PACKAGES
@@ -173,9 +183,9 @@ for argument in "$@"; do
       usage
       exit 0
       ;;
-    demo | test | quick | fuzz | campaign)
+    demo | test | quick | fuzz | campaign | bench)
       [ -z "$command" ] ||
-        fail "one of demo, test, quick, fuzz, campaign; not both '$command' and '$argument'"
+        fail "one of demo, test, quick, fuzz, campaign, bench; not both '$command' and '$argument'"
       command=$argument
       ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9] | [1-9][0-9][0-9][0-9])
@@ -201,4 +211,5 @@ case ${command:-demo} in
   quick) quick ;;
   fuzz) fuzz ;;
   campaign) campaign ;;
+  bench) bench ;;
 esac

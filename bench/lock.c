@@ -34,8 +34,9 @@ static redisContext *raw_connect(int tcp) {
 static corral *open_at(const char *uri, int watch) {
   corral *c;
   corral_error error = {0};
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch), &c,
-                  &error) != CORRAL_OK)
+  if (corral_open(
+          CORRAL_OPTIONS(.store = uri, .name_space = "bench", .watch = watch, .op_ms = 10000), &c,
+          &error) != CORRAL_OK)
     die(error.text);
   return c;
 }

@@ -9,8 +9,8 @@ set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlo
     hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction
     many many_callers loop watch places places_order)
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
-    redis redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch redis_push
-    memcached memcached_servers storm leader sick cost ladder semaphore away old_plugin
+    redis redis_look redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch
+    redis_push memcached memcached_servers storm leader sick cost ladder semaphore away old_plugin
     sick_memcached freshness answers_live answers_callers_live many_live tags set_live good)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue)
@@ -32,8 +32,9 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
 list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
-list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks)
-list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends)
+list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
+    checks_near checks_server checks_worker looks_first)
+list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends wait pool_queue)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
@@ -41,12 +42,18 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
+set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
+set(CORRAL_TESTS_LINK_pool_queue
+  -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
+set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake
+  -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
 
 if(CORRAL_CHECKS)
-  set_property(SOURCE tests/test_checks.c PROPERTY COMPILE_DEFINITIONS CORRAL_CHECKS)
+  set_property(SOURCE tests/test_checks.c tests/test_checks_near.c tests/test_checks_server.c
+    tests/test_checks_worker.c PROPERTY COMPILE_DEFINITIONS CORRAL_CHECKS)
 endif()
 
 # What hangs is ended in the end; how long a test takes on a busy machine says nothing.

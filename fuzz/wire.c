@@ -13,9 +13,11 @@
 int __real_socket(int domain, int type, int protocol);
 int __real_connect(int fd, const struct sockaddr *at, socklen_t len);
 int __real_poll(struct pollfd *fds, nfds_t count, int timeout);
+ssize_t __real_recv(int fd, void *data, size_t size, int flags);
 int __wrap_socket(int domain, int type, int protocol);
 int __wrap_connect(int fd, const struct sockaddr *at, socklen_t len);
 int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout);
+ssize_t __wrap_recv(int fd, void *data, size_t size, int flags);
 
 static struct {
   int on, hangs_up, hung_up;
@@ -27,7 +29,7 @@ static struct {
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-enum { BEGIN_MS = 1000000, WALL_MS = 1700000000 };
+enum { BEGIN_MS = 1000000, WALL_MS = 1700000000, LIMIT_MS = 100 };
 
 static int64_t now_ms(void) { return wire.now; }
 static int64_t wall_ms(void) { return (int64_t)WALL_MS * 1000 + wire.now; }
@@ -84,7 +86,7 @@ const uint8_t *fuzz_wire_segment(size_t *ret_size) {
 /* Reads and drops the plugin's bytes, so that its sends never block. */
 static void hear(void) {
   char dropped[65536];
-  while (recv(wire.theirs, dropped, sizeof dropped, MSG_DONTWAIT) > 0) continue;
+  while (__real_recv(wire.theirs, dropped, sizeof dropped, MSG_DONTWAIT) > 0) continue;
 }
 
 /* Delivers the next segment. Returns 1 when there are bytes to read, or the end of the connection;
@@ -135,4 +137,14 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout) {
   if (!wire.on) return __real_poll(fds, count, timeout);
   fuzz_wire_pass(ready > 0 || !is_ours ? 1 : timeout);
   return ready;
+}
+
+/* A recv that may block fails at its limit, as after SO_RCVTIMEO. */
+ssize_t __wrap_recv(int fd, void *data, size_t size, int flags) {
+  if (!wire.on || fd != wire.ours || (flags & MSG_DONTWAIT) != 0)
+    return __real_recv(fd, data, size, flags);
+  hear();
+  int ready = say();
+  fuzz_wire_pass(ready ? 1 : LIMIT_MS);
+  return __real_recv(fd, data, size, flags | MSG_DONTWAIT);
 }

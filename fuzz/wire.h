@@ -1,10 +1,10 @@
 /* wire.h: a server whose bytes come from the fuzzer, on a socketpair, with a simulated clock:
  * nothing really waits.
  *
- * The linker's --wrap replaces the plugin's socket(), connect() and poll() with functions of
- * wire.c; reads and writes go to a real socket. Each wait for the server delivers the next segment
- * of the input; a segment ends with FUZZ_WIRE_END. After the last one the server hangs up, or is
- * silent until the plugin's time limit. */
+ * The linker's --wrap replaces the plugin's socket(), connect() and poll(), and a recv() that may
+ * block, with functions of wire.c; other reads and writes go to a real socket. Each wait for the
+ * server delivers the next segment of the input; a segment ends with FUZZ_WIRE_END. After the last
+ * one the server hangs up, or is silent until the plugin's time limit. */
 #ifndef FUZZ_WIRE_H
 #define FUZZ_WIRE_H
 

@@ -122,9 +122,14 @@ stalls() {
   for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
 }
 step stalls stalls
+histories() { # SECONDS
+  until=$(($(date +%s) + $1))
+  while [ "$(date +%s)" -lt "$until" ]; do "$tests/test_history_live" || return 1; done
+}
+step histories histories "$(share 10)"
 step threads_again again "$(share 10)"
 targets=$(find "$root/build/fuzz/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | grep -c .)
-steps fuzz sh "$root/fuzz/explore.sh" "$root/build/fuzz" "$(($(share 60) / targets))"
+steps fuzz sh "$root/fuzz/explore.sh" "$root/build/fuzz" "$(($(share 50) / targets))"
 steps options sh "$root/tests/options_test.sh" "$root/build/options"
 [ $skipped -eq 0 ] || echo "$skipped skipped"
 echo "$passed passed, $failed failed"

@@ -271,10 +271,9 @@ polite_end() {
 }
 
 keeps() {
-  begin keeps --ttl 900ms --keep keeps -- ./sleeper keeps || return 1
-  await held_for 2000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" &&
-    ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps &&
-    return 0
+  begin keeps --ttl 4s --keep keeps -- ./sleeper keeps || return 1
+  await held_for 5000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" &&
+    ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps && return 0
   echo "# $(cat keeps.err)"
   return 1
 }
@@ -497,7 +496,7 @@ server_stopped() {
 waiting_said() { [ "$(grep -c ': waiting for the store: ' "$1")" -eq 1 ]; }
 waits_for_store() {
   begin store1 --ttl 1d store -- ./sleeper store1 || return 1
-  "$CORRAL" lock --note waiter store -- true 2>store2.err &
+  "$CORRAL" --op 3s lock --note waiter store -- true 2>store2.err &
   waiter=$!
   listed() { redis CLIENT LIST && [ "$(wc -l <redis.out)" -ge 3 ]; }
   await listed && kill -STOP "$server" && await waiting_said store2.err

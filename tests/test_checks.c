@@ -9,41 +9,17 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "election/limiter.h"
 #include "flight/flight.h"
 #include "herd/herd.h"
 #include "os/env.h"
+#include "os/notifier.h"
 #include "os/timers.h"
 #include "outbox/outbox.h"
-
-/* Runs a story in a child; it must abort, and say this. */
-static void breaks(void (*story)(int), int which, const char *says) {
-  int out[2], how = 0;
-  char text[4096];
-  size_t len = 0;
-  assert_int_equal(pipe(out), 0);
-  fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) {
-    signal(SIGABRT, SIG_DFL);
-    dup2(out[1], 2);
-    story(which);
-    _exit(0);
-  }
-  close(out[1]);
-  for (ssize_t n;
-       len < sizeof text - 1 && (n = read(out[0], text + len, sizeof text - 1 - len)) > 0;)
-    len += (size_t)n;
-  text[len] = '\0';
-  close(out[0]);
-  assert_int_equal(waitpid(pid, &how, 0), pid);
-  if (!WIFSIGNALED(how) || WTERMSIG(how) != SIGABRT || strstr(text, says) == NULL)
-    fail_msg("'%s' is not said; the child ended with %d: %s", says, how, text);
-}
+#include "store/renewer.h"
+#include "store/watch.h"
+#include "support/breaks_kit.h"
 
 /* ---- limiter ------------------------------------------------------------------------------- */
 
@@ -172,6 +148,81 @@ static void of_the_flight(void **state) {
   breaks(break_the_flight, 5, "it ends answered, and with nothing in its hands");
 }
 
+/* ---- watch --------------------------------------------------------------------------------- */
+
+static void break_the_watch(int which) {
+  static const corral_store plugin;
+  static crl_watcher watchers[3];
+  crl_waiter waiter = {0};
+  crl_watch_options options = {.plugin = &plugin};
+  crl_watch *watch = crl_watch_new(&options);
+  for (int i = 0; i < 3; i++) crl_watch_join(watch, &watchers[i], 7, &waiter);
+  switch (which) {
+    case 0: watchers[1].link = &watchers[1].next; break;
+    case 1: watchers[1].hash = 8; break;
+    default: watchers[1].stands = 1;
+  }
+  crl_watch_leave(watch, &watchers[0]);
+}
+
+static void of_the_watch(void **state) {
+  (void)state;
+  breaks(break_the_watch, 0, "a watcher knows the link to it");
+  breaks(break_the_watch, 1, "a watcher is in the bucket of its hash");
+  breaks(break_the_watch, 2, "only a registered key stands");
+}
+
+/* ---- renewer ------------------------------------------------------------------------------- */
+
+static void break_the_renewer(int which) {
+  static crl_renewed_lease leases[2];
+  crl_threads threads = {.timers = crl_timers_new(), .workers = crl_workers_new()};
+  crl_renewer *renewer = crl_renewer_new(NULL, NULL, &threads);
+  for (int i = 0; i < 2; i++) {
+    leases[i] = (crl_renewed_lease){
+        .token = (const uint8_t *)"token", .lease_ms = 3600000, .limit = INT64_MAX};
+    crl_renewer_hold(renewer, &leases[i], crl_env_now_ms());
+  }
+  if (which == 0)
+    leases[0].link = &leases[0].next;
+  else
+    leases[0].lease_ms = 0;
+  crl_renewer_drop(renewer, &leases[1]);
+}
+
+static void of_the_renewer(void **state) {
+  (void)state;
+  breaks(break_the_renewer, 0, "a lease knows the link to it");
+  breaks(break_the_renewer, 1, "a lease has a length");
+}
+
+/* ---- notifier ------------------------------------------------------------------------------ */
+
+static void tell_without_end(crl_notice *notice) {
+  (void)notice;
+  for (;;) pause();
+}
+
+static void break_the_notifier(int which) {
+  static crl_notice notices[4];
+  crl_notifier *notifier = crl_notifier_new(crl_workers_new());
+  for (int i = 0; i < 3; i++) {
+    notices[i].tell = tell_without_end;
+    crl_notifier_post(notifier, &notices[i], 9);
+  }
+  if (which == 0)
+    notices[2].link = &notices[2].next;
+  else
+    notices[2].queued = 0;
+  crl_notifier_post(notifier, &notices[3], 9);
+}
+
+static void of_the_notifier(void **state) {
+  (void)state;
+  breaks(break_the_notifier, 0, "a notice knows the link to it");
+  breaks(break_the_notifier, 1, "a notice in the queue is queued");
+}
+
 int main(void) {
 #ifndef CORRAL_CHECKS
   printf("SKIPPED: built without CORRAL_CHECKS\n");
@@ -180,7 +231,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(of_the_limiter), cmocka_unit_test(of_the_timers),
       cmocka_unit_test(of_the_outbox),  cmocka_unit_test(of_the_herd),
-      cmocka_unit_test(of_the_flight),
+      cmocka_unit_test(of_the_flight),  cmocka_unit_test(of_the_watch),
+      cmocka_unit_test(of_the_renewer), cmocka_unit_test(of_the_notifier),
   };
   return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <corral.h>
@@ -141,12 +142,17 @@ static void a_look_inside_an_invalidate_an_expire_and_a_set_cost_one_each(void *
 static void a_hit_runs_no_script(void **state) {
   (void)state;
   ask("plain", answer_42, CORRAL_COMPUTED);
-  redis_server_ask(server, "CONFIG RESETSTAT");
-  ask("plain", answer_42, CORRAL_FRESH);
-  const char *stats = redis_server_ask(server, "INFO commandstats");
-  assert_non_null(strstr(stats, "cmdstat_getrange:calls=1,"));
-  assert_non_null(strstr(stats, "cmdstat_pttl:calls=1,"));
-  assert_null(strstr(stats, "cmdstat_eval"));
+  const char *stats = "cmdstat_pttl";
+  /* a stall of this machine costs a PTTL for a second */
+  for (int i = 0; i < 100 && strstr(stats, "cmdstat_pttl") != NULL; i++) {
+    if (i > 0) usleep(100000);
+    redis_server_ask(server, "CONFIG RESETSTAT");
+    ask("plain", answer_42, CORRAL_FRESH);
+    stats = redis_server_ask(server, "INFO commandstats");
+    assert_non_null(strstr(stats, "cmdstat_getrange:calls=1,"));
+    assert_null(strstr(stats, "cmdstat_eval"));
+  }
+  assert_null(strstr(stats, "cmdstat_pttl"));
 }
 
 int main(void) {

@@ -171,7 +171,7 @@ static void check_outage(lab *l, const char *uri) {
                          .lease_min_ms = LEASE_MS,
                          .ttl_ms = LIFE_MS,
                          .sie_ms = GRACE_MS}};
-  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   spawn_callers(l, uri, &how);
   lab_add(&l->marks[BROKEN], 1);
@@ -352,7 +352,7 @@ static void check_long_forgotten(lab *l, const char *uri) {
   corral *c = NULL;
   corral_error error;
   corral_inspection seen = {.size = sizeof seen};
-  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = warm});
   lab_end(l);

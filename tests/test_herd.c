@@ -330,6 +330,36 @@ static crl_enter enter_from(crl_herd *herd, const crl_entry *from, uint64_t *sin
   return how;
 }
 
+/* It may have been invalidated before the later caller began, as its own look tells. */
+static void a_stale_value_from_before_a_call_does_not_become_good_by_the_lease(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *first, *joined[2];
+  uint64_t leader = 0, since[2] = {0, 0}, sent, tick;
+  crl_outcome stale = value_of("stale", CORRAL_STALE), got;
+  assert_int_equal(enter_from(herd, NULL, &leader, &first, &sent), CRL_ENTER_LEADS);
+  assert_int_equal(enter_from(herd, NULL, &since[0], &joined[0], &tick), CRL_ENTER_JOINS);
+  crl_herd_confirm(first, crl_herd_tick(first)); /* a look */
+  assert_int_equal(enter_from(herd, NULL, &since[1], &joined[1], &tick), CRL_ENTER_JOINS);
+  crl_herd_interim(first, &stale, later(FAR), later(FAR));
+  crl_herd_confirm(first, crl_herd_tick(first)); /* a claim */
+  for (int i = 0; i < 2; i++) {
+    crl_patience patience = {.since = since[i], .looked = 1, .deadline = later(FAR)};
+    crl_wait came = crl_herd_look(joined[i], &patience, &got);
+    assert_int_equal(came, i == 0 ? CRL_WAIT_LANDED : 0);
+    if (came == CRL_WAIT_LANDED) crl_bytes_unref(got.bytes);
+    patience.deadline = 1;
+    came = crl_herd_look(joined[i], &patience, &got);
+    assert_int_equal(came, i == 0 ? CRL_WAIT_LANDED : CRL_WAIT_DEADLINE);
+    if (came == CRL_WAIT_LANDED) crl_bytes_unref(got.bytes);
+    crl_entry_unref(joined[i]);
+  }
+  crl_bytes_unref(stale.bytes);
+  crl_herd_give_up(first);
+  crl_entry_unref(first);
+  crl_herd_free(herd);
+}
+
 static void who_began_after_the_ask_was_sent_looks_anew_together_with_the_others(void **state) {
   (void)state;
   crl_herd *herd = crl_herd_new();
@@ -495,6 +525,7 @@ int main(void) {
       cmocka_unit_test(after_an_invalidate_newcomers_do_not_join_and_those_who_did_still_get_it),
       cmocka_unit_test(an_interim_answer_is_for_all_while_the_flight_goes_on),
       cmocka_unit_test(an_interim_answer_for_deadlines_is_given_at_the_deadline_only),
+      cmocka_unit_test(a_stale_value_from_before_a_call_does_not_become_good_by_the_lease),
       cmocka_unit_test(who_began_after_the_ask_was_sent_looks_anew_together_with_the_others),
       cmocka_unit_test(a_published_value_is_for_those_whom_an_ask_has_confirmed_since),
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),

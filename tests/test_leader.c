@@ -62,7 +62,7 @@ static void spawn(lab *l, const char *uri, const script *s, int threads) {
 static corral *opened(const char *uri) {
   corral *c = NULL;
   corral_error error;
-  if (corral_open(CORRAL_OPTIONS(.store = uri), &c, &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
   return c;
 }

@@ -49,7 +49,7 @@ static int64_t lease_left(corral *c) {
  * when this machine was so slow that the key was gone before. */
 static int stop_once(lab *l, const char *uri) {
   corral *c = NULL;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri), &c, NULL), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, NULL), CORRAL_OK);
   assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = lead});
   lab_await(l, &l->keys[0].computes, 1);

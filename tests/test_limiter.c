@@ -28,7 +28,10 @@ static int enter(crl_limiter *limiter, crl_place *place, crl_rank rank, int64_t 
   if (crl_limiter_ask(limiter, place, rank, CRL_PLACE_COMPUTE, &waiter)) return 1;
   if (until > 0) crl_waiter_sleep(&waiter, until);
   int entered = crl_limiter_has(place);
-  if (!entered) crl_limiter_leave(limiter, place);
+  if (entered)
+    (void)crl_limiter_inside(limiter); /* behind the mutex under which the waiter was woken */
+  else
+    crl_limiter_leave(limiter, place);
   return entered;
 }
 

@@ -149,6 +149,32 @@ static void a_look_that_meets_a_large_record_is_repeated_alone(void **state) {
   pool_end(pool);
 }
 
+static int batches_of(crl_pool *pool, size_t key_len) {
+  corral_op op = op_of(CORRAL_VERB_GET, key_len);
+  int before = the_fake.batch_count;
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_int_equal(op.flags, 0);
+  return the_fake.batch_count - before;
+}
+
+static void a_key_whose_record_was_large_is_read_whole_at_once(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.large_len = 2;
+  assert_int_equal(batches_of(pool, 2), 2);
+  for (int i = 0; i < 3; i++) assert_int_equal(batches_of(pool, 2), 1);
+  assert_int_equal(the_fake.reads_whole, 4);
+  /* another key's look may ride along, and so may this one's once its record is small again */
+  assert_int_equal(batches_of(pool, 3), 1);
+  the_fake.large_len = 0;
+  assert_int_equal(batches_of(pool, 2), 1);
+  the_fake.large_len = 2;
+  assert_int_equal(batches_of(pool, 2), 2);
+  assert_int_equal(the_fake.reads_whole, 5);
+  pool_end(pool);
+}
+
 static void what_was_cut_in_the_middle_of_anothers_body_is_asked_again(void **state) {
   (void)state;
   crl_pool *pool = pool_of(1, FAR);
@@ -250,6 +276,7 @@ int main(void) {
       cmocka_unit_test(a_record_that_the_store_would_not_take_is_not_sent),
       cmocka_unit_test(a_large_record_is_in_nobodys_way),
       cmocka_unit_test(a_look_that_meets_a_large_record_is_repeated_alone),
+      cmocka_unit_test(a_key_whose_record_was_large_is_read_whole_at_once),
       cmocka_unit_test(what_was_cut_in_the_middle_of_anothers_body_is_asked_again),
       cmocka_unit_test(failures_in_the_middle_of_bodies_do_not_open_the_breaker),
       cmocka_unit_test(a_broken_handle_is_closed_and_replaced),

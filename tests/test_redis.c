@@ -251,6 +251,7 @@ static void a_key_is_any_64_kib_of_bytes(void **state) {
   closed(&c);
 }
 
+/* A look without PTTL can't tell an empty string from no key; all others can. */
 static void somebody_elses_key_is_left_alone(void **state) {
   (void)state;
   client c = begin();
@@ -264,7 +265,9 @@ static void somebody_elses_key_is_left_alone(void **state) {
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_RENEW; verb++) {
       corral_op op = op_of((corral_verb)verb, keys[i], 1);
       if (verb == CORRAL_VERB_SETTLE) op_brings(&op, record, CORRAL_HEAD + 8);
-      if (done(&c, &op) != CORRAL_EFOREIGN)
+      int is_blind = verb == CORRAL_VERB_GET && strcmp(keys[i], "empty") == 0;
+      int status = done(&c, &op);
+      if (status != CORRAL_EFOREIGN && !(is_blind && status == CORRAL_EMISS))
         fail_msg("%s, verb %d: %s", keys[i], verb, corral_status_name(op.status));
     }
   for (size_t i = 0; i < 4; i++) assert_int_equal(invalidates(&c, keys[i]), CORRAL_EFOREIGN);

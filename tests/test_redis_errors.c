@@ -13,7 +13,7 @@ static void a_unix_socket_and_a_db_work_as_well(void **state) {
   char uri[160];
   snprintf(uri, sizeof uri, "%s?db=3&client_name=mine", redis_server_unix_uri(server));
   client c = opened(uri);
-  assert_int_equal(c.info.handles, 2);
+  assert_int_equal(c.info.handles, 4);
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
   assert_string_equal(redis_server_ask(server, "DBSIZE"), "0");
   assert_non_null(strstr(redis_server_ask(server, "CLIENT LIST"), "name=mine"));

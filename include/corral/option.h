@@ -89,7 +89,7 @@
   X(op_ms, "op", "store", "ms", 250, 1, 60000, "corral", ZONE,                                     \
     "Longest operation, or pause of a body that moves.")                                           \
   X(handles, "handles", "store", "count", 0, 0, 64, "", ZONE,                                      \
-    "Connections to the store; 0: what the store advises (2 local, 4 remote).")                    \
+    "Connections to the store; 0: what the store advises (4 to a Redis).")                    \
   X(watch, "watch", "store", "flag", 1, -1, 1, "", NONE,                                           \
     "Waiters are woken by the store, where it can; off: they poll.")                               \
   X(max_value, "max_value", "store", "bytes", 536870912, 1, 536870912, "", NONE,                   \

@@ -106,18 +106,6 @@ void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pt
   op->lock_state.left_ms = pttl > -2 ? left_of(pttl) : 0;
 }
 
-int64_t crl_redis_lock_time(const redisReply *reply) {
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-      reply->element[0]->type != REDIS_REPLY_STRING ||
-      reply->element[1]->type != REDIS_REPLY_STRING)
-    return -1;
-  int64_t seconds = strtoll(reply->element[0]->str, NULL, 10),
-          us = strtoll(reply->element[1]->str, NULL, 10);
-  return seconds > 0 && seconds < (int64_t)(CRL_REDIS_EXACT / 1000000) && us >= 0 && us < 1000000
-             ? seconds * 1000000 + us
-             : -1;
-}
-
 /* Judges an error reply to a script; if scripts are forbidden and locks can do without, they will
  * from now on. */
 static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
@@ -169,7 +157,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   int64_t answer[NUMBERS];
   if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
   if (!read_answer(op, reply, answer)) return crl_redis_result_nonsense(h, op);
-  crl_redis_clock(h, answer[NOW], before);
+  crl_redis_clock_learn(h, answer[NOW], before);
   op->status = (int)answer[STATUS];
   op->lock_state.left_ms = left_of(answer[UNTIL]);
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->lock_state.left_ms);
@@ -182,12 +170,12 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
 /* Judges the replies to GET, PTTL and TIME. */
 static int judge_sight(crl_redis_handle *h, corral_op *op, redisReply **replies, int64_t before) {
   corral_lock_change change;
-  int64_t us = crl_redis_lock_time(replies[2]);
+  int64_t us = crl_redis_clock_time(replies[2]);
   int is_foreign = crl_redis_reply_is_error(replies[0], "WRONGTYPE");
   for (int i = is_foreign; i < 3; i++)
     if (replies[i]->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, replies[i]);
   if (replies[1]->type != REDIS_REPLY_INTEGER || us < 0) return crl_redis_result_nonsense(h, op);
-  crl_redis_clock(h, us / 1000, before);
+  crl_redis_clock_learn(h, us / 1000, before);
   if (is_foreign) {
     crl_redis_lock_foreign(h, op, replies[1]->integer);
     return CORRAL_OK;

@@ -97,16 +97,16 @@ static int look(exec *e) {
   put(e, "PTTL", 1);
   put(e, "TIME", 0);
   put(e, "MULTI", 0);
-  int64_t before = e->h->store->host->now_ms();
+  int64_t before = e->h->store->host->boot_ms();
   int status = exchange(e, LOOKS, &whole);
   if (status != CORRAL_OK) {
     crl_redis_result_fail(e->h, e->op, CORRAL_EUNAVAILABLE,
                           "nothing was changed: the connection failed before that");
     return status;
   }
-  int64_t us = crl_redis_lock_time(e->replies[TIME]);
+  int64_t us = crl_redis_clock_time(e->replies[TIME]);
   const redisReply *got = e->replies[GET];
-  if (us >= 0) crl_redis_clock(e->h, us / 1000, before);
+  if (us >= 0) crl_redis_clock_learn(e->h, us / 1000, before);
   if ((!is_status(e->replies[WATCH], "OK") && !is_error(e->replies[WATCH])) ||
       (got->type != REDIS_REPLY_STRING && got->type != REDIS_REPLY_NIL && !is_error(got)) ||
       (e->replies[PTTL]->type != REDIS_REPLY_INTEGER && !is_error(e->replies[PTTL])) ||
@@ -195,7 +195,7 @@ static void take_over(corral_op *op, const corral_op *decided) {
 static int change(exec *e) {
   const redisReply *got = e->replies[GET];
   int is_there = got->type != REDIS_REPLY_NIL, is_wrong = is_error(got);
-  int64_t us = crl_redis_lock_time(e->replies[TIME]), now = us / 1000,
+  int64_t us = crl_redis_clock_time(e->replies[TIME]), now = us / 1000,
           pttl = e->replies[PTTL]->integer;
   size_t size = is_there && !is_wrong ? got->len : 0;
   corral_op decided = *e->op;

@@ -4,7 +4,12 @@
  * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends
  * them whole. It also repeats the later operations on the same keys, so that their order holds. An
  * operation that has ended a lease isn't repeated, for that can't happen twice, unless the claim of
- * that lease is repeated too. */
+ * that lease is repeated too.
+ *
+ * A look asks for the record alone while the server's clock is known (clock.c). Where that doesn't
+ * tell the life of what it found for sure (record.c), a further round looks again, with PTTL. So
+ * does it after an error, which may have been the last word of a server that hung up
+ * (perform.c). */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -12,27 +17,33 @@
 /* ---- judging ------------------------------------------------------------------------------- */
 
 /* GETRANGE answers the same for a missing key and for an empty one. An empty key is somebody
- * else's, unless it has an end: then a record may have come between both commands. */
-static int is_absent(const redisReply *piece, const redisReply *pttl) {
+ * else's, unless it has an end: then a record may have come between both commands. A look without
+ * PTTL can't tell, and says that there is nothing; a claim says whose the key is. */
+static int is_absent(const redisReply *piece, int64_t pttl) {
   if (piece->type == REDIS_REPLY_NIL) return 1;
-  return piece->type == REDIS_REPLY_STRING && piece->len == 0 && pttl->integer != -1;
+  return piece->type == REDIS_REPLY_STRING && piece->len == 0 && pttl != -1;
 }
 
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
-  if (replies[0]->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, replies[0]);
-  if (replies[1]->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, replies[1]);
-  if (replies[1]->type != REDIS_REPLY_INTEGER) return crl_redis_result_nonsense(h, op);
-  if (is_absent(replies[0], replies[1])) {
+  const redisReply *pttl = slot->replies > 1 ? replies[1] : NULL;
+  const redisReply *refusal =
+      pttl != NULL && replies[0]->type != REDIS_REPLY_ERROR ? pttl : replies[0];
+  if (refusal->type == REDIS_REPLY_ERROR) {
+    slot->vague = h->unchecked && !slot->closely;
+    return slot->vague ? CORRAL_OK : crl_redis_result_error(h, op, refusal);
+  }
+  if (pttl != NULL && pttl->type != REDIS_REPLY_INTEGER) return crl_redis_result_nonsense(h, op);
+  slot->left = pttl != NULL ? pttl->integer : CRL_REDIS_UNASKED;
+  if (is_absent(replies[0], slot->left)) {
     op->status = CORRAL_EMISS;
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_result_nonsense(h, op);
-  crl_redis_record_found(h, op, replies[0]->str, replies[0]->len, replies[1]->integer);
+  slot->vague = !crl_redis_record_found(h, op, replies[0]->str, replies[0]->len, slot->left);
   if (op->status != CORRAL_OK) return CORRAL_OK;
   slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
-  slot->left = replies[1]->integer;
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
     op->flags |= CORRAL_OP_LARGE;
     op->status = CORRAL_EINDOUBT;
@@ -93,7 +104,7 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
       reply->element[1]->type != REDIS_REPLY_INTEGER ||
       !known_status(slot, reply->element[0]->integer))
     return crl_redis_result_nonsense(h, op);
-  crl_redis_clock(h, reply->element[1]->integer, before);
+  crl_redis_clock_learn(h, reply->element[1]->integer, before);
   op->status = (int)reply->element[0]->integer;
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER)
     crl_redis_record_refuse(h, op);
@@ -161,16 +172,41 @@ static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int
   return status;
 }
 
+/* Puts TIME where a look is to be sent and the server's clock should be learnt; 1: it was put. */
+static int put_time(crl_redis_handle *h, size_t count, int round) {
+  int wanted = 0;
+  for (size_t i = 0; i < count && !wanted; i++) {
+    const crl_redis_slot *slot = &h->slots[i];
+    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
+    wanted = slot->op->verb == CORRAL_VERB_GET &&
+             (crl_redis_clock_due(h) || (slot->closely && !h->time.refused));
+  }
+  if (!wanted) return 0;
+  crl_redis_out_command(&h->out, 1);
+  crl_redis_out_text(&h->out, "TIME");
+  return 1;
+}
+
+static int hear_time(crl_redis_handle *h, int64_t deadline, int64_t before, corral_error *error) {
+  redisReply *reply;
+  int status = crl_redis_reply_next(h, deadline, &reply, error);
+  if (status != CORRAL_OK) return status;
+  status = crl_redis_clock_hear(h, reply, before, error);
+  freeReplyObject(reply);
+  return status;
+}
+
 /* Sends the formatted commands, and hears the replies of all slots; in the second round, of those
  * with `again`. */
 static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline,
                     corral_error *error) {
   size_t sent;
-  int64_t before = h->store->host->now_ms();
+  int64_t before = h->only_looks && !h->asks_time ? 0 : h->store->host->boot_ms();
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
   int heard = CORRAL_OK;
   /* a server that hung up may have said why */
   int64_t until = status == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
+  if (h->asks_time) heard = hear_time(h, until, before, status == CORRAL_OK ? error : NULL);
   for (size_t i = 0; i < count && heard == CORRAL_OK; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
@@ -189,7 +225,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
 
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = 1;
-  slot->staged = slot->noscript = slot->unstage = slot->partial = 0;
+  slot->staged = slot->noscript = slot->unstage = slot->partial = slot->vague = 0;
   if (slot->op->verb >= CORRAL_VERB_LOCK)
     crl_redis_lock_put(h, slot, round);
   else
@@ -200,6 +236,7 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
 static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadline,
                      corral_error *error) {
   crl_redis_out_reset(&h->out);
+  h->asks_time = put_time(h, count, round);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
@@ -219,24 +256,26 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
 static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
                      corral_error *error) {
   size_t sent;
-  int64_t before = h->store->host->now_ms();
   crl_redis_result_take_back(slot->op);
   crl_redis_out_reset(&h->out);
   slot->partial = 0;
-  slot->replies = 2;
-  crl_redis_request_put_get(h, slot->op);
+  slot->closely = 1;
+  crl_redis_request_put_get(h, slot);
   if (h->out.failed)
     return crl_redis_result_fail(h, slot->op, CORRAL_ENOMEM, "no memory to send a command"),
            CORRAL_OK;
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
-  return status == CORRAL_OK ? hear(h, slot, deadline, before, error) : status;
+  return status == CORRAL_OK ? hear(h, slot, deadline, 0, error) : status;
 }
 
-/* Judges a record that arrived in pieces, the last one `took` ms after the first. */
+/* Judges a record that arrived in pieces, the last one `took` ms after the first. An end that the
+ * clock doesn't tell for sure isn't worth another reading of it. */
 static void judge_whole(crl_redis_handle *h, const crl_redis_slot *slot, int64_t took) {
+  const corral_found *found = &slot->op->found;
   int64_t left = slot->left > took ? slot->left - took : 0;
-  crl_redis_record_found(h, slot->op, slot->op->found.record, slot->op->found.len,
-                         slot->left < 0 ? slot->left : left);
+  if (slot->left < 0) left = slot->left;
+  if (!crl_redis_record_found(h, slot->op, found->record, found->len, left))
+    (void)crl_redis_record_found(h, slot->op, found->record, found->len, -1);
 }
 
 /* Reads the rest of a large record. A record that is replaced meanwhile is looked at anew, within
@@ -291,6 +330,17 @@ static size_t mark_again(crl_redis_handle *h, size_t count) {
   return marked;
 }
 
+/* Marks the looks of a closer round; returns how many. */
+static size_t mark_vague(crl_redis_handle *h, size_t count) {
+  size_t marked = 0;
+  for (size_t i = 0; i < count; i++) {
+    crl_redis_slot *slot = &h->slots[i];
+    slot->closely = slot->again = slot->replies > 0 && slot->vague;
+    marked += slot->again != 0;
+  }
+  return marked;
+}
+
 static int make_slots(crl_redis_handle *h, const corral_batch *batch) {
   if (batch->count > h->slot_room) {
     crl_redis_slot *slots = realloc(h->slots, batch->count * sizeof *slots);
@@ -316,6 +366,8 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
   }
   int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
   if (status == CORRAL_OK && mark_again(h, count) > 0)
+    status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  if (status == CORRAL_OK && mark_vague(h, count) > 0)
     status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     status = hear_rest(h, &h->slots[i], deadline, error);

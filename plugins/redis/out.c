@@ -73,6 +73,10 @@ static void head(crl_redis_out *out, char kind, size_t number) {
 
 void crl_redis_out_command(crl_redis_out *out, size_t words) { head(out, '*', words); }
 
+void crl_redis_out_ready(crl_redis_out *out, const char *text, size_t size) {
+  copy(out, text, size);
+}
+
 void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
                           const void *second, size_t second_size) {
   head(out, '$', first_size + second_size);

@@ -1,24 +1,62 @@
 /* perform.c: a batch on a handle: by one pipeline (ops.c); locks without scripts where the server
- * forbids them (lock_exec.c). */
+ * forbids them (lock_exec.c).
+ *
+ * Between batches the server must be silent. A batch that can't be repeated is sent only after a
+ * check whether it is, and whether the connection is still open. Looks at values can be repeated:
+ * on a connection in use they are sent unchecked. If it turns out closed, or a reply out of place,
+ * the host sends the looks once more on a new connection.
+ *
+ * A reply that came unasked would shift all later ones by one. A record tells its key; whatever
+ * else a look is told is asked again, or leads to a claim, which is checked. And once in a second a
+ * reply to TIME must stand in its place (clock.c). */
 #include "redis.h"
+
+enum { IDLE_MS = 100 };
+
+static int has_only_looks(const corral_batch *batch) {
+  for (size_t i = 0; i < batch->count; i++)
+    if (corral_batch_op(batch, i)->verb != CORRAL_VERB_GET) return 0;
+  return 1;
+}
+
+/* Takes back all replies to a batch that was sent unchecked, if one of them was out of place: the
+ * others may be, too. */
+static int check_late(const corral_batch *batch, int status) {
+  if (status != CORRAL_EPROTOCOL) return status;
+  for (size_t i = 0; i < batch->count; i++) {
+    corral_op *op = corral_batch_op(batch, i);
+    crl_redis_result_take_back(op);
+    op->status = CORRAL_EINDOUBT;
+  }
+  return status;
+}
 
 int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
                       corral_error *error) {
   crl_redis_handle *h = handle;
-  if (h->store->host->now_ms() >= deadline) {
+  int status = CORRAL_OK;
+  int64_t idle = -h->now;
+  h->now = h->store->host->now_ms();
+  idle += h->now;
+  if (h->now >= deadline) {
     crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE,
                                "the time allowed was over before anything was sent");
     return CORRAL_OK;
   }
-  int status = crl_redis_wire_silent(&h->wire, error);
+  h->only_looks = has_only_looks(batch);
+  h->unchecked = h->only_looks && h->used && idle < IDLE_MS;
+  if (!h->unchecked) status = crl_redis_wire_silent(&h->wire, error);
   if (status != CORRAL_OK) {
     crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE,
                                "the connection was of no more use; nothing was sent");
     return status;
   }
-  if (h->store->scriptless) return crl_redis_exec_perform(h, batch, deadline, error);
+  h->used = 1;
+  crl_redis_wire_arm(&h->wire, h->now, deadline);
   h->refused_scripts = 0;
-  status = crl_redis_ops_run(h, batch, deadline, error);
+  status = (h->store->scriptless ? crl_redis_exec_perform : crl_redis_ops_run)(h, batch, deadline,
+                                                                               error);
+  if (h->unchecked) return check_late(batch, status);
   return status == CORRAL_OK && h->refused_scripts
              ? crl_redis_exec_refused(h, batch, deadline, error)
              : status;

@@ -4,7 +4,12 @@
 
 #include "redis.h"
 
-enum { STEP_MS = 2000 /* most that the server's time, as known here, may be off */ };
+enum {
+  STEP_MS = 2000, /* most that the server's time, as known here, may be off */
+  TAG_VERSION = 4 /* a kind: see docs/record.md */
+};
+
+#define LONGEST_LIFE INT64_C(946080000000) /* as host->decide has it */
 
 void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op) {
   static const char foreign[] =
@@ -39,29 +44,89 @@ static int64_t left_by_ttl(const corral_header *header, int64_t pttl) {
   return pttl > CORRAL_LEASE_KEPT_MS ? pttl - CORRAL_LEASE_KEPT_MS : 0;
 }
 
-/* The key's TTL is that of the body, or of a lease that outlasts it: so it gives the life to the
- * millisecond, without a clock of this host. If another program has changed the TTL, the record's
- * own end counts, by the server's time as far as that is known. */
-void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
-                            size_t size, int64_t pttl) {
-  uint8_t front[CORRAL_FRONT];
-  corral_header header;
-  size_t len = h->store->host->front(record, size, front);
-  crl_redis_record_judge(h, op, front, len, h->store->host->now_ms() + h->ahead);
-  if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
-  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
-    return;
-  if (header.state != CORRAL_FREE && !h->clock_known)
-    op->state.left_ms = left_by_ttl(&header, pttl);
-  if (header.body == 0) return;
+/* Life of a body by its end and by the key's TTL. The TTL is that of the body, or of a lease that
+ * outlasts it: so it gives the life to the millisecond, without a clock of this host. If another
+ * program has changed it, the record's own end counts, by the server's time as far as that is
+ * known. */
+static int64_t life_by_ttl(const crl_redis_handle *h, const corral_header *header, int64_t by_end,
+                           int64_t pttl) {
   int64_t outlasts = 0;
-  if (header.state != CORRAL_FREE &&
-      __builtin_sub_overflow(end_of(&header), header.life_end, &outlasts))
+  if (header->state != CORRAL_FREE &&
+      __builtin_sub_overflow(end_of(header), header->life_end, &outlasts))
     outlasts = INT64_MAX;
   if (outlasts < 0) outlasts = 0;
   int64_t life = pttl > outlasts ? pttl - outlasts : 0;
-  if (!h->clock_known)
-    op->state.life_ms = pttl >= 0 ? life : -1;
-  else if (pttl >= 0 && llabs(life - op->state.life_ms) < STEP_MS)
-    op->state.life_ms = life;
+  if (!h->time.known) return pttl >= 0 ? life : -1;
+  return pttl >= 0 && llabs(life - by_end) < STEP_MS ? life : by_end;
+}
+
+/* Life that a record was stored for, by its metadata; 0: it doesn't say. */
+static int64_t whole_life(const corral_header *header, const uint8_t *record) {
+  enum { TTL = 1, GRACES = 3, NUMBER = 6 };
+  uint64_t lives[GRACES + 1] = {0};
+  size_t left = header->metadata;
+  if (left > header->body) return 0;
+  const uint8_t *at = record + CORRAL_HEAD + header->body - left;
+  while (left >= 2 && at[0] >= TTL && at[0] <= GRACES && at[1] <= left - 2 && at[1] <= NUMBER) {
+    lives[at[0]] = 0;
+    for (unsigned i = 0; i < at[1]; i++) lives[at[0]] |= (uint64_t)at[2 + i] << (8 * i);
+    left -= 2 + (size_t)at[1];
+    at += 2 + at[1];
+  }
+  uint64_t grace = lives[2] > lives[3] ? lives[2] : lives[3];
+  return lives[TTL] == 0 ? 0 : (int64_t)(lives[TTL] + grace);
+}
+
+/* 1: it is sure whether the body's life is over, by its end and the server's clock. *life is never
+ * more than what is left, and less by the clock's bounds at most. But by the age of a tag's version
+ * the host judges whether a compute began after the change: that age is never more than the true
+ * one, and so the life never less.
+ *
+ * A free record that is over would be gone: either its TTL was taken away, or the server's clock
+ * has stepped. More life than the record ever had tells of such a step, too. */
+static int is_sure(const corral_header *header, const uint8_t *record, int64_t least, int64_t most,
+                   int64_t *life) {
+  int64_t whole = whole_life(header, record);
+  *life = 0;
+  if (header->life_end <= least) return header->state != CORRAL_FREE;
+  if (header->life_end <= most || __builtin_sub_overflow(header->life_end, least, life)) return 0;
+  if (header->kind != TAG_VERSION) *life = header->life_end - most;
+  return header->life_end - most <= (whole > 0 ? whole : LONGEST_LIFE);
+}
+
+/* A look without PTTL. A lease that is alone is judged by the server's clock anyway. Bytes that are
+ * no record are asked for again: they may be a reply that came unasked (perform.c). */
+static int found_by_clock(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
+                          size_t len, const uint8_t *record) {
+  corral_header header;
+  int64_t least, most, life = 0;
+  int good = crl_redis_clock_now(h, &least, &most);
+  int has_body = h->store->host->header_read(front, len, &header) == CORRAL_OK && header.body > 0;
+  if (!good || (has_body && !is_sure(&header, record, least, most, &life))) return 0;
+  if (has_body && header.state == CORRAL_FREE) {
+    op->status = CORRAL_OK;
+  } else {
+    crl_redis_record_judge(h, op, front, len, least + (most - least) / 2);
+    good = op->status != CORRAL_EFOREIGN && op->status != CORRAL_ENEWER;
+    if (!good) op->status = CORRAL_EINDOUBT;
+  }
+  op->state.life_ms = life;
+  return good;
+}
+
+int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
+                           size_t size, int64_t pttl) {
+  uint8_t front[CORRAL_FRONT];
+  corral_header header;
+  int64_t least, most;
+  size_t len = h->store->host->front(record, size, front);
+  if (pttl == CRL_REDIS_UNASKED) return found_by_clock(h, op, front, len, record);
+  (void)crl_redis_clock_now(h, &least, &most);
+  crl_redis_record_judge(h, op, front, len, least + (most - least) / 2);
+  if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
+  if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
+    return 1;
+  if (header.state != CORRAL_FREE && !h->time.known) op->state.left_ms = left_by_ttl(&header, pttl);
+  if (header.body > 0) op->state.life_ms = life_by_ttl(h, &header, op->state.life_ms, pttl);
+  return 1;
 }

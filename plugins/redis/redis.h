@@ -4,6 +4,8 @@
  *   redis.c    the URI; connecting and the handshake
  *   perform.c  a batch on a handle
  *   wire.c     the plugin's own socket: connect, write, read, each by an absolute deadline
+ *   socket.c   a read that may block
+ *   clock.c    the server's clock, as far as a connection knows it
  *   tls.c      TLS over that socket; the only file that knows OpenSSL
  *   out.c      commands in RESP, large values by reference
  *   reply.c    replies by hiredis' reader; the statuses of error replies
@@ -46,6 +48,7 @@ enum {
 
 #define CRL_REDIS_EXACT (UINT64_C(1) << 53) /* numbers in Lua are exact up to here */
 #define CRL_REDIS_LONGEST_HOLD (INT64_C(3653) * 86400000)
+#define CRL_REDIS_UNASKED INT64_MIN /* in place of a key's TTL that was not asked for */
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
@@ -80,12 +83,21 @@ typedef struct crl_redis_wire {
   crl_redis_store *store;
   int fd;             /* -1: none */
   struct ssl_st *ssl; /* NULL: plain */
+  int64_t patience;   /* limit of a read that blocks, in ms; 0: no read does */
+  int armed;          /* 1: the next crl_redis_wire_read may begin by blocking */
+  int blocks;         /* 1: the next recv blocks */
 } crl_redis_wire;
 
-/* Connects and, for rediss, does the TLS handshake. On failure the wire is closed. */
+/* socket.c: recv, which waits only when wire->blocks is set, and clears that. */
+ssize_t crl_redis_socket_recv(crl_redis_wire *wire, void *buffer, size_t size, int flags);
+/* Connects and, for rediss, does the TLS handshake. On failure the wire is closed. A read that may
+ * block waits for half of the time left at most. */
 int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
                         corral_error *error);
 void crl_redis_wire_close(crl_redis_wire *wire);
+/* Lets the next read block, if there is time for that: a reply to what is sent now is read by one
+ * system call, without a poll. */
+void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now, int64_t deadline);
 /* Writes at least one of these bytes; *wrote: how many. */
 int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
                          int64_t deadline, size_t *wrote, corral_error *error);
@@ -132,6 +144,8 @@ typedef struct crl_redis_out {
 
 /* Begins a command; `words` words must follow. Words are copied. */
 void crl_redis_out_command(crl_redis_out *out, size_t words);
+/* Puts bytes that are RESP already. */
+void crl_redis_out_ready(crl_redis_out *out, const char *text, size_t size);
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
 void crl_redis_out_text(crl_redis_out *out, const char *text);
 void crl_redis_out_number(crl_redis_out *out, int64_t number);
@@ -158,8 +172,18 @@ typedef struct crl_redis_slot {
   int staged; /* 1: the record was staged in this round */
   int noscript, unstage, again;
   int partial;  /* 1: a look has found the first piece of more */
-  int64_t left; /* PTTL of that look */
+  int vague;    /* 1: the life of what a look found needs the key's TTL */
+  int closely;  /* 1: a look asks for the TTL, too */
+  int64_t left; /* PTTL of that look, or CRL_REDIS_UNASKED */
 } crl_redis_slot;
+
+/* See clock.c. */
+typedef struct crl_redis_time {
+  int known, refused;  /* refused: this user, or server, has no TIME */
+  int64_t least, most; /* bounds of: server time minus host->boot_ms */
+  int64_t at;          /* when they were learnt, boot_ms */
+  int64_t asked;       /* the same, as crl_redis_handle.now */
+} crl_redis_time;
 
 typedef struct crl_redis_handle {
   crl_redis_store *store;
@@ -170,8 +194,12 @@ typedef struct crl_redis_handle {
   redisReplyObjectFunctions plain, functions;
   size_t fed;   /* bytes that the reader got since its last reply */
   int too_long; /* 1: the guard refused an array */
-  int clock_known;
-  int64_t ahead;       /* server time minus host->now_ms */
+  crl_redis_time time;
+  int64_t now;         /* host->now_ms when this batch began */
+  int used;            /* 1: a batch was sent on this connection */
+  int only_looks;      /* 1: this batch can be repeated */
+  int unchecked;       /* 1: it was sent without a check of the connection */
+  int asks_time;       /* 1: the commands of this round begin with TIME */
   int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
@@ -199,9 +227,24 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word);
  * the table. */
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error);
-/* Learns the server's clock: the server told `now` between host->now_ms `before` and this
+
+/* ---- clock.c ------------------------------------------------------------------------------- */
+
+/* Learns the server's clock: the server told `now` between host->boot_ms `before` and this
  * moment. */
-void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before);
+void crl_redis_clock_learn(crl_redis_handle *h, int64_t now, int64_t before);
+/* A reply to TIME in microseconds; -1: it isn't one. */
+int64_t crl_redis_clock_time(const redisReply *reply);
+/* Handles the reply to a TIME that was sent after host->boot_ms `before`. CORRAL_EPROTOCOL: it is
+ * none. */
+int crl_redis_clock_hear(crl_redis_handle *h, const redisReply *reply, int64_t before,
+                         corral_error *error);
+/* 1: the next look should bring a TIME. */
+int crl_redis_clock_due(const crl_redis_handle *h);
+/* 1: the clock is known well enough to judge lives by it. */
+int crl_redis_clock_good(const crl_redis_handle *h);
+/* Bounds of the server's time now. 0: it isn't known well enough; then both are the best guess. */
+int crl_redis_clock_now(const crl_redis_handle *h, int64_t *least, int64_t *most);
 
 /* ---- scripts.c ----------------------------------------------------------------------------- */
 
@@ -254,8 +297,9 @@ int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op);
 /* The commands of a verb of values. Sets slot->replies, if they are more than one, and
  * slot->staged. */
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
-/* The two commands that look at a value. */
-void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op);
+/* The commands that look at a value: GETRANGE, and PTTL where the slot or the clock wants it. Sets
+ * slot->replies. */
+void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot);
 /* A script's call, up to its keys and arguments; the caller puts those. */
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
                                   size_t keys, size_t args);
@@ -278,7 +322,8 @@ void crl_redis_result_take_back(corral_op *op);
 
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 
-/* Puts the command that reads the piece of a record from byte `from` on. */
+/* Puts the command that reads a record's first piece, or the piece from byte `from` on. */
+void crl_redis_pieces_put_first(crl_redis_handle *h, const corral_op *op);
 void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from);
 /* 1: a record with these first `size` bytes has more bytes that must be read. */
 int crl_redis_pieces_more(const crl_redis_handle *h, const void *record, size_t size);
@@ -307,8 +352,6 @@ int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const red
 void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
 /* Sets EFOREIGN, with the key's time left; -1: it has no end. */
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
-/* A reply to TIME in microseconds; -1: it isn't one. */
-int64_t crl_redis_lock_time(const redisReply *reply);
 
 /* ---- lock_exec.c --------------------------------------------------------------------------- */
 
@@ -373,8 +416,9 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
 /* Sets status, life and lease by a record's front and the server's time. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now);
-/* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL. */
-void crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
-                            size_t size, int64_t pttl);
+/* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL. 0:
+ * CRL_REDIS_UNASKED isn't enough here, and nothing was set. */
+int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
+                           size_t size, int64_t pttl);
 
 #endif

@@ -84,13 +84,6 @@ int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
   return rubbish(handle, "more replies than commands", error);
 }
 
-void crl_redis_clock(crl_redis_handle *handle, int64_t now, int64_t before) {
-  int64_t after = handle->store->host->now_ms();
-  if (now <= 0 || now >= (int64_t)(CRL_REDIS_EXACT / 1000)) return; /* not the time of a clock */
-  handle->ahead = now - (before + (after - before) / 2);
-  handle->clock_known = 1;
-}
-
 /* ---- error replies ------------------------------------------------------------------------- */
 
 static const struct meaning {

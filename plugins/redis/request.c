@@ -1,10 +1,11 @@
 /* request.c: the verbs of values, formatted as commands, and the check of an operation before it is
  * sent.
  *
- * GET is GETRANGE and PTTL: the first CRL_REDIS_PIECE bytes, which nearly always are the whole
- * record (else: pieces.c). Each other verb is one script (scripts.c), by EVALSHA. A record above
- * CRL_REDIS_STAGED bytes is staged, for the server copies a script's argument several times: SET to
- * a temporary name of the same hash slot, and a script that renames it. */
+ * GET is GETRANGE: the first CRL_REDIS_PIECE bytes, which nearly always are the whole record (else:
+ * pieces.c). PTTL goes with it where the record's own end isn't enough to tell its life: see ops.c.
+ * Each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is
+ * staged, for the server copies a script's argument several times: SET to a temporary name of the
+ * same hash slot, and a script that renames it. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -17,8 +18,12 @@ static void put_token(crl_redis_handle *h, const corral_op *op) {
   crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
 }
 
-void crl_redis_request_put_get(crl_redis_handle *h, const corral_op *op) {
-  crl_redis_pieces_put(h, op, 0);
+void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot) {
+  const corral_op *op = slot->op;
+  slot->replies = 1;
+  crl_redis_pieces_put_first(h, op);
+  if (!slot->closely && crl_redis_clock_good(h)) return;
+  slot->replies = 2;
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);
@@ -145,10 +150,7 @@ static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_r
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   corral_op *op = slot->op;
   switch (op->verb) {
-    case CORRAL_VERB_GET:
-      slot->replies = 2;
-      crl_redis_request_put_get(h, op);
-      break;
+    case CORRAL_VERB_GET: crl_redis_request_put_get(h, slot); break;
     case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
     case CORRAL_VERB_SETTLE: put_settle(h, slot, round); break;
     case CORRAL_VERB_RELEASE: put_release(h, op, round); break;

@@ -13,12 +13,12 @@
 
 /* ---- the BIO ------------------------------------------------------------------------------- */
 
-static int bio_fd(BIO *bio) { return ((crl_redis_wire *)BIO_get_data(bio))->fd; }
+static crl_redis_wire *bio_wire(BIO *bio) { return BIO_get_data(bio); }
 
 static int bio_write(BIO *bio, const char *data, int size) {
   BIO_clear_retry_flags(bio);
   ssize_t n;
-  do n = send(bio_fd(bio), data, (size_t)size, MSG_NOSIGNAL);
+  do n = send(bio_wire(bio)->fd, data, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_write(bio);
   return (int)n;
@@ -26,9 +26,7 @@ static int bio_write(BIO *bio, const char *data, int size) {
 
 static int bio_read(BIO *bio, char *buffer, int size) {
   BIO_clear_retry_flags(bio);
-  ssize_t n;
-  do n = recv(bio_fd(bio), buffer, (size_t)size, 0);
-  while (n < 0 && errno == EINTR);
+  ssize_t n = crl_redis_socket_recv(bio_wire(bio), buffer, (size_t)size, 0);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_read(bio);
   return (int)n;
 }

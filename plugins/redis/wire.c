@@ -2,7 +2,9 @@
  * deadline, into however many small pieces the server cuts its reply; the host puts off a batch's
  * deadline as a body moves. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "redis.h"
@@ -41,13 +43,31 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
   return status;
 }
 
+/* Makes the socket one whose reads block for half of the time that is left, so that such a read
+ * never ends later than a batch that has as much time. All other calls say MSG_DONTWAIT. Where this
+ * fails, each read waits by poll. */
+static void be_patient(crl_redis_wire *wire, int64_t deadline) {
+  int64_t half = (deadline - wire->store->host->now_ms()) / 2;
+  int flags = fcntl(wire->fd, F_GETFL);
+  if (half < 1 || flags < 0) return;
+  struct timeval limit = {.tv_sec = (time_t)(half / 1000),
+                          .tv_usec = (suseconds_t)(half % 1000 * 1000)};
+  if (setsockopt(wire->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+      fcntl(wire->fd, F_SETFL, flags & ~O_NONBLOCK) == 0)
+    wire->patience = half;
+}
+
 int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
                         corral_error *error) {
-  wire->store = store;
-  wire->fd = -1;
-  wire->ssl = NULL;
+  *wire = (crl_redis_wire){.store = store, .fd = -1};
   int status = crl_net_connect(&store->peer, deadline, &wire->fd, error);
-  return status == CORRAL_OK && store->tls ? shake_hands(wire, deadline, error) : status;
+  if (status == CORRAL_OK && store->tls) status = shake_hands(wire, deadline, error);
+  if (status == CORRAL_OK) be_patient(wire, deadline);
+  return status;
+}
+
+void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now, int64_t deadline) {
+  wire->armed = wire->patience > 0 && wire->store->host->moved(0, deadline) - now >= wire->patience;
 }
 
 void crl_redis_wire_close(crl_redis_wire *wire) {
@@ -61,9 +81,7 @@ void crl_redis_wire_close(crl_redis_wire *wire) {
 /* As in tls.c: bytes, 0 at the end of the connection, or -1 with the events to poll for. */
 static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int peek, short *want) {
   if (wire->ssl != NULL) return crl_redis_tls_read(wire, buffer, size, peek, want);
-  ssize_t n;
-  do n = recv(wire->fd, buffer, size, peek ? MSG_PEEK : 0);
-  while (n < 0 && errno == EINTR);
+  ssize_t n = crl_redis_socket_recv(wire, buffer, size, peek ? MSG_PEEK : 0);
   *want = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? POLLIN : 0;
   return n;
 }
@@ -73,7 +91,7 @@ static ssize_t try_write(crl_redis_wire *wire, const struct iovec *pieces, size_
   if (wire->ssl != NULL) return crl_redis_tls_write(wire, pieces->iov_base, pieces->iov_len, want);
   struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = count};
   ssize_t n;
-  do n = sendmsg(wire->fd, &message, MSG_NOSIGNAL);
+  do n = sendmsg(wire->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   *want = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? POLLOUT : 0;
   return n;
@@ -97,21 +115,27 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
       wire->store->host->moved(*wrote, deadline);
       return CORRAL_OK;
     }
+    wire->armed = 0; /* the time for a read that blocks may be over */
     if (want == 0) return gone(wire, n, error);
     int status = await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
   }
 }
 
+/* A reply is seldom there at once, so the first read blocks, or waits by poll first; but TLS may
+ * hold bytes that poll doesn't see. */
 int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
                         size_t *got, corral_error *error) {
   short want = POLLIN;
-  for (int first = 1;; first = 0) {
-    /* a reply is seldom there at once, so wait first; but TLS may hold bytes that poll doesn't
-     * see */
-    int status = first && wire->ssl != NULL ? CORRAL_OK : await(wire, want, deadline, error);
+  int at_once = wire->ssl != NULL || wire->armed;
+  wire->blocks = wire->armed;
+  wire->armed = 0;
+  if (wire->blocks) wire->store->host->moved(0, deadline);
+  for (;; at_once = 0) {
+    int status = at_once ? CORRAL_OK : await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
     ssize_t n = try_read(wire, buffer, size, 0, &want);
+    wire->blocks = 0;
     if (n > 0) {
       *got = (size_t)n;
       wire->store->host->moved(*got, deadline);

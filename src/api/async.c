@@ -122,6 +122,7 @@ static void free_call(corral_async_call *call) {
   corral_loop *loop = call->loop;
   if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
   free(call->answer);
+  crl_join_forget(&call->join);
   free(call);
   crl_async_unref_loop(loop, 1);
 }
@@ -258,6 +259,8 @@ int crl_async_begin(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
   crl_join_begin(&call->join);
+  if (call->join.state == CRL_JOIN_LOOKS && call->loop->context->looks_first)
+    crl_join_first(&call->join);
   if (call->join.state != CRL_JOIN_ENDED) return go_on(call);
   pthread_mutex_lock(&call->loop->mutex);
   crl_async_take_answer(call, &outcome);

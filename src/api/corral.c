@@ -122,6 +122,8 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   if (status != CORRAL_OK) return status;
   context->space.max_key = pool.info.max_key;
   context->locks_only = pool.info.locks_only != 0;
+  context->looks_first =
+      pool.info.reach != CORRAL_REACH_FLEET && pool.plugin->threads == CORRAL_THREADS_PARALLEL;
   pool.probe_key = probe_key_of(&context->space);
   context->pool = crl_pool_new(&pool);
   if (context->pool != NULL) return make_near(context, &pool, options);

@@ -252,9 +252,9 @@ static void is_back(warm *w) {
 
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
   warm *w = seat->w;
-  int64_t until = cli_now_ms() + (may_wait            ? w->o.policy.wait_ms
-                                  : w->source == NULL ? w->o.limit_ms
-                                                      : 0);
+  int64_t began = cli_now_ms(), until = began + (may_wait            ? w->o.policy.wait_ms
+                                                 : w->source == NULL ? w->o.limit_ms
+                                                                     : 0);
   seat->ran = seat->failed = false;
   seat->reason[0] = '\0';
   seat->due_ms = 0;
@@ -276,7 +276,9 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
     }
     if (outcome != WARM_STOPPED) is_back(w);
     /* A compute that this process gave to the library's threads is awaited here, since nothing else
-     * waits for its end. */
+     * waits for its end; so is the store that is still taking what was computed here. */
+    if (seat->ran) until = began + w->o.limit_ms + w->o.policy.wait_ms;
+    left = until - cli_now_ms();
     bool waits = outcome == WARM_BUSY && left > 0 && (may_wait || seat->ran || w->source == NULL);
     if (!waits) return outcome;
     if (!warm_sleep_until(w, cli_now_ns() + pause * 1000000)) return WARM_STOPPED;

@@ -53,6 +53,9 @@ typedef struct crl_context {
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
   int locks_only; /* the store has no values */
+  /* A look asks no other process and waits for no handle: each call looks before it enters the
+   * herd, which then has only calls that found no answer. */
+  int looks_first;
   int generation; /* each value carries the tag of the whole namespace */
   crl_key_space space;
   char *scope; /* name of the host's elections */

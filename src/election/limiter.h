@@ -46,7 +46,8 @@ void crl_limiter_free(crl_limiter *limiter);
 /* True when something of `needs` is limited. */
 int crl_limiter_limits(const crl_limiter *limiter, unsigned needs);
 /* Asks for a place: 1: taken. 0: queued; `waiter` is woken, under the limiter's mutex, when it is
- * taken. No caller overtakes one of the same or a more urgent rank that wants the same. */
+ * taken; it stays until the place was left, since the place shows that before the wake. No caller
+ * overtakes one of the same or a more urgent rank that wants the same. */
 int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsigned needs,
                     crl_waiter *waiter);
 /* Changes the needs of a place that is waited for; its turn stays. */

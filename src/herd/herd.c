@@ -40,6 +40,7 @@ struct crl_entry {
   /* ends of the stale value that was offered, also when it has been replaced: see
    * crl_herd_interim */
   int64_t interim_until, interim_last;
+  uint64_t interim_good; /* it is good for callers with ticks below */
   void (*alone)(void *arg);
   void *alone_arg;
   size_t lenders[LENT]; /* by bit of what they lend */
@@ -189,7 +190,7 @@ static crl_enter take_part(shard *home, const crl_entrance *entrance, crl_entry 
     entry->vacant = 0;
     return CRL_ENTER_LEADS;
   }
-  if (!entrance->looked && has_grace(entry)) {
+  if (entrance->is_served || (!entrance->looked && has_grace(entry))) {
     *ret = NULL;
     return CRL_ENTER_APART;
   }
@@ -235,6 +236,12 @@ static int is_good(const crl_entry *entry, const crl_patience *patience) {
   return patience->owns || patience->since < atomic_load(&entry->good);
 }
 
+/* The same of the stale value that is offered: what the store confirmed since then is the lease,
+ * not that value. */
+static int is_interim_good(const crl_entry *entry, const crl_patience *patience) {
+  return patience->owns || patience->since < entry->interim_good;
+}
+
 static crl_wait give(const crl_outcome *from, crl_outcome *outcome) {
   copy_outcome(outcome, from);
   return CRL_WAIT_LANDED;
@@ -262,9 +269,11 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
   if (entry->passes && !patience->owns) return CRL_WAIT_PASS;
   crl_wait result = glance(entry, patience, outcome);
   if (result != 0) return result;
-  if (offers_at_once(entry) && is_good(entry, patience)) return give(&entry->interim, outcome);
-  int looks = entry->lost || (!patience->looked && !entry->published && has_grace(entry));
-  if (entry->state == GIVEN_UP || (looks && !is_good(entry, patience))) return CRL_WAIT_GIVEN_UP;
+  int is_served = is_interim_good(entry, patience);
+  if (offers_at_once(entry) && is_served) return give(&entry->interim, outcome);
+  int looks = !patience->looked && !entry->published && has_grace(entry) && !is_served;
+  if (entry->state == GIVEN_UP || looks || (entry->lost && !is_good(entry, patience)))
+    return CRL_WAIT_GIVEN_UP;
   return crl_cancelled(patience->cancel_token) ? CRL_WAIT_LEFT : (crl_wait)0;
 }
 
@@ -273,7 +282,7 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
 static crl_wait last_resort(const crl_entry *entry, const crl_patience *patience,
                             crl_outcome *outcome) {
   if (entry->published) return give(&entry->interim, outcome);
-  return entry->link != NULL && has_grace(entry) && is_good(entry, patience)
+  return entry->link != NULL && has_grace(entry) && is_interim_good(entry, patience)
              ? give(&entry->interim, outcome)
              : (crl_wait)0;
 }
@@ -436,6 +445,7 @@ static void set_interim(crl_entry *entry, const crl_outcome *outcome) {
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last) {
   lock(entry);
   set_interim(entry, outcome);
+  entry->interim_good = atomic_load(&entry->good);
   entry->interim_until = until;
   entry->interim_last = last;
   tell_all(entry);

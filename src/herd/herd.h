@@ -69,8 +69,8 @@ typedef enum crl_enter {
   CRL_ENTER_NOT = 0, /* no memory */
   CRL_ENTER_LEADS,   /* the flight of *entry */
   CRL_ENTER_JOINS,
-  CRL_ENTER_APART /* the flight offers a stale answer, from before this call: look at the store; no
-                     *entry */
+  CRL_ENTER_APART /* there is a flight that the caller need not join, or should not before a look at
+                     the store: it offers a stale answer, from before this call. No *entry */
 } crl_enter;
 
 /* A caller who enters. */
@@ -79,6 +79,7 @@ typedef struct crl_entrance {
   uint64_t hash;         /* crl_name_hash */
   uint64_t since;        /* tick of the call's beginning; 0: it begins now, and this is set */
   int looked;            /* has looked at the store: joins in any case */
+  int is_served;         /* has an answer, and leads the rebuild or does nothing: never joins */
   const crl_entry *from; /* waited there, and was sent on; NULL: nowhere */
 } crl_entrance;
 
@@ -103,9 +104,9 @@ uint64_t crl_herd_tick(crl_entry *entry);
 #define CRL_GOOD_FOR_ALL UINT64_MAX
 /* An ask with this tick was answered: the flight's answers are good for earlier callers. */
 void crl_herd_confirm(crl_entry *entry, uint64_t tick);
-/* Gives a stale answer while the flight goes on, to callers it is good for: at once until `until`
- * (0: not at once), and at their deadline until `last`. Later calls are told to look at the store
- * themselves (CRL_ENTER_APART). */
+/* Gives a stale answer while the flight goes on, to callers that the flight's answers are good for
+ * now: at once until `until` (0: not at once), and at their deadline until `last`. Later calls are
+ * told to look at the store themselves (CRL_ENTER_APART). */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
 /* The value was computed and isn't settled yet: callers it is good for get it at once; the owner
  * and all others get it at their deadline, unless the flight lands before. */

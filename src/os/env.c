@@ -4,6 +4,7 @@
 #include <corral.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -101,15 +102,23 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
   return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
 }
 
-void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
+void crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits, int64_t until) {
   struct timespec ts = {.tv_sec = (time_t)(until / 1000),
                         .tv_nsec = (long)(until % 1000) * 1000000};
   syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL,
-          FUTEX_BITSET_MATCH_ANY);
+          bits);
+}
+
+void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
+  crl_env_word_wait_bits(word, seen, FUTEX_BITSET_MATCH_ANY, until);
 }
 
 void crl_env_word_wake(_Atomic uint32_t *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+void crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits) {
+  syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {

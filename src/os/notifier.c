@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "os/env.h"
 #include "base/value.h"
 
@@ -52,6 +53,29 @@ crl_notifier *crl_notifier_new(crl_workers *workers) {
   return notifier;
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const crl_notifier *notifier) {
+  crl_notice *const *link = &notifier->head;
+  size_t count = 0;
+  for (; *link != NULL && count < CRL_CHECK_MOST; link = &(*link)->next, count++) {
+    CRL_MUST((*link)->link == link, "notifier: a notice knows the link to it");
+    CRL_MUST((*link)->queued, "notifier: a notice in the queue is queued");
+  }
+  CRL_MUST(*link != NULL || notifier->tail == link, "notifier: the queue knows its end");
+  CRL_MUST(*link != NULL || notifier->queued == count, "notifier: the notices are counted");
+}
+#endif
+
+static void lock(crl_notifier *notifier) {
+  pthread_mutex_lock(&notifier->mutex);
+  CRL_CHECK(notifier);
+}
+
+static void unlock(crl_notifier *notifier) {
+  CRL_CHECK(notifier);
+  pthread_mutex_unlock(&notifier->mutex);
+}
+
 /* Under the mutex. */
 static void unlink_notice(crl_notifier *notifier, crl_notice *notice) {
   *notice->link = notice->next;
@@ -68,9 +92,9 @@ static void tell_first(crl_notifier *notifier) {
   crl_notice *notice = notifier->head;
   unlink_notice(notifier, notice);
   notifier->telling = notice;
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
   notice->tell(notice);
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   notifier->telling = NULL;
   pthread_cond_broadcast(&notifier->told);
 }
@@ -81,24 +105,24 @@ static crl_notifier *notifier_of(crl_job *job) {
 
 static void work(crl_job *job) {
   crl_notifier *notifier = notifier_of(job);
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   notifier->teller = pthread_self();
   while (notifier->head != NULL) tell_first(notifier);
   notifier->is_out = 0;
   pthread_cond_broadcast(&notifier->told);
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
 }
 
 static void drop(crl_job *job) {
   crl_notifier *notifier = notifier_of(job);
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   notifier->is_out = 0;
   pthread_cond_broadcast(&notifier->told);
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
 }
 
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   int takes = notifier->queued < most;
   if (takes) {
     notice->next = NULL;
@@ -110,25 +134,25 @@ int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
     if (!notifier->is_out)
       notifier->is_out = crl_workers_submit(notifier->workers, &notifier->job) == 0;
   }
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
   return takes;
 }
 
 int crl_notifier_withdraw(crl_notifier *notifier, crl_notice *notice) {
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   int queued = notice->queued,
       own = notifier->telling == notice && pthread_equal(notifier->teller, pthread_self());
   if (queued) unlink_notice(notifier, notice);
   while (!own && notifier->telling == notice) pthread_cond_wait(&notifier->told, &notifier->mutex);
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
   return queued;
 }
 
 void crl_notifier_free(crl_notifier *notifier) {
-  pthread_mutex_lock(&notifier->mutex);
+  lock(notifier);
   while (notifier->is_out) pthread_cond_wait(&notifier->told, &notifier->mutex);
   while (notifier->head != NULL) tell_first(notifier);
-  pthread_mutex_unlock(&notifier->mutex);
+  unlock(notifier);
   pthread_cond_destroy(&notifier->told);
   pthread_mutex_destroy(&notifier->mutex);
   free(notifier);

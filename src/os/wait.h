@@ -1,4 +1,5 @@
-/* wait.h: the one primitive that somebody sleeps on and is woken by: a word, or a callback. */
+/* wait.h: the primitives that somebody sleeps on and is woken by: a waiter, a word or a callback,
+ * for one sleeper; a bell, for many at once. */
 #ifndef CRL_WAIT_H
 #define CRL_WAIT_H
 
@@ -8,7 +9,7 @@
 /* In its owner's memory; zero before its first use, and then for one sleeper at a time. It needs no
  * cleaning. A wake that comes before the sleep isn't lost. */
 typedef struct crl_waiter {
-  _Atomic uint32_t woken; /* futex(2), private */
+  _Atomic uint32_t word; /* futex(2), private */
   /* not NULL: called for each wake, on the waking thread, under any mutex that it holds; nobody
    * sleeps on this waiter */
   void (*hook)(struct crl_waiter *waiter);
@@ -20,5 +21,22 @@ void crl_waiter_wake(crl_waiter *waiter);
 /* Sleeps until a wake, which it uses up, or until `until` (crl_env_now_ms; INT64_MAX: no limit; a
  * past moment: only looks). 1 when woken. */
 int crl_waiter_sleep(crl_waiter *waiter, int64_t until);
+
+/* Zero before its first use; it needs no cleaning. A sleeper looks for what it waits for between
+ * crl_bell_listen and crl_bell_sleep: a bell that is rung after that has changed is never slept
+ * through. It outlives its sleepers and those that ring it. */
+typedef struct crl_bell {
+  _Atomic uint32_t word; /* futex(2), private: how often it rang, times two; + 1: somebody sleeps */
+} crl_bell;
+
+#define CRL_BELL_ALL UINT32_MAX
+
+/* Wakes the sleepers that share a bit with `bits`, by one system call; by none where nobody
+ * sleeps. */
+void crl_bell_ring(crl_bell *bell, uint32_t bits);
+uint32_t crl_bell_listen(crl_bell *bell);
+/* Sleeps until a ring for one of `bits`, if there was none at all since `heard` was listened to; or
+ * until `until`; or for no reason. */
+void crl_bell_sleep(crl_bell *bell, uint32_t heard, uint32_t bits, int64_t until);
 
 #endif

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "os/env.h"
 #include "base/value.h"
 
@@ -37,6 +38,28 @@ crl_workers *crl_workers_new(void) {
   return workers;
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const crl_workers *workers) {
+  crl_job *const *link = &workers->head;
+  int64_t count = 0;
+  while (*link != NULL && count < CRL_CHECK_MOST) link = &(*link)->next, count++;
+  CRL_MUST(*link != NULL || workers->tail == link, "workers: the queue knows its end");
+  CRL_MUST(*link != NULL || workers->queued == count, "workers: the queued jobs are counted");
+  CRL_MUST(workers->idle >= 0 && workers->idle <= workers->started && workers->started <= WORKERS,
+           "workers: no more threads are idle than there are");
+}
+#endif
+
+static void lock(crl_workers *workers) {
+  pthread_mutex_lock(&workers->mutex);
+  CRL_CHECK(workers);
+}
+
+static void unlock(crl_workers *workers) {
+  CRL_CHECK(workers);
+  pthread_mutex_unlock(&workers->mutex);
+}
+
 static void reinforce(crl_workers *workers);
 
 /* Cleanup of a thread that ends within a job: makes room for another thread. */
@@ -44,21 +67,21 @@ static void leave(crl_workers **left) {
   crl_workers *workers = *left;
   int64_t own = 0;
   if (workers == NULL) return;
-  pthread_mutex_lock(&workers->mutex);
+  lock(workers);
   if (!workers->closing) {
     while (!pthread_equal(workers->threads[own], pthread_self())) own++;
     workers->threads[own] = workers->threads[--workers->started];
     pthread_detach(pthread_self());
     reinforce(workers);
   }
-  pthread_mutex_unlock(&workers->mutex);
+  unlock(workers);
 }
 
 static void *work(void *arg) {
   crl_workers *workers = arg;
   __attribute__((cleanup(leave))) crl_workers *inside = workers;
   crl_env_thread_name("corral-worker");
-  pthread_mutex_lock(&workers->mutex);
+  lock(workers);
   while (!workers->closing) {
     crl_job *job = workers->head;
     if (job == NULL) {
@@ -70,11 +93,11 @@ static void *work(void *arg) {
     workers->head = job->next;
     if (workers->head == NULL) workers->tail = &workers->head;
     workers->queued--;
-    pthread_mutex_unlock(&workers->mutex);
+    unlock(workers);
     job->run(job);
-    pthread_mutex_lock(&workers->mutex);
+    lock(workers);
   }
-  pthread_mutex_unlock(&workers->mutex);
+  unlock(workers);
   inside = NULL;
   return NULL;
 }
@@ -87,7 +110,7 @@ static void reinforce(crl_workers *workers) {
 
 int crl_workers_submit(crl_workers *workers, crl_job *job) {
   int status = 0;
-  pthread_mutex_lock(&workers->mutex);
+  lock(workers);
   workers->queued++;
   reinforce(workers);
   if (workers->started == 0) {
@@ -99,7 +122,7 @@ int crl_workers_submit(crl_workers *workers, crl_job *job) {
     workers->tail = &job->next;
     pthread_cond_signal(&workers->work);
   }
-  pthread_mutex_unlock(&workers->mutex);
+  unlock(workers);
   return status;
 }
 
@@ -112,14 +135,14 @@ static void drop_queued(crl_job *job) {
 }
 
 void crl_workers_free(crl_workers *workers) {
-  pthread_mutex_lock(&workers->mutex);
+  lock(workers);
   crl_job *queued = workers->head;
   workers->head = NULL;
   workers->tail = &workers->head;
   workers->queued = 0;
   workers->closing = 1;
   pthread_cond_broadcast(&workers->work);
-  pthread_mutex_unlock(&workers->mutex);
+  unlock(workers);
   drop_queued(queued);
   for (int64_t i = 0; i < workers->started; i++) pthread_join(workers->threads[i], NULL);
   pthread_cond_destroy(&workers->work);

@@ -81,7 +81,7 @@ static void write_metadata(const crl_envelope *envelope, uint8_t *at) {
     size_t len = crl_number_len(list[i].value);
     if (len == 0) continue;
     at = crl_part_put(at, list[i].kind, NULL, len);
-    crl_record_put(at, list[i].value, (unsigned)len);
+    crl_record_put(at, list[i].value, len);
     at += len;
   }
   at = crl_tags_write(envelope->tags, at);

@@ -12,7 +12,7 @@ int crl_part_next(const uint8_t **at, size_t *left, crl_part *part) {
   part->kind = (*at)[0];
   size_t head = head_of(part->kind);
   if (*left < head) return -1;
-  part->len = (size_t)crl_record_take(*at + 1, (unsigned)head - 1);
+  part->len = head == 2 ? (*at)[1] : (size_t)crl_record_take(*at + 1, 2);
   part->bytes = *at + head;
   if (*left - head < part->len) return -1;
   *at += head + part->len;
@@ -21,7 +21,7 @@ int crl_part_next(const uint8_t **at, size_t *left, crl_part *part) {
 }
 
 uint64_t crl_part_number(const crl_part *part) {
-  return part->len > NUMBER ? 0 : crl_record_take(part->bytes, (unsigned)part->len);
+  return part->len > NUMBER ? 0 : crl_record_take(part->bytes, part->len);
 }
 
 size_t crl_number_len(uint64_t number) {
@@ -35,7 +35,7 @@ size_t crl_part_size(uint8_t kind, size_t len) { return head_of(kind) + len; }
 uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len) {
   size_t head = head_of(kind);
   at[0] = kind;
-  crl_record_put(at + 1, len, (unsigned)head - 1);
+  crl_record_put(at + 1, len, head - 1);
   if (bytes != NULL && len > 0) memcpy(at + head, bytes, len);
   return at + head;
 }

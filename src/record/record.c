@@ -35,16 +35,6 @@ _Static_assert(sizeof(corral_record_state) == sizeof(corral_lock_state),
 _Static_assert(offsetof(corral_op, status) == offsetof(corral_op, args) + CORRAL_OP_ARGS,
                "the arguments of each verb fit");
 
-void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes) {
-  for (unsigned i = 0; i < bytes; i++) at[i] = (uint8_t)(number >> (8 * i));
-}
-
-uint64_t crl_record_take(const uint8_t *at, unsigned bytes) {
-  uint64_t number = 0;
-  for (unsigned i = 0; i < bytes; i++) number |= (uint64_t)at[i] << (8 * i);
-  return number;
-}
-
 /* ---- reading ------------------------------------------------------------------------------- */
 
 static int is_magic(const uint8_t *at, size_t size) {
@@ -72,7 +62,7 @@ size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FR
   memcpy(front, at, head);
   if (judge_head(at, size) != CORRAL_OK) return head;
   uint64_t body = crl_record_take(at + AT_BODY, 4);
-  if (body > size - CORRAL_HEAD) { /* cut short: neither body nor lease is used */
+  if (body > size - CORRAL_HEAD) { /* cut short: see crl_record_read_whole */
     front[AT_STATE] = CORRAL_FREE;
     memset(front + AT_LIFE, 0, AT_FAILURES - AT_LIFE);
     return head;
@@ -118,10 +108,9 @@ static void read_lease(const uint8_t *lease, size_t size, corral_header *header)
   read_parts(lease + CORRAL_LEASE, all - CORRAL_LEASE, header);
 }
 
-int crl_record_read(const void *front, size_t size, corral_header *header) {
-  const uint8_t *at = front;
-  int status = judge_head(at, size);
-  if (status != CORRAL_OK) return status;
+/* Reads a head, all of it, and the lease. */
+static void read_front(const uint8_t *at, const uint8_t *lease, size_t size,
+                       corral_header *header) {
   memset(header, 0, sizeof *header);
   header->state = at[AT_STATE];
   header->flags = at[AT_FLAGS];
@@ -133,14 +122,28 @@ int crl_record_read(const void *front, size_t size, corral_header *header) {
   header->failures = (uint32_t)crl_record_take(at + AT_FAILURES, 2);
   memcpy(header->digest, at + AT_DIGEST, CORRAL_DIGEST);
   header->stamp = crl_record_take(at + AT_STAMP, 8);
-  if (header->state != CORRAL_FREE) read_lease(at + CORRAL_HEAD, size - CORRAL_HEAD, header);
-  return CORRAL_OK;
+  if (header->state != CORRAL_FREE) read_lease(lease, size, header);
+}
+
+int crl_record_read(const void *front, size_t size, corral_header *header) {
+  const uint8_t *at = front;
+  int status = judge_head(at, size);
+  if (status == CORRAL_OK) read_front(at, at + CORRAL_HEAD, size - CORRAL_HEAD, header);
+  return status;
 }
 
 int crl_record_read_whole(const void *record, size_t size, corral_header *header) {
-  uint8_t front[CORRAL_FRONT];
-  size_t len = crl_record_front(record, size, front);
-  return crl_record_read(front, len, header);
+  const uint8_t *at = record;
+  int status = judge_head(at, size);
+  if (status != CORRAL_OK) return status;
+  size_t body = (size_t)crl_record_take(at + AT_BODY, 4), behind = size - CORRAL_HEAD;
+  int is_cut = body > behind; /* neither body nor lease is used */
+  read_front(at, is_cut ? at : at + CORRAL_HEAD + body, is_cut ? 0 : behind - body, header);
+  if (is_cut) {
+    header->life_end = 0;
+    header->body = header->metadata = 0;
+  }
+  return status;
 }
 
 int crl_record_read_found(const corral_op *op, corral_header *header) {

@@ -4,6 +4,8 @@
 #define CRL_RECORD_H
 
 #include <corral/plugin.h>
+#include <endian.h>
+#include <string.h>
 
 /* Bounds of times in a record, in ms: a payload's life, at more than twice the longest that a
  * policy allows; the length of a lease; that of a verdict; a step of a clock. */
@@ -30,8 +32,15 @@ const uint8_t *crl_record_digest(const uint8_t *record);
 /* The stamp of a whole record's body; 0: none. */
 uint64_t crl_record_stamp(const void *record, size_t size);
 
-/* Little-endian numbers. */
-void crl_record_put(uint8_t *at, uint64_t number, unsigned bytes);
-uint64_t crl_record_take(const uint8_t *at, unsigned bytes);
+/* Little-endian numbers of up to 8 bytes. */
+static inline void crl_record_put(uint8_t *at, uint64_t number, size_t bytes) {
+  number = htole64(number);
+  memcpy(at, &number, bytes);
+}
+static inline uint64_t crl_record_take(const uint8_t *at, size_t bytes) {
+  uint64_t number = 0;
+  memcpy(&number, at, bytes);
+  return le64toh(number);
+}
 
 #endif

@@ -7,13 +7,17 @@
 
 /* ---- entering ------------------------------------------------------------------------------ */
 
+void crl_join_forget(crl_join *join) {
+  if (join->stale != NULL) crl_bytes_unref(join->stale->bytes);
+  free(join->stale);
+  join->stale = NULL;
+}
+
 /* Gives up what a call has that has no run and waits on no entry. */
 static void drop(crl_join *join) {
   crl_entry *entry = join->leads;
   join->leads = NULL;
-  if (join->stale != NULL) crl_bytes_unref(join->stale->bytes);
-  free(join->stale);
-  join->stale = NULL;
+  crl_join_forget(join);
   if (entry == NULL) return;
   crl_herd_give_up(entry);
   crl_entry_unref(entry);
@@ -75,11 +79,13 @@ static void enter_alone(crl_join *join, crl_alone alone) {
   lead(join, NULL, alone);
 }
 
-static crl_enter enter_herd(crl_join *join, const crl_entry *from, crl_entry **entry) {
+static crl_enter enter_herd(crl_join *join, const crl_entry *from, int is_served,
+                            crl_entry **entry) {
   crl_entrance entrance = {.name = &join->name,
                            .hash = join->hash,
                            .since = join->since,
                            .looked = join->has_looked,
+                           .is_served = is_served,
                            .from = from};
   crl_enter how = crl_herd_enter(join->context->herd, &entrance, entry, &join->tick);
   join->since = entrance.since;
@@ -89,7 +95,8 @@ static crl_enter enter_herd(crl_join *join, const crl_entry *from, crl_entry **e
 /* A call that can't compute has no part in the herd. */
 static void enter(crl_join *join, const crl_entry *from) {
   crl_entry *entry = NULL;
-  crl_enter how = crl_call_computes(join->call) ? enter_herd(join, from, &entry) : CRL_ENTER_APART;
+  crl_enter how =
+      crl_call_computes(join->call) ? enter_herd(join, from, 0, &entry) : CRL_ENTER_APART;
   switch (how) {
     case CRL_ENTER_NOT: crl_join_fail(join, CORRAL_ENOMEM); break;
     case CRL_ENTER_JOINS: join_flight(join, entry); break;
@@ -117,7 +124,10 @@ void crl_join_begin(crl_join *join) {
   } else {
     if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
     join->hash = crl_name_hash(&join->name);
-    enter(join, NULL);
+    if (join->context->looks_first)
+      join->state = CRL_JOIN_LOOKS;
+    else
+      enter(join, NULL);
   }
 }
 
@@ -158,41 +168,50 @@ static void begin_flight(crl_join *join, crl_found *found, crl_told *told) {
   if (join->state == CRL_JOIN_LEADS) crl_run_looked(join, told);
 }
 
-/* Looked apart from the herd, and found no answer: joins it, with what may be served stale at the
- * deadline. */
-static void join_after_look(crl_join *join, crl_found *found, crl_told *told) {
+/* Keeps what may be served stale at the deadline. */
+static void keep_stale(crl_join *join, crl_found *found, const crl_told *told) {
+  if (told->look.lives.sie <= 0 || (join->stale = crl_alloc(sizeof *join->stale)) == NULL) return;
+  *join->stale = crl_found_outcome(found, CORRAL_STALE);
+  join->stale_until = crl_env_now_ms() + told->look.lives.sie;
+}
+
+/* Looked apart from the herd, and found no fresh value: takes part in it now. The look is good for
+ * this call alone: those who join may have begun after it. */
+static void enter_looked(crl_join *join, crl_found *found, crl_told *told) {
   crl_entry *entry;
-  join->has_looked = 1;
-  if (told->look.lives.sie > 0 && (join->stale = crl_alloc(sizeof *join->stale)) != NULL) {
-    *join->stale = crl_found_outcome(found, CORRAL_STALE);
-    join->stale_until = crl_env_now_ms() + told->look.lives.sie;
-  }
   uint64_t looked = join->tick;
-  switch (enter_herd(join, NULL, &entry)) {
-    case CRL_ENTER_JOINS: join_flight(join, entry); break;
+  const crl_lives *lives = &told->look.lives;
+  int serves = told->status == CORRAL_OK && !told->look.pass;
+  int is_fresh = serves && lives->fresh > 0, is_stale = serves && !is_fresh && lives->swr > 0;
+  join->has_looked = 1;
+  switch (enter_herd(join, NULL, is_fresh || is_stale, &entry)) {
     case CRL_ENTER_LEADS:
+      crl_found_tell_miss(found, told);
       join->leads = entry;
       join->tick = looked;
       begin_flight(join, found, told);
       break;
-    default: crl_join_fail(join, CORRAL_ENOMEM); break;
+    case CRL_ENTER_JOINS:
+      keep_stale(join, found, told);
+      join_flight(join, entry);
+      break;
+    case CRL_ENTER_APART: /* it is being rebuilt */
+      answer_by_look(join, found, is_fresh ? CORRAL_FRESH : CORRAL_STALE,
+                     is_fresh ? CORRAL_EVENT_HIT : CORRAL_EVENT_STALE);
+      break;
+    case CRL_ENTER_NOT: crl_join_fail(join, CORRAL_ENOMEM); break;
   }
 }
 
 static void go_on(crl_join *join, crl_found *found, crl_told *told) {
-  const crl_look *look = &told->look;
-  int apart = join->leads == NULL && crl_call_computes(join->call);
-  if (told->status == CORRAL_OK && hits(join, look)) {
+  if (told->status == CORRAL_OK && hits(join, &told->look)) {
     answer_by_look(join, found, CORRAL_FRESH, CORRAL_EVENT_HIT);
-    return;
-  }
-  crl_found_tell_miss(found, told);
-  if (apart && told->status == CORRAL_OK && look->lives.swr > 0) /* it is being rebuilt */
-    answer_by_look(join, found, CORRAL_STALE, CORRAL_EVENT_STALE);
-  else if (apart)
-    join_after_look(join, found, told);
-  else
+  } else if (join->leads == NULL && crl_call_computes(join->call)) {
+    enter_looked(join, found, told);
+  } else {
+    crl_found_tell_miss(found, told);
     begin_flight(join, found, told);
+  }
 }
 
 int crl_join_begin_look(crl_join *join, crl_found *found) {
@@ -221,16 +240,22 @@ void crl_join_first(crl_join *join) {
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
+static int has_stale(const crl_join *join) {
+  return join->stale != NULL && join->stale->bytes != NULL && crl_env_now_ms() < join->stale_until;
+}
+
+/* A call that has a stale value of its own waits no longer than until it may take that. */
 static crl_patience patience_of(const crl_join *join) {
   const corral_policy *policy = join->call->policy;
-  return (crl_patience){
-      .since = join->since,
-      .looked = join->has_looked,
-      .deadline = join->deadline,
-      .soft_until = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0,
-      .cancel_token = join->call->cancel_token,
-      .owns = join->owns,
-      .lends = crl_run_lends()};
+  int64_t soft = policy->soft_ms > 0 ? join->deadline - policy->wait_ms + policy->soft_ms : 0;
+  int ends_soft = soft > 0 && soft < join->deadline && soft < join->stale_until && has_stale(join);
+  return (crl_patience){.since = join->since,
+                        .looked = join->has_looked,
+                        .deadline = ends_soft ? soft : join->deadline,
+                        .soft_until = ends_soft ? 0 : soft,
+                        .cancel_token = join->call->cancel_token,
+                        .owns = join->owns,
+                        .lends = crl_run_lends()};
 }
 
 /* The entry that the call waited on, whose reference is the caller's now. The state is to be
@@ -248,10 +273,6 @@ void crl_run_tell_deadline(const crl_join *join) {
   info.status = CORRAL_EDEADLINE;
   info.duration_us = (crl_env_now_ms() - join->deadline + join->call->policy->wait_ms) * 1000;
   crl_event_tell(&join->context->events, &info);
-}
-
-static int has_stale(const crl_join *join) {
-  return join->stale != NULL && join->stale->bytes != NULL && crl_env_now_ms() < join->stale_until;
 }
 
 /* The deadline has come, or no time is left to enter anew. */
@@ -282,12 +303,12 @@ static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
     case CRL_WAIT_PASS: enter_alone(join, CRL_ALONE_PASS); break;
     case CRL_WAIT_LEFT: crl_join_fail(join, CORRAL_ECANCELLED); break;
     case CRL_WAIT_GIVEN_UP:
-      if (crl_env_now_ms() < join->deadline)
+    case CRL_WAIT_DEADLINE:
+      if (crl_env_now_ms() < join->deadline && (came == CRL_WAIT_GIVEN_UP || !has_stale(join)))
         enter(join, entry);
       else
         run_out(join);
       break;
-    case CRL_WAIT_DEADLINE: run_out(join); break;
   }
   crl_entry_unref(entry);
 }

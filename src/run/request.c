@@ -235,8 +235,8 @@ static crl_made stamp_tags(crl_run *r) {
   if (r->fill.tags == NULL) return CRL_MADE_VALUE;
   /* without versions of its tags, the value stays in this process: see replay.c */
   if (!r->flight.leased) return CRL_MADE_VALUE;
-  int status = crl_tag_versions_stamp(r->context, r->fill.tags, &r->found.tag_versions,
-                                      crl_env_now_ms() - r->claim_sent, &why);
+  int status =
+      crl_tag_versions_stamp(r->context, r->fill.tags, &r->found.tag_versions, r->claim_sent, &why);
   if (status == CORRAL_OK) return CRL_MADE_VALUE;
   crl_found_emit(&r->found, status == CORRAL_ELOST ? CORRAL_EVENT_FENCED : CORRAL_EVENT_UNSTORED,
                  status == CORRAL_ELOST ? NULL : why.text);

@@ -193,6 +193,8 @@ void crl_join_take(crl_join *join, crl_entry *entry, int owns);
 void crl_join_land(crl_join *join);
 /* Ends the call without an answer: abandons its run, leaves the entry. */
 void crl_join_leave(crl_join *join);
+/* Forgets what may be served stale; for a call that ends in another way than by its join. */
+void crl_join_forget(crl_join *join);
 /* Ends the call with an answer, whose reference it takes over. */
 void crl_join_end(crl_join *join, const crl_outcome *outcome);
 void crl_join_fail(crl_join *join, int status);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "os/env.h"
 #include "base/value.h"
 
@@ -30,6 +31,29 @@ crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events, const crl_threa
   renewer->events = events;
   crl_task_init(&renewer->task, threads, renew);
   return renewer;
+}
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_renewer *renewer) {
+  crl_renewed_lease *const *link = &renewer->leases;
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    const crl_renewed_lease *lease = *link;
+    CRL_MUST(lease->link == link, "renewer: a lease knows the link to it");
+    /* one that is busy is being changed without the mutex */
+    CRL_MUST(lease->busy || lease->token == NULL || lease->lease_ms > 0,
+             "renewer: a lease has a length");
+  }
+}
+#endif
+
+static void lock(crl_renewer *renewer) {
+  pthread_mutex_lock(&renewer->mutex);
+  CRL_CHECK(renewer);
+}
+
+static void unlock(crl_renewer *renewer) {
+  CRL_CHECK(renewer);
+  pthread_mutex_unlock(&renewer->mutex);
 }
 
 static int64_t due_at(const crl_renewed_lease *lease) {
@@ -133,18 +157,18 @@ static int64_t renew(crl_task *task) {
   crl_renewed_lease *due[BATCH];
   int64_t next, soonest;
   crl_event_defer(1);
-  pthread_mutex_lock(&renewer->mutex);
+  lock(renewer);
   for (;;) {
     int64_t now = crl_env_now_ms();
     size_t count = collect(renewer, due, now, &next, &soonest);
     if (count == 0) break;
-    pthread_mutex_unlock(&renewer->mutex);
+    unlock(renewer);
     attend(renewer, due, count, now, soonest);
-    pthread_mutex_lock(&renewer->mutex);
+    lock(renewer);
     for (size_t i = 0; i < count; i++) due[i]->busy = 0;
     pthread_cond_broadcast(&renewer->idle);
   }
-  pthread_mutex_unlock(&renewer->mutex);
+  unlock(renewer);
   crl_event_defer(0);
   return next;
 }
@@ -152,39 +176,39 @@ static int64_t renew(crl_task *task) {
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since) {
   lease->busy = lease->over = 0;
   lease->next_at = since + lease->lease_ms / 3;
-  pthread_mutex_lock(&renewer->mutex);
+  lock(renewer);
   lease->next = renewer->leases;
   lease->link = &renewer->leases;
   if (lease->next != NULL) lease->next->link = &lease->next;
   renewer->leases = lease;
   int64_t at = due_at(lease);
-  pthread_mutex_unlock(&renewer->mutex);
+  unlock(renewer);
   (void)crl_task_at(&renewer->task, at);
 }
 
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
-  pthread_mutex_lock(&renewer->mutex);
+  lock(renewer);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
   lease->limit = limit;
   int64_t at = due_at(lease);
-  pthread_mutex_unlock(&renewer->mutex);
+  unlock(renewer);
   (void)crl_task_at(&renewer->task, at);
 }
 
 void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
-  pthread_mutex_lock(&renewer->mutex);
+  lock(renewer);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
   lease->limit = INT64_MAX;
   if (lease->lease_most_ms < DOUBLED_MOST) lease->lease_most_ms = DOUBLED_MOST;
-  pthread_mutex_unlock(&renewer->mutex);
+  unlock(renewer);
 }
 
 void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease) {
-  pthread_mutex_lock(&renewer->mutex);
+  lock(renewer);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
   *lease->link = lease->next;
   if (lease->next != NULL) lease->next->link = lease->link;
-  pthread_mutex_unlock(&renewer->mutex);
+  unlock(renewer);
 }
 
 void crl_renewer_free(crl_renewer *renewer) {

@@ -1,63 +1,34 @@
-/* server.c: the handles of one server, the queue for them, and the breaker that lets it rest.
+/* server.c: one server of a store: who leads a batch, and the breaker that lets the server rest.
  *
- * server_batch.c performs a batch on a handle; server.c decides whose operations it has, which
- * handle it gets, and what its result means to the breaker. */
+ * server_batch.c performs a batch on a handle; seats.c has the handles and the queue for them;
+ * server.c puts both together, and decides what a result means to the breaker. */
 #include "store/server.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "store/bodies.h"
 #include "store/health.h"
+#include "base/check.h"
 #include "os/env.h"
-#include "os/wait.h"
 #include "store/server_batch.h"
 #include "store/pace.h"
+#include "store/seats.h"
 #include "base/status.h"
 #include "base/value.h"
 
 enum {
-  BATCH_OPS = 256,        /* operations of a combined batch, at the most */
-  BATCH_BYTES = 1 << 20,  /* and their bytes */
   ALONE_BYTES = 64 << 10, /* more bytes go without others' operations */
   LARGE_BYTES = 1 << 20,  /* more bytes go on a handle for large records */
-  /* a record adds a ms for so many bytes, where the store doesn't tell of bytes that move */
-  BYTES_A_MS = 10000,
-  HANDLES = 64
+  BYTES_A_MS = 10000      /* add a ms, where the store doesn't tell of bytes that move */
 };
-
-typedef enum seat { QUEUED, LEADS, SERVED } seat;
-
-/* A caller's operations and its place in the queue, on that caller's stack. */
-typedef struct request {
-  struct request *next;
-  corral_op *ops;
-  size_t count;
-  size_t bytes;
-  int64_t limit;  /* when it ends if nothing moves */
-  int64_t latest; /* its caller's deadline: when it ends whatever moves */
-  struct seats *seats;
-  int alone; /* no other request goes along */
-  /* its caller has less time than op_ms: reaching that limit says nothing of the store */
-  int hurried;
-  seat seat;
-  int opened;        /* its failure opened the breaker, or made a probe due */
-  int cut;           /* its batch failed in the middle of a body */
-  void *handle;      /* LEADS: the handle that was handed over; NULL: it opens one */
-  crl_waiter waiter; /* woken under the mutex, by each change of `seat` */
-} request;
-
-/* Handles, and the queue for them. */
-typedef struct seats {
-  request *head, **tail;
-  void *idle[HANDLES];
-  size_t idle_count, open_count, most;
-} seats;
 
 struct crl_server {
   const crl_pool_options *options;
   size_t number;
   pthread_mutex_t mutex;
-  seats usual, large; /* a large body is never in the way of anything else */
+  crl_seats usual, large; /* a large body is never in the way of anything else */
+  crl_bodies bodies;
   /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
    * inside; how many threads are inside */
   void *_Atomic shared;
@@ -70,14 +41,12 @@ struct crl_server {
 crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
   crl_server *server = crl_alloc(sizeof *server);
   if (server == NULL) return NULL;
+  int64_t handles = options->handles > 0 ? options->handles : options->info.handles;
   server->options = options;
   server->number = number;
   pthread_mutex_init(&server->mutex, NULL);
-  server->usual.tail = &server->usual.head;
-  server->large.tail = &server->large.head;
-  server->usual.most = (size_t)(options->handles > 0 ? options->handles : options->info.handles);
-  if (server->usual.most > HANDLES) server->usual.most = HANDLES;
-  server->large.most = server->usual.most;
+  crl_seats_start(&server->usual, handles);
+  crl_seats_start(&server->large, handles);
   crl_health_start(&server->health, options);
   return server;
 }
@@ -90,6 +59,27 @@ void crl_server_free(crl_server *server) {
   if (server->shared != NULL) plugin->disconnect(server->shared);
   pthread_mutex_destroy(&server->mutex);
   free(server);
+}
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_server *server) {
+  crl_seats_check(&server->usual);
+  crl_seats_check(&server->large);
+  CRL_MUST(server->retired == NULL || atomic_load(&server->shared) == NULL,
+           "server: a shared handle is opened after the broken one was closed");
+  CRL_MUST(server->health.breaker.open || !server->health.breaker.probing,
+           "server: only an open breaker has a probe");
+}
+#endif
+
+static void lock(crl_server *server) {
+  pthread_mutex_lock(&server->mutex);
+  CRL_CHECK(server);
+}
+
+static void unlock(crl_server *server) {
+  CRL_CHECK(server);
+  pthread_mutex_unlock(&server->mutex);
 }
 
 /* ---- a store whose handle all threads share ------------------------------------------------ */
@@ -134,12 +124,12 @@ static void *enter_shared(crl_server *server) {
 }
 
 static void retire_shared(crl_server *server, void *handle) {
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   if (atomic_load(&server->shared) == handle) {
     atomic_store(&server->shared, NULL);
     server->retired = handle;
   }
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
 }
 
 static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
@@ -148,9 +138,9 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
   int slow;
   while ((handle = enter_shared(server)) == NULL) {
     corral_event event = CORRAL_EVENT_COUNT;
-    pthread_mutex_lock(&server->mutex);
+    lock(server);
     int status = open_shared(server, deadline, &event, &slow, &why);
-    pthread_mutex_unlock(&server->mutex);
+    unlock(server);
     crl_server_batch_report(server->options, server->number, event, &why);
     if (status == CORRAL_OK) {
       crl_server_batch_report_notice(server->options, server->number, &why);
@@ -176,88 +166,35 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
 
 /* ---- handles that one thread at a time uses ------------------------------------------------ */
 
-/* Takes requests that go along with `own` out of the queue into the list *mine, up to the limits of
- * a batch; those that go alone stay queued. Returns the operations of all. */
-static size_t gather(request **mine, request *own) {
-  size_t count = own->count, bytes = own->bytes;
-  request **link = &own->seats->head, **end = mine;
-  while (!own->alone && *link != NULL) {
-    request *other = *link;
-    if (other->alone || count + other->count > BATCH_OPS || bytes + other->bytes > BATCH_BYTES) {
-      link = &other->next;
-      continue;
-    }
-    *link = other->next;
-    if (other->next == NULL) own->seats->tail = link;
-    other->next = NULL;
-    *end = other;
-    end = &other->next;
-    count += other->count;
-    bytes += other->bytes;
+/* A batch that is led: the operations of its leader, or copies of those of all its seats. */
+typedef struct led_batch {
+  crl_seat *own; /* the leader's, with the list of the others */
+  corral_op *ops;
+  size_t count;
+  int probe;
+  crl_pace pace;
+  corral_error why;
+  corral_event event; /* that became due, or CORRAL_EVENT_COUNT */
+  int slow;           /* its operations found the server slow */
+} led_batch;
+
+/* The limit of a seat with the time that its bytes add. */
+static int64_t by_size(const crl_seat *seat) {
+  int64_t limit = seat->limit + (int64_t)(seat->bytes / BYTES_A_MS);
+  return limit < seat->latest ? limit : seat->latest;
+}
+
+/* The pace of the batch of `own` and the seats that it leads. Bytes that move put the batch off to
+ * the earliest of its callers' deadlines at most: a caller with less time doesn't wait longer for
+ * others' bodies. */
+static crl_pace pace_of(const crl_server *server, const crl_seat *own) {
+  crl_pace pace = {.latest = INT64_MAX, .quiet_ms = server->options->op_ms};
+  for (; own != NULL; own = own->next) {
+    if (own->limit > pace.first) pace.first = own->limit;
+    if (by_size(own) > pace.deadline) pace.deadline = by_size(own);
+    if (own->latest < pace.latest) pace.latest = own->latest;
   }
-  return count;
-}
-
-/* Hands a handle, or the right to open one (NULL), to the head of the queue. Without a queue the
- * handle is idle, and the right is given back. Under the mutex. */
-static void pass_on(seats *all, void *handle) {
-  request *next = all->head;
-  if (next == NULL) {
-    if (handle != NULL)
-      all->idle[all->idle_count++] = handle;
-    else
-      all->open_count--;
-    return;
-  }
-  all->head = next->next;
-  if (all->head == NULL) all->tail = &all->head;
-  next->next = NULL;
-  next->handle = handle;
-  next->seat = LEADS;
-  crl_waiter_wake(&next->waiter);
-}
-
-static void copy_results(request *all, const corral_op *batch) {
-  for (request *r = all; r != NULL; r = r->next) {
-    memcpy(r->ops, batch, r->count * sizeof *batch);
-    batch += r->count;
-  }
-}
-
-/* The limit of a request with the time that its bytes add. */
-static int64_t by_size(const request *r) {
-  int64_t limit = r->limit + (int64_t)(r->bytes / BYTES_A_MS);
-  return limit < r->latest ? limit : r->latest;
-}
-
-/* Adds a request to the pace of a batch. Bytes that move put the batch off to the earliest of its
- * callers' deadlines at most: a caller with less time doesn't wait longer for others' bodies. */
-static void join_pace(crl_pace *pace, const request *r) {
-  if (r->limit > pace->first) pace->first = r->limit;
-  if (by_size(r) > pace->deadline) pace->deadline = by_size(r);
-  if (r->latest < pace->latest) pace->latest = r->latest;
-}
-
-/* Performs the operations of `own` and of the requests that it leads, on `handle`. Returns the
- * handle, NULL when it broke. */
-static void *perform_batch(crl_server *server, request *own, size_t count, void *handle,
-                           crl_pace *pace, int *worked, corral_error *why) {
-  corral_op batch[BATCH_OPS];
-  corral_op *ops = own->ops;
-  if (own->next != NULL) {
-    size_t at = 0;
-    for (request *r = own; r != NULL; r = r->next) {
-      memcpy(batch + at, r->ops, r->count * sizeof *batch);
-      at += r->count;
-    }
-    ops = batch;
-  }
-  *pace = (crl_pace){.latest = INT64_MAX, .quiet_ms = server->options->op_ms};
-  for (const request *r = own; r != NULL; r = r->next) join_pace(pace, r);
-  *worked = crl_server_batch_perform(server->options, server->number, &handle, ops, count, pace,
-                                     why) == CORRAL_OK;
-  if (own->next != NULL) copy_results(own, batch);
-  return handle;
+  return pace;
 }
 
 /* The time limit of a batch; bytes that moved put it off. */
@@ -268,14 +205,14 @@ static int64_t limit_of(const crl_pace *pace) {
 static int ran_out(const crl_pace *pace) { return crl_env_now_ms() >= limit_of(pace); }
 
 /* True when a plugin had no time left to send anything of the batch, and kept the handle. */
-static int is_unsent(const request *own) {
+static int is_unsent(const corral_op *ops, size_t count) {
   size_t i = 0;
-  while (i < own->count && own->ops[i].status == CORRAL_EUNAVAILABLE) i++;
-  return i == own->count;
+  while (i < count && ops[i].status == CORRAL_EUNAVAILABLE) i++;
+  return i == count;
 }
 
 /* Tells the breaker of a batch whose time ran out. Returns as judge_batch. */
-static corral_event judge_silence(crl_server *server, request *own, int64_t began, int64_t limit,
+static corral_event judge_silence(crl_server *server, crl_seat *own, int64_t began, int64_t limit,
                                   int probe, const corral_error *why) {
   corral_event event = CORRAL_EVENT_COUNT;
   if (own->hurried && !probe) {
@@ -288,28 +225,28 @@ static corral_event judge_silence(crl_server *server, request *own, int64_t bega
 }
 
 /* Tells the breaker the result of a batch; one that was cut in the middle of a body says nothing of
- * the server. *slow: its operations found the server slow. Returns the event that became due, or
- * CORRAL_EVENT_COUNT. Under the mutex. */
-static corral_event judge_batch(crl_server *server, request *own, const crl_pace *pace, int worked,
-                                int64_t began, int probe, const corral_error *why, int *slow) {
+ * the server. Sets led->slow. Returns the event that became due, or CORRAL_EVENT_COUNT. Under the
+ * mutex. */
+static corral_event judge_batch(crl_server *server, led_batch *led, int worked, int64_t began) {
   corral_event event = CORRAL_EVENT_COUNT;
-  int in_body = !worked && crl_pace_in_body(pace);
-  int is_silent = (!worked || is_unsent(own)) && ran_out(pace);
+  crl_seat *own = led->own;
+  int in_body = !worked && crl_pace_in_body(&led->pace);
+  int is_silent = (!worked || is_unsent(led->ops, own->count)) && ran_out(&led->pace);
   own->cut = in_body && own->next != NULL;
-  *slow = in_body && crl_breaker_is_slow(&server->health.breaker);
-  if (in_body && !probe) return event;
+  led->slow = in_body && crl_breaker_is_slow(&server->health.breaker);
+  if (in_body && !led->probe) return event;
   if (is_silent) {
-    event = judge_silence(server, own, began, limit_of(pace), probe, why);
-    *slow = !server->health.breaker.open;
+    event = judge_silence(server, own, began, limit_of(&led->pace), led->probe, &led->why);
+    led->slow = !server->health.breaker.open;
     return event;
   }
-  event = crl_health_outcome(&server->health, worked, probe, why);
+  event = crl_health_outcome(&server->health, worked, led->probe, &led->why);
   own->opened = event == CORRAL_EVENT_STORE_DOWN;
   return event;
 }
 
 /* True for looks and claims while those are held back. */
-static int is_held_back(const crl_server *server, const request *own) {
+static int is_held_back(const crl_server *server, const crl_seat *own) {
   int held = crl_health_holds_back(&server->health);
   for (size_t i = 0; i < own->count && held; i++)
     held = own->ops[i].verb == CORRAL_VERB_GET || own->ops[i].verb == CORRAL_VERB_CLAIM;
@@ -318,109 +255,114 @@ static int is_held_back(const crl_server *server, const request *own) {
 
 /* Refuses the operations of `own`, and hands its handle on. Entered with the mutex, left
  * without. */
-static void refuse(crl_server *server, request *own) {
+static void refuse(crl_server *server, crl_seat *own) {
   corral_error why = server->health.why;
   int slow = !server->health.breaker.open;
-  pass_on(own->seats, own->handle);
-  pthread_mutex_unlock(&server->mutex);
+  crl_seat *next = crl_seats_pass_on(own->seats, own->handle);
+  unlock(server);
+  crl_seats_call(next);
   crl_server_batch_refuse(own->ops, own->count,
                           why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
                           why.text[0] != '\0' ? why.text : "no answer yet");
   if (slow) crl_server_batch_mark_slow(own->ops, own->count);
 }
 
+/* Performs a batch, then hands its handle on: before anybody is woken, and before results are
+ * copied, the next batch may be under way. */
+static void lead(crl_server *server, led_batch *led) {
+  void *handle = led->own->handle;
+  led->pace = pace_of(server, led->own);
+  int64_t began = crl_env_now_ms();
+  int worked = crl_server_batch_perform(server->options, server->number, &handle, led->ops,
+                                        led->count, &led->pace, &led->why) == CORRAL_OK;
+  lock(server);
+  led->event = judge_batch(server, led, worked, began);
+  crl_seat *next = crl_seats_pass_on(led->own->seats, handle);
+  unlock(server);
+  crl_seats_call(next);
+}
+
+/* Leads a batch of copies of several seats' operations. A function of its own, so that a caller
+ * alone has no array on its stack. */
+static __attribute__((noinline)) void lead_together(crl_server *server, led_batch *led) {
+  corral_op copies[CRL_SEATS_OPS], *at = copies;
+  for (const crl_seat *s = led->own; s != NULL; at += s->count, s = s->next)
+    memcpy(at, s->ops, s->count * sizeof *at);
+  led->ops = at = copies;
+  lead(server, led);
+  memcpy(led->own->ops, at, led->own->count * sizeof *at);
+  at += led->own->count;
+  crl_bell *rung = NULL;
+  for (crl_seat *s = led->own->next, *next; s != NULL; s = next) {
+    next = s->next;
+    memcpy(s->ops, at, s->count * sizeof *at);
+    at += s->count;
+    s->cut = led->own->cut;
+    if (led->slow) crl_server_batch_mark_slow(s->ops, s->count);
+    rung = crl_seats_tell(s, rung);
+  }
+  crl_seats_told(rung);
+}
+
 /* Leads a batch on own->handle, then hands the handle on. Entered with the mutex, left without. */
-static void serve(crl_server *server, request *own) {
-  corral_error why;
-  crl_pace pace;
-  int worked, probe, slow;
-  own->next = NULL;
-  if (!crl_health_may_ask(&server->health, &probe) || is_held_back(server, own)) {
+static void serve(crl_server *server, crl_seat *own) {
+  led_batch led;
+  if (!crl_health_may_ask(&server->health, &led.probe) || is_held_back(server, own)) {
     refuse(server, own);
     return;
   }
-  size_t count = gather(&own->next, own);
-  int64_t began = crl_env_now_ms();
-  pthread_mutex_unlock(&server->mutex);
-  void *handle = perform_batch(server, own, count, own->handle, &pace, &worked, &why);
-  pthread_mutex_lock(&server->mutex);
-  corral_event event = judge_batch(server, own, &pace, worked, began, probe, &why, &slow);
-  if (slow) crl_server_batch_mark_slow(own->ops, own->count);
-  for (request *r = own->next, *next; r != NULL; r = next) {
-    next = r->next;
-    if (slow) crl_server_batch_mark_slow(r->ops, r->count);
-    r->seat = SERVED;
-    r->cut = own->cut;
-    crl_waiter_wake(&r->waiter);
-  }
-  pass_on(own->seats, handle);
-  pthread_mutex_unlock(&server->mutex);
-  crl_server_batch_report(server->options, server->number, event, &why);
+  led.own = own;
+  led.ops = own->ops;
+  led.count = crl_seats_gather(own);
+  unlock(server);
+  if (own->next == NULL)
+    lead(server, &led);
+  else
+    lead_together(server, &led);
+  if (led.slow) crl_server_batch_mark_slow(own->ops, own->count);
+  crl_server_batch_report(server->options, server->number, led.event, &led.why);
 }
 
 /* Begins own's op_ms now: the time in the queue is not the server's. */
-static void renew_limit(const crl_server *server, request *own) {
+static void renew_limit(const crl_server *server, crl_seat *own) {
   int64_t limit = crl_env_now_ms() + server->options->op_ms;
   own->limit = limit < own->latest ? limit : own->latest;
 }
 
-static void leave_queue(const request *own) {
-  request **link = &own->seats->head;
-  while (*link != own) link = &(*link)->next;
-  *link = own->next;
-  if (*link == NULL) own->seats->tail = link;
-}
-
-static int is_queued(const request *own) {
-  const request *r = own->seats->head;
-  while (r != NULL && r != own) r = r->next;
-  return r != NULL;
-}
-
-/* Waits until a handle is handed over, or another caller has performed this request along; 0 when
- * its time ran out in the queue. A request that is being performed is waited for without a limit:
- * its batch has one. Under the mutex. */
-static int wait_in_queue(crl_server *server, request *own) {
-  /* bodies queued in front of a large request take more than op_ms */
+/* Waits until a handle is handed over, or another caller has performed this seat along; 0 when its
+ * time ran out in the queue. A seat that is being performed is waited for without a limit: its
+ * batch has one. */
+static int wait_in_queue(crl_server *server, crl_seat *own) {
+  /* bodies queued in front of a large record take more than op_ms */
   int64_t until = own->seats == &server->large ? own->latest : own->limit;
-  own->seat = QUEUED;
-  own->next = NULL;
-  *own->seats->tail = own;
-  own->seats->tail = &own->next;
-  while (own->seat == QUEUED) {
-    pthread_mutex_unlock(&server->mutex);
-    int woken = crl_waiter_sleep(&own->waiter, until);
-    pthread_mutex_lock(&server->mutex);
-    if (woken || own->seat != QUEUED) continue;
-    if (is_queued(own)) {
-      leave_queue(own);
-      return 0;
-    }
-    until = INT64_MAX;
-  }
-  return 1;
+  if (crl_seats_sleep(own, until)) return 1;
+  lock(server);
+  int left = crl_seats_leave(own);
+  unlock(server);
+  return !left && crl_seats_sleep(own, INT64_MAX);
 }
 
-static void perform_pooled(crl_server *server, request *own) {
-  int in_time = 1;
-  seats *all = own->seats;
-  pthread_mutex_lock(&server->mutex);
-  if (all->idle_count > 0) {
-    own->handle = all->idle[--all->idle_count];
-  } else if (all->open_count < all->most) {
-    all->open_count++;
-  } else {
-    in_time = wait_in_queue(server, own);
-    if (!in_time || own->seat == SERVED) {
-      int is_away = server->health.breaker.open;
-      pthread_mutex_unlock(&server->mutex);
-      if (in_time) return;
-      crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
-                              "no connection to the store became free in time");
-      if (!is_away) crl_server_batch_mark_slow(own->ops, own->count);
+/* Refuses a seat whose time ran out in the queue. */
+static void refuse_late(crl_server *server, crl_seat *own) {
+  lock(server);
+  int is_away = server->health.breaker.open;
+  unlock(server);
+  crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
+                          "no connection to the store became free in time");
+  if (!is_away) crl_server_batch_mark_slow(own->ops, own->count);
+}
+
+static void perform_pooled(crl_server *server, crl_seats *seats, crl_seat *own) {
+  lock(server);
+  if (!crl_seats_take(seats, own)) {
+    unlock(server);
+    if (!wait_in_queue(server, own)) {
+      refuse_late(server, own);
       return;
     }
-    if (all == &server->large) renew_limit(server, own);
+    if (own->state == CRL_SEAT_SERVED) return;
+    if (seats == &server->large) renew_limit(server, own);
+    lock(server);
   }
   serve(server, own);
 }
@@ -437,66 +379,77 @@ static size_t weigh(const corral_op *ops, size_t count) {
  * true where crl_server_perform returns true. */
 static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
                       int is_large, int alone, int *opened) {
-  request own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
-  own.seats = is_large ? &server->large : &server->usual;
+  crl_seat own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
   own.limit = crl_env_now_ms() + server->options->op_ms;
   /* a caller with less time than op_ms isn't made to wait for others' operations */
   own.hurried = deadline < own.limit;
   if (own.hurried) own.limit = deadline;
-  own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > BATCH_OPS;
+  own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > CRL_SEATS_OPS;
   crl_server_batch_flag(ops, count, !is_large);
-  perform_pooled(server, &own);
+  perform_pooled(server, is_large ? &server->large : &server->usual, &own);
   *opened |= own.opened;
   return own.cut;
 }
 
-/* An operation that another caller's large body cut off is asked once more, alone. A large record
- * is read on a handle for large ones. */
+/* Asks for records that were left unread, on a handle for large ones; remembers them. */
+static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
+                       int *opened) {
+  for (size_t i = 0; i < count; i++) {
+    int is_large = (ops[i].flags & CORRAL_OP_LARGE) != 0;
+    if (is_large) perform_as(server, &ops[i], 1, deadline, 1, 1, opened);
+    if (ops[i].verb == CORRAL_VERB_GET && ops[i].status == CORRAL_OK)
+      crl_bodies_note(&server->bodies, ops[i].key, ops[i].key_len,
+                      is_large || ops[i].found.len > LARGE_BYTES);
+    ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
+  }
+}
+
+/* An operation that another caller's large body cut off is asked once more, alone. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
   size_t bytes = weigh(ops, count);
-  int opened = 0, is_large = bytes > LARGE_BYTES;
+  int opened = 0;
   if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
     int64_t limit = crl_env_now_ms() + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
     perform_shared(server, ops, count, deadline < limit ? deadline : limit);
     return 0;
   }
-  if (perform_as(server, ops, count, deadline, is_large, 0, &opened) &&
+  int is_large =
+      bytes > LARGE_BYTES || (count == 1 && ops->verb == CORRAL_VERB_GET &&
+                              crl_bodies_expect(&server->bodies, ops->key, ops->key_len));
+  if (perform_as(server, ops, count, deadline, is_large, is_large, &opened) &&
       crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, deadline, is_large, 1, &opened);
-  for (size_t i = 0; i < count; i++)
-    if ((ops[i].flags & CORRAL_OP_LARGE) != 0)
-      perform_as(server, &ops[i], 1, deadline, 1, 1, &opened);
-  for (size_t i = 0; i < count; i++) ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
+  read_large(server, ops, count, deadline, &opened);
   return opened;
 }
 
 void crl_server_self_probing(crl_server *server, int self_probing) {
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   crl_health_self_probing(&server->health, self_probing);
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
 }
 
 int64_t crl_server_probe_at(crl_server *server) {
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   int64_t at = crl_health_probe_at(&server->health);
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
   return at;
 }
 
 int64_t crl_server_failures(crl_server *server) {
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   int64_t failures = server->health.breaker.failures + crl_breaker_is_slow(&server->health.breaker);
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
   return failures;
 }
 
 /* Performs on the probe's handle, with all of op_ms. */
 static int perform_probe(crl_server *server, corral_op *ops, size_t count, crl_findings *ret) {
   ret->began = crl_env_now_ms();
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   int64_t limit =
       ret->began + crl_breaker_patience(&server->health.breaker, server->options->op_ms);
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
   crl_pace pace = {.first = limit,
                    .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
                    .latest = INT64_MAX,
@@ -518,7 +471,7 @@ int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count) {
 static void *take_in(crl_server *server, void *handle) {
   if (handle == NULL || server->usual.open_count >= server->usual.most) return handle;
   server->usual.open_count++;
-  pass_on(&server->usual, handle);
+  (void)crl_seats_pass_on(&server->usual, handle); /* nobody is queued where one may be opened */
   return NULL;
 }
 
@@ -545,18 +498,18 @@ static void repeat_unheard(crl_server *server, struct crl_pool *pool, crl_findin
 void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   const crl_pool_options *options = server->options;
   crl_findings found;
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   int rests = crl_breaker_probe(&server->health.breaker, crl_env_now_ms()),
       held = server->health.holding, due = rests || server->health.checking;
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
   if (!due) return;
   ask_probe(server, &found);
   if (found.works && (rests || held)) repeat_unheard(server, pool, &found, rests);
-  pthread_mutex_lock(&server->mutex);
+  lock(server);
   corral_event event = crl_health_probed(&server->health, &found, rests);
   void *left = take_in(server, server->probe_handle);
   server->probe_handle = NULL;
-  pthread_mutex_unlock(&server->mutex);
+  unlock(server);
   if (left != NULL) options->plugin->disconnect(left);
   crl_server_batch_report(server->options, server->number, event, &found.why);
 }

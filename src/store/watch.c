@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "os/env.h"
 #include "os/hash.h"
 #include "base/value.h"
@@ -76,6 +77,33 @@ void crl_watch_free(crl_watch *watch) {
   free(watch);
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const crl_watch *watch) {
+  for (size_t i = 0; i < BUCKETS; i++) {
+    crl_watcher *const *link = &watch->buckets[i];
+    int left = CRL_CHECK_MOST;
+    for (; *link != NULL && left > 0; link = &(*link)->next, left--) {
+      CRL_MUST((*link)->link == link, "watch: a watcher knows the link to it");
+      CRL_MUST((*link)->hash % BUCKETS == i, "watch: a watcher is in the bucket of its hash");
+      CRL_MUST(!(*link)->stands || (*link)->print != 0, "watch: only a registered key stands");
+    }
+  }
+  CRL_MUST(watch->queue.used <= watch->queue.room, "watch: the queue is within its room");
+  CRL_MUST(atomic_load(&watch->up) || watch->queue.used == 0,
+           "watch: keys are queued while the watch is up");
+}
+#endif
+
+static void lock(crl_watch *watch) {
+  pthread_mutex_lock(&watch->mutex);
+  CRL_CHECK(watch);
+}
+
+static void unlock(crl_watch *watch) {
+  CRL_CHECK(watch);
+  pthread_mutex_unlock(&watch->mutex);
+}
+
 /* ---- changes ------------------------------------------------------------------------------- */
 
 static void wake_bucket(crl_watcher *first, uint64_t hash) {
@@ -89,10 +117,10 @@ static void wake_bucket(crl_watcher *first, uint64_t hash) {
 static void tell(void *arg, uint64_t hash) {
   crl_watch *watch = arg;
   if (watch->options.on_change != NULL) watch->options.on_change(watch->options.arg, hash);
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   if (hash != 0) wake_bucket(watch->buckets[hash % BUCKETS], hash);
   for (size_t i = 0; hash == 0 && i < BUCKETS; i++) wake_bucket(watch->buckets[i], 0);
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }
 
 /* ---- registrations ------------------------------------------------------------------------- */
@@ -125,10 +153,10 @@ static void compare(crl_watcher *w, uint64_t print) {
 static void registered(crl_watch *watch, uint64_t hash, uint64_t print) {
   if (print != 0 && watch->options.on_registered != NULL)
     watch->options.on_registered(watch->options.arg, hash, print);
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   for (crl_watcher *w = watch->buckets[hash % BUCKETS]; w != NULL; w = w->next)
     if (w->hash == hash && w->print != 0) compare(w, print);
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }
 
 /* Appends a key; 0: no room or no memory. */
@@ -189,12 +217,12 @@ static int register_batch(crl_watch *watch, void *open, size_t *at, corral_error
 static int register_all(crl_watch *watch, void *open, corral_error *why) {
   int status = CORRAL_OK;
   size_t at = 0;
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   queue taken = watch->queue;
   watch->queue = watch->work;
   watch->work = taken;
   watch->queue.used = 0;
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
   while (status == CORRAL_OK && at < watch->work.used)
     status = register_batch(watch, open, &at, why);
   watch->work.used = 0;
@@ -224,10 +252,10 @@ static void say(crl_watch *watch, int up, const corral_error *why) {
 }
 
 static void set_up(crl_watch *watch, int up) {
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   atomic_store(&watch->up, up);
   watch->queue.used = 0;
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }
 
 /* Listens until a change, a key to be registered, or the end. */
@@ -275,7 +303,7 @@ static void *run(void *arg) {
 static int new_fd(void) { return crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
 static void start(crl_watch *watch) {
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   if (atomic_load(&watch->state) == IDLE) {
     watch->stop_fd = new_fd();
     watch->wake_fd = new_fd();
@@ -283,7 +311,7 @@ static void start(crl_watch *watch) {
                      crl_env_thread(&watch->thread, run, watch) == 0;
     atomic_store(&watch->state, watch->started ? RUNS : NEVER);
   }
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }
 
 /* ---- waiters ------------------------------------------------------------------------------- */
@@ -303,10 +331,10 @@ int crl_watch_registers(const crl_watch *watch) {
 
 int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_key *key,
                        uint64_t print) {
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   int up = atomic_load(&watch->up), first = watch->queue.used == 0;
   if (watcher != NULL && up && watcher->stands && watcher->print == print) {
-    pthread_mutex_unlock(&watch->mutex);
+    unlock(watch);
     return 1;
   }
   if (watcher != NULL) watcher->print = print;
@@ -314,7 +342,7 @@ int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_k
   int goes = up && (watcher == NULL || !crl_watch_refuses(watcher)) && append(&watch->queue, key);
   if (watcher != NULL && up && !goes) atomic_store(&watcher->refused, 1);
   if (goes && first) (void)signal_fd(watch->wake_fd);
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
   return goes;
 }
 
@@ -326,17 +354,17 @@ void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_w
   watcher->waiter = waiter;
   watcher->print = 0;
   watcher->stands = 0;
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   watcher->next = *bucket;
   watcher->link = bucket;
   if (watcher->next != NULL) watcher->next->link = &watcher->next;
   *bucket = watcher;
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }
 
 void crl_watch_leave(crl_watch *watch, crl_watcher *watcher) {
-  pthread_mutex_lock(&watch->mutex);
+  lock(watch);
   *watcher->link = watcher->next;
   if (watcher->next != NULL) watcher->next->link = watcher->link;
-  pthread_mutex_unlock(&watch->mutex);
+  unlock(watch);
 }

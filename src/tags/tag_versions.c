@@ -121,6 +121,7 @@ static void take(crl_tag_version *tag_version, crl_key *key, corral_op *op) {
   tag_version->status = op->status == CORRAL_OK || op->status == CORRAL_EBUSY
                             ? read_record(tag_version, key, op)
                             : op->status;
+  tag_version->changed_by = crl_env_now_ms() - tag_version->age_ms;
   tag_version->slow = (op->flags & CRL_OP_SLOW) != 0;
   if (op->found.drop != NULL) op->found.drop(op->found.owner);
   op->found.drop = NULL;
@@ -311,10 +312,9 @@ static void release(crl_context *context, const crl_key *key, const uint8_t *tok
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
 }
 
-/* True when a change `changed_ago` ms ago surely came before a compute that began elapsed_ms
- * ago. */
-static int is_before(const crl_context *context, int64_t changed_ago, int64_t elapsed_ms) {
-  return changed_ago > elapsed_ms + crl_pool_info(context->pool)->clock_skew_ms + TICK_MS;
+/* True when the change surely came before a compute that began at `began`. */
+static int is_before(const crl_context *context, const crl_tag_version *changed, int64_t began) {
+  return changed->changed_by + crl_pool_info(context->pool)->clock_skew_ms + TICK_MS < began;
 }
 
 /* Under the tag version's lease: makes the tag version if the store has none; with `expires`, draws
@@ -368,7 +368,7 @@ static int under_lease(crl_context *context, crl_tag_version *tag_version, int e
 }
 
 static int stamp_all(crl_context *context, crl_tags *tags, const crl_tag_versions *before,
-                     crl_tag_versions *now, int64_t elapsed_ms) {
+                     crl_tag_versions *now, int64_t began) {
   for (size_t i = 0; i < tags->count; i++) {
     crl_tag *tag = &tags->tag[i];
     const crl_tag_version *tag_version = crl_tag_versions_find(before, tag->name, tag->len);
@@ -377,7 +377,7 @@ static int stamp_all(crl_context *context, crl_tags *tags, const crl_tag_version
           (crl_tag_version *)(uintptr_t)crl_tag_versions_find(now, tag->name, tag->len);
       int status = found->status == CORRAL_EMISS ? under_lease(context, found, 0) : CORRAL_OK;
       if (status != CORRAL_OK) return status == CORRAL_EBUSY ? CORRAL_ELOST : status;
-      if (!found->made_here && found->changed && !is_before(context, found->age_ms, elapsed_ms))
+      if (!found->made_here && found->changed && !is_before(context, found, began))
         return CORRAL_ELOST;
       tag_version = found;
     }
@@ -388,9 +388,8 @@ static int stamp_all(crl_context *context, crl_tags *tags, const crl_tag_version
 }
 
 int crl_tag_versions_stamp(crl_context *context, crl_tags *tags, const crl_tag_versions *before,
-                           int64_t elapsed_ms, corral_error *error) {
+                           int64_t began, corral_error *error) {
   crl_tag_versions now = {0};
-  int64_t began = crl_env_now_ms();
   int status = CORRAL_OK;
   for (size_t i = 0; i < tags->count && status == CORRAL_OK; i++) {
     const crl_tag_version *tag_version =
@@ -400,9 +399,8 @@ int crl_tag_versions_stamp(crl_context *context, crl_tags *tags, const crl_tag_v
       status = CORRAL_ENOMEM;
   }
   if (status == CORRAL_OK)
-    status = crl_tag_versions_fetch(context, &now, 0, began + context->op_ms, error);
-  if (status == CORRAL_OK)
-    status = stamp_all(context, tags, before, &now, elapsed_ms + crl_env_now_ms() - began);
+    status = crl_tag_versions_fetch(context, &now, 0, crl_env_now_ms() + context->op_ms, error);
+  if (status == CORRAL_OK) status = stamp_all(context, tags, before, &now, began);
   crl_tag_versions_clean(&now);
   return say(status, error);
 }

@@ -19,8 +19,9 @@ typedef struct crl_tag_version {
   uint64_t hard, soft;
   int changed;    /* 1: by an invalidation or an expiry; 0: made by the first value of its tag */
   int64_t age_ms; /* since the tag version was made or changed */
-  int made_here;  /* made just now, by crl_tag_versions_stamp */
-  int slow;       /* the error is that the store is slow (CRL_OP_SLOW) */
+  int64_t changed_by; /* it was made or changed by then; crl_env_now_ms */
+  int made_here;      /* made just now, by crl_tag_versions_stamp */
+  int slow;           /* the error is that the store is slow (CRL_OP_SLOW) */
   uint8_t len;
   uint8_t name[CORRAL_TAG_MAX];
 } crl_tag_version;
@@ -28,7 +29,7 @@ typedef struct crl_tag_version {
 enum { CRL_TAG_WANTED = 1 };
 
 #define CRL_NEAR_ANY_AGE INT64_MAX
-#define CRL_SINCE_NOW (-CRL_LIFE_MOST)
+#define CRL_SINCE_NOW INT64_MAX
 
 /* A list of tag versions, wanted or read. */
 typedef struct crl_tag_versions {
@@ -65,12 +66,12 @@ crl_standing crl_tag_versions_judge(const crl_tag_versions *tag_versions, const 
 void crl_tag_versions_forget(crl_tag_versions *tag_versions);
 void crl_tag_versions_clean(crl_tag_versions *tag_versions);
 
-/* Sets the versions that a value remembers; its compute began `elapsed_ms` ago (CRL_SINCE_NOW: no
- * change counts as later). `before`: the tag versions as known when it began; other tag versions
- * are read, and made where the store has none. CORRAL_ELOST: a tag was invalidated since then, or
- * may have been; else an error of the store. */
+/* Sets the versions that a value remembers; its compute began at `began` (crl_env_now_ms;
+ * CRL_SINCE_NOW: no change counts as later). `before`: the tag versions as known when it began;
+ * other tag versions are read, and made where the store has none. CORRAL_ELOST: a tag was
+ * invalidated since then, or may have been; else an error of the store. */
 int crl_tag_versions_stamp(crl_context *context, crl_tags *tags, const crl_tag_versions *before,
-                           int64_t elapsed_ms, corral_error *error);
+                           int64_t began, corral_error *error);
 /* Invalidates, or only expires, all values with a tag. */
 int crl_tag_versions_change(crl_context *context, const void *name, size_t len, int only_expire,
                             corral_error *error);

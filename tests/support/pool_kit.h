@@ -12,16 +12,8 @@
 #define crl_pool_info own_pool_info
 #define crl_pool_route own_pool_route
 #define crl_pool_perform_probe own_pool_perform_probe
-#define crl_server_new own_server_new
-#define crl_server_free own_server_free
-#define crl_server_perform own_server_perform
-#define crl_server_self_probing own_server_self_probing
-#define crl_server_probe_at own_server_probe_at
-#define crl_server_failures own_server_failures
-#define crl_server_probe own_server_probe
-#define crl_server_perform_probe own_server_perform_probe
-#include "store/server.c" /* NOLINT(bugprone-suspicious-include) */
-#include "store/pool.c"   /* NOLINT(bugprone-suspicious-include) */
+#include "support/own_server.h"
+#include "store/pool.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,6 +100,7 @@ static inline void look_at_large(fake *f, corral_op *op, size_t count) {
   }
   assert_int_equal(count, 1);
   f->reads_whole++;
+  op->found.len = LARGE;
 }
 
 static inline int fake_perform(void *handle, const corral_batch *batch, int64_t deadline,
@@ -241,7 +234,7 @@ static inline void until_queued(crl_pool *pool, int count) {
     crl_server *server = pool->list[0];
     pthread_mutex_lock(&server->mutex);
     queued = 0;
-    for (const request *r = server->usual.head; r != NULL; r = r->next) queued++;
+    for (const crl_seat *s = server->usual.head; s != NULL; s = s->next) queued++;
     pthread_mutex_unlock(&server->mutex);
   }
 }
