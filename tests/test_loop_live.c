@@ -146,22 +146,25 @@ static void many_calls_at_once_are_few_round_trips(void **state) {
   (void)state;
   static request r[CALLS];
   memset(r, 0, sizeof r);
-  loop_desk d = opened(NULL);
+  if (server == NULL) skip();
+  loop_desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 30000));
   request warm = {0};
   ask(d.loop, "nothing", NULL, &warm);
   RUN_UNTIL(d.loop, warm.starts, 1);
   long long before = redis_server_info(server, "total_net_input_bytes"),
             reads = redis_server_info(server, "total_reads_processed");
+  redis_server_pause(server); /* so that all calls are there before the first is answered */
   for (int i = 0; i < CALLS; i++) {
     char key[16];
     snprintf(key, sizeof key, "k%d", i);
     assert_int_equal(ask_as(d.loop, key, NULL, &r[i], 0), CORRAL_OK);
   }
+  redis_server_resume(server);
   for (int i = 0; i < CALLS; i++) RUN_UNTIL(d.loop, r[i].gones, 1);
   reads = redis_server_info(server, "total_reads_processed") - reads;
   assert_true(redis_server_info(server, "total_net_input_bytes") > before);
   print_message("[          ] %d looks in %lld reads of the server\n", CALLS, reads);
-  assert_true(reads < CALLS / 4);
+  assert_true(reads < CALLS / 10);
   for (int i = 0; i < CALLS; i++) assert_int_equal(r[i].status, CORRAL_EMISS);
   make(&warm, "x");
   RUN_UNTIL(d.loop, warm.gones, 1);
