@@ -27,6 +27,7 @@ enum {
   THREADS = 50,
   CALLERS = PROCESSES * THREADS,
   COST_MS = 100,
+  COUNTED = 5, /* rounds whose commands are counted */
   ROUNDS_MOST = 1000
 };
 
@@ -39,7 +40,7 @@ typedef struct board {
   pthread_barrier_t all;
   atomic_int word;
   atomic_llong ended, last;
-  double late_ms[KINDS][ROUNDS_MOST];
+  double late_ms[KINDS][ROUNDS_MOST + COUNTED];
   double commands[KINDS];
 } board;
 
@@ -120,39 +121,37 @@ static void run_round(const seat *s, kind k, int round) {
   if (first) shared->late_ms[k][round - 1] = (double)(shared->last - shared->ended) / 1000;
 }
 
-static long long calls_of(const char *stats, const char *command) {
-  char name[64];
-  snprintf(name, sizeof name, "cmdstat_%s:calls=", command);
-  const char *at = strstr(stats, name);
-  return at == NULL ? 0 : strtoll(at + strlen(name), NULL, 10);
-}
-
-/* Number of commands sent by clients. A look is GETRANGE and PTTL; GETRANGE calls within scripts
- * are counted by the server too, so they are subtracted. */
-static long long server_commands(redisContext *redis) {
-  redisReply *reply = redisCommand(redis, "INFO commandstats");
-  if (reply == NULL || reply->type != REDIS_REPLY_STRING) die("no answer from the server");
-  long long scripts = calls_of(reply->str, "evalsha") + calls_of(reply->str, "eval");
-  long long count = 2 * (calls_of(reply->str, "getrange") - scripts) + scripts +
-                    calls_of(reply->str, "client|caching");
+/* Commands that clients sent for the key of each kind, out of what the server tells a monitor:
+ * without what scripts call, and the invalidation of each round. */
+static void count_commands(redisContext *monitor, redisContext *other) {
+  const char *const keys[KINDS] = {NULL, "\"w:k\"", "\"p:k\""};
+  redisReply *reply = redisCommand(other, "ECHO counted");
+  for (int last = 0; !last;) {
+    freeReplyObject(reply);
+    if (redisGetReply(monitor, (void **)&reply) != REDIS_OK) die("no answer from the server");
+    last = strstr(reply->str, "\"counted\"") != NULL;
+    if (strstr(reply->str, " lua]") != NULL) continue;
+    for (kind k = WOKEN; k < KINDS; k++) shared->commands[k] += strstr(reply->str, keys[k]) != NULL;
+  }
   freeReplyObject(reply);
-  return count;
+  for (kind k = WOKEN; k < KINDS; k++) shared->commands[k] -= COUNTED;
 }
 
-/* The first round of each kind isn't counted: it opens connections and begins the watch. */
+/* The first round of each kind isn't timed: it opens connections and begins the watch. Nor are the
+ * last ones, whose commands are counted. */
 static void *sit(void *arg) {
   const seat *s = arg;
-  redisContext *redis =
-      s->process + s->thread == 0 ? redisConnectUnix(redis_server_socket(server)) : NULL;
-  for (int round = 1; round <= rounds; round++)
-    for (kind k = 0; k < KINDS; k++) {
-      long long before = redis == NULL || round == 1 ? 0 : server_commands(redis);
-      run_round(s, k, round);
-      if (redis != NULL && round > 1)
-        shared->commands[k] +=
-            (double)(server_commands(redis) - before - 1) /* less the invalidation */;
-    }
-  if (redis != NULL) redisFree(redis);
+  int first = s->process + s->thread == 0;
+  redisContext *monitor = first ? redisConnectUnix(redis_server_socket(server)) : NULL;
+  redisContext *other = first ? redisConnectUnix(redis_server_socket(server)) : NULL;
+  for (int round = 1; round <= rounds + COUNTED; round++) {
+    if (first && round == rounds + 1) freeReplyObject(redisCommand(monitor, "MONITOR"));
+    for (kind k = 0; k < KINDS; k++) run_round(s, k, round);
+  }
+  if (!first) return NULL;
+  count_commands(monitor, other);
+  redisFree(monitor);
+  redisFree(other);
   return NULL;
 }
 
@@ -195,8 +194,7 @@ static void report(void) {
     double middle = median(late, (size_t)rounds - 1);
     if (k == FLOOR) floor = middle;
     printf("%-32s %10.2f %10.2f %10.2f %10.2f %18.3f\n", names[k], middle, late[0],
-           late[rounds - 2], middle / floor,
-           k == FLOOR ? 0 : shared->commands[k] / (rounds - 1) / CALLERS);
+           late[rounds - 2], middle / floor, shared->commands[k] / COUNTED / CALLERS);
   }
 }
 
