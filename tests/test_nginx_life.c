@@ -124,9 +124,11 @@ static void who_gets_stale_and_leaves_doesnt_stop_the_rebuilding(void **state) {
 
 static void a_leader_waits_for_his_origin_longer_than_others_for_him(void **state) {
   (void)state;
-  nginx_server *slow = nginx_kit_another(&(nginx_kit_plan){
-      .locations = "location / { corral pages; corral_valid 1m; corral_wait 50ms; "
-                   "corral_max_size 1k; proxy_read_timeout 700ms; proxy_pass %ORIGIN%; }"});
+  nginx_server *slow = nginx_kit_another(
+      &(nginx_kit_plan){.locations = "corral_valid 1m; corral_wait 50ms; corral_max_size 1k; "
+                                     "location / { corral pages; proxy_pass %ORIGIN%; } "
+                                     "location /never { corral pages; proxy_read_timeout 700ms; "
+                                     "proxy_pass %ORIGIN%; }"});
   http_origin_answer(nginx_kit_origin, "/late", HTTP_ANSWER(.body = "late", .delay_ms = 300));
   http_origin_answer(nginx_kit_origin, "/late500", HTTP_ANSWER(.status = 500, .delay_ms = 300));
   http_origin_answer(nginx_kit_origin, "/late_large",
