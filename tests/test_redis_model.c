@@ -106,6 +106,7 @@ static corral_op random_op(const char *key, uint8_t **record) {
   op_lasts(&op, op.verb == CORRAL_VERB_RELEASE ? (int64_t)(1 + pick(9)) * HOUR : HOUR);
   op_keeps(&op, (int64_t)(1 + pick(9)) * HOUR);
   if (op.verb == CORRAL_VERB_CLAIM) {
+    if (pick(2) == 0) op.flags = CORRAL_OP_ABSENT;
     op.claim.seen = pick(3) * UINT64_C(0x0101010101010101);
     if (pick(4) == 0) op.claim.over = token(pick(TOKENS));
   }

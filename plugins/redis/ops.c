@@ -42,7 +42,8 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_result_nonsense(h, op);
-  slot->vague = !crl_redis_record_found(h, op, replies[0]->str, replies[0]->len, slot->left);
+  slot->vague =
+      !crl_redis_record_found(h, op, (uint8_t *)replies[0]->str, replies[0]->len, slot->left);
   if (op->status != CORRAL_OK) return CORRAL_OK;
   slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
