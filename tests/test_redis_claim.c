@@ -4,6 +4,9 @@
 #include "support/redis_kit.h"
 
 #include <corral.h>
+#include <pthread.h>
+
+enum { RACES = 100 };
 
 /* Calls of a command since the last CONFIG RESETSTAT, those of scripts included. */
 static long long calls(const char *command) {
@@ -77,21 +80,49 @@ static void a_cold_claim_is_one_command_and_no_script(void **state) {
   closed(&c);
 }
 
+/* One of two processes that race for the same keys. */
+typedef struct racer {
+  client c;
+  unsigned holder;
+  pthread_barrier_t *line;
+  sight saw[RACES];
+} racer;
+
+static void *race(void *arg) {
+  racer *r = arg;
+  char key[16];
+  for (int i = 0; i < RACES; i++) {
+    snprintf(key, sizeof key, "k%d", i);
+    pthread_barrier_wait(r->line);
+    r->saw[i] = sees(&r->c, cold(key, r->holder));
+  }
+  return NULL;
+}
+
 static void of_two_claims_at_once_one_is_granted(void **state) {
   (void)state;
-  client a = begin(), b = opened(redis_server_uri(server));
-  char key[16];
-  for (int i = 0; i < 20; i++) {
-    snprintf(key, sizeof key, "k%d", i);
-    client *first = i % 2 == 0 ? &a : &b, *second = i % 2 == 0 ? &b : &a;
-    assert_int_equal(claims(first, key, 1), CORRAL_OK);
-    sight s = sees(second, cold(key, 2));
-    assert_int_equal(s.status, CORRAL_EBUSY);
-    assert_near(s.until_ms, HOUR);
-    assert_memory_equal(s.header.token, token(1), CORRAL_TOKEN);
+  static racer racers[2];
+  pthread_barrier_t line;
+  pthread_t threads[2];
+  pthread_barrier_init(&line, NULL, 2);
+  for (unsigned i = 0; i < 2; i++) {
+    racers[i] = (racer){
+        .c = i == 0 ? begin() : opened(redis_server_uri(server)), .holder = i + 1, .line = &line};
+    (void)token(i + 1);
   }
-  closed(&a);
-  closed(&b);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < RACES; i++) {
+    int won = racers[0].saw[i].status == CORRAL_OK ? 0 : 1;
+    const sight *other = &racers[1 - won].saw[i];
+    assert_int_equal(racers[won].saw[i].status, CORRAL_OK);
+    assert_int_equal(other->status, CORRAL_EBUSY);
+    assert_near(other->until_ms, HOUR);
+    assert_memory_equal(other->header.token, token(racers[won].holder), CORRAL_TOKEN);
+  }
+  pthread_barrier_destroy(&line);
+  for (int i = 0; i < 2; i++) closed(&racers[i].c);
 }
 
 /* The script decides: there is a value, without a lease or with one. */
