@@ -45,9 +45,14 @@ static uint64_t stored_end(const char *key) {
   return end;
 }
 
+static int64_t expires_at(const char *key) {
+  return strtoll(redis_server_ask(server, "PEXPIRETIME %s", key), NULL, 10);
+}
+
 static void a_cold_claim_is_one_command_and_no_script(void **state) {
   (void)state;
   client c = begin();
+  int64_t before = server_now();
   reset_counts();
   corral_op op = cold("k", 1);
   corral_header wish = {.state = CORRAL_LEASED, .cost_ms = 77, .note = "holder"};
@@ -58,9 +63,10 @@ static void a_cold_claim_is_one_command_and_no_script(void **state) {
   assert_int_equal(s.status, CORRAL_OK);
   assert_int_equal(calls("set"), 1);
   assert_int_equal(calls("evalsha") + calls("eval") + calls("getrange") + calls("time"), 0);
+  assert_in_range(expires_at("k"), before + HOUR + CORRAL_LEASE_KEPT_MS,
+                  server_now() + HOUR + CORRAL_LEASE_KEPT_MS);
   assert_int_equal(s.until_ms, HOUR);
   assert_int_equal(stored_end("k"), 0);
-  assert_near(pttl("k"), HOUR + CORRAL_LEASE_KEPT_MS);
 
   /* another one's look, and his claim, tell holder, cost and time left */
   for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_CLAIM; verb++) {
@@ -216,11 +222,11 @@ static void a_replica_is_named_as_one(void **state) {
 /* A server before Redis 7 is asked once on a connection. */
 static void an_older_server_is_asked_once(void **state) {
   (void)state;
-  static const char *const refusals[] = {"ERR syntax error", "NOPERM no"};
+  static const char *const refusals[] = {"-ERR syntax error", "-NOPERM no", "+OK"};
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     char script[1024], uri[64];
     snprintf(script, sizeof script,
-             GREETED BY_SET "SEND -%s\\r\\n\n" BY_SCRIPT "SEND -OOM full\\r\\n\n" BY_SCRIPT
+             GREETED BY_SET "SEND %s\\r\\n\n" BY_SCRIPT "SEND -OOM full\\r\\n\n" BY_SCRIPT
                             "SEND -OOM full\\r\\n\n",
              refusals[i]);
     fake_server *old = fake_server_start(script);
@@ -247,6 +253,45 @@ static void a_lost_reply_is_in_doubt(void **state) {
   assert_int_equal(op.status, CORRAL_EINDOUBT);
   closed(&c);
   assert_true(fake_server_stop(lossy));
+}
+
+/* A look that knows the server's time finds such a lease, and asks for the TTL alone. */
+static void a_look_asks_for_the_ttl_alone(void **state) {
+  (void)state;
+  static const struct {
+    const char *reply;
+    int broken, status;
+    int64_t left_ms;
+  } cases[] = {{"SEND :2500\\r\\n\n", 0, CORRAL_OK, 500},
+               {"SEND :1\\r\\n\n", 0, CORRAL_OK, 0},
+               {"SEND :-2\\r\\n\n", 0, CORRAL_OK, 0},
+               {"SEND -NOPERM no\\r\\n\n", 0, CORRAL_EAUTH, 0},
+               {"SEND +text\\r\\n\n", 1, CORRAL_EPROTOCOL, 0},
+               {"CLOSE\n", 1, CORRAL_EINDOUBT, 0}};
+  uint8_t front[CORRAL_FRONT];
+  corral_header lease = {.state = CORRAL_LEASED, .length_ms = 750};
+  memcpy(lease.token, token(1), CORRAL_TOKEN);
+  size_t len = crl_record_write(&lease, front);
+  char bytes[4 * CORRAL_FRONT + 1], script[2048], uri[64];
+  for (size_t i = 0; i < len; i++) snprintf(bytes + 4 * i, 5, "\\x%02x", front[i]);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    snprintf(script, sizeof script,
+             "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+             "EXPECT 1048575\\r\\n\nSEND $%zu\\r\\n%s\\r\\n\n"
+             "EXPECT *2\\r\\n$4\\r\\nPTTL\\r\\n$1\\r\\nk\\r\\n\n%s",
+             len, bytes, cases[i].reply);
+    fake_server *fake = fake_server_start(script);
+    snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", fake_server_port(fake));
+    client c = opened(uri);
+    corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
+    assert_int_equal(perform(&c, &op, 1) != CORRAL_OK, cases[i].broken);
+    assert_int_equal(op.status, cases[i].status);
+    assert_int_equal(op.state.left_ms, cases[i].left_ms);
+    assert_int_equal(op.found.record != NULL, cases[i].status == CORRAL_OK);
+    dropped(&op);
+    closed(&c);
+    assert_true(fake_server_stop(fake));
+  }
 }
 
 /* ---- the end of such a lease --------------------------------------------------------------- */
@@ -305,10 +350,6 @@ static void a_lease_without_an_end_is_not_believed(void **state) {
 }
 
 /* ---- the settle ---------------------------------------------------------------------------- */
-
-static int64_t expires_at(const char *key) {
-  return strtoll(redis_server_ask(server, "PEXPIRETIME %s", key), NULL, 10);
-}
 
 /* A body ends by the server's clock, as the connection knows it, never later than its key. A tag's
  * version has its end from the server itself. */
@@ -389,6 +430,7 @@ int main(void) {
       cmocka_unit_test(a_replica_is_named_as_one),
       cmocka_unit_test(an_older_server_is_asked_once),
       cmocka_unit_test(a_lost_reply_is_in_doubt),
+      cmocka_unit_test(a_look_asks_for_the_ttl_alone),
       cmocka_unit_test(the_keys_ttl_is_its_end),
       cmocka_unit_test(a_lease_without_an_end_is_not_believed),
       cmocka_unit_test(a_settle_asks_for_the_time_only_where_it_must),

@@ -10,7 +10,7 @@
  * A look asks for the record alone while the server's clock is known (clock.c). Where that doesn't
  * tell the life of what it found for sure (record.c), a further round looks again, with PTTL. So
  * does it after an error, which may have been the last word of a server that hung up
- * (perform.c). */
+ * (perform.c). For a lease whose end is that of its key, it asks for the key's TTL alone. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -26,6 +26,16 @@ static int is_absent(const redisReply *piece, int64_t pttl) {
 }
 
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
+static int judge_dating(crl_redis_handle *h, corral_op *op, const redisReply *pttl) {
+  if (pttl->type == REDIS_REPLY_INTEGER) {
+    (void)crl_redis_record_found(h, op, op->found.record, op->found.len, pttl->integer);
+    return CORRAL_OK;
+  }
+  crl_redis_result_take_back(op);
+  return pttl->type == REDIS_REPLY_ERROR ? crl_redis_result_error(h, op, pttl)
+                                         : crl_redis_result_nonsense(h, op);
+}
+
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   const redisReply *pttl = slot->replies > 1 ? replies[1] : NULL;
@@ -44,6 +54,8 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_result_nonsense(h, op);
   slot->vague =
       !crl_redis_record_found(h, op, (uint8_t *)replies[0]->str, replies[0]->len, slot->left);
+  if (slot->vague && crl_redis_record_is_undated(h, replies[0]->str, replies[0]->len))
+    crl_redis_result_give(op, &replies[0]);
   if (op->status != CORRAL_OK) return CORRAL_OK;
   slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
@@ -141,16 +153,17 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
 }
 
 /* Claims by SET are of no use on this connection if the server doesn't know them, as before Redis
- * 7, or the user may not send them. */
+ * 7, or the user may not send them. "OK" comes from a server that knows SET NX without GET. */
 static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
   if (reply->type == REDIS_REPLY_NIL) {
     crl_redis_record_granted(h, slot->op);
     return CORRAL_OK;
   }
-  if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_ERROR)
+  int is_ok = reply->type == REDIS_REPLY_STATUS;
+  if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_ERROR && !is_ok)
     return crl_redis_result_nonsense(h, slot->op);
   slot->refused = 1;
-  if (crl_redis_reply_is_error(reply, "ERR") || crl_redis_reply_is_error(reply, "NOPERM"))
+  if (is_ok || crl_redis_reply_is_error(reply, "ERR") || crl_redis_reply_is_error(reply, "NOPERM"))
     h->no_set_claim = 1;
   return crl_redis_result_fail(h, slot->op, CORRAL_EUNAVAILABLE, "a claim was to be repeated"),
          CORRAL_OK;
@@ -158,6 +171,7 @@ static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, const redi
 
 static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                       int64_t before) {
+  if (slot->dates) return judge_dating(h, slot->op, replies[0]);
   if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
   if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
   if (slot->by_set) return judge_set_claim(h, slot, replies[0]);
@@ -204,7 +218,8 @@ static int put_time(crl_redis_handle *h, size_t count, int round) {
     const crl_redis_slot *slot = &h->slots[i];
     if (!crl_redis_slot_is_wanted(slot, round)) continue;
     wanted = slot->op->verb == CORRAL_VERB_GET &&
-             (crl_redis_clock_due(h) || (slot->closely && !h->time.refused));
+             (crl_redis_clock_due(h) ||
+              (slot->closely && !h->time.refused && slot->op->found.record == NULL));
   }
   if (!wanted) return 0;
   crl_redis_out_command(&h->out, 1);
@@ -251,7 +266,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = 1;
   slot->staged = slot->noscript = slot->unstage = slot->partial = slot->vague = 0;
-  slot->by_set = slot->refused = 0;
+  slot->by_set = slot->refused = slot->dates = 0;
   if (slot->op->verb >= CORRAL_VERB_LOCK)
     crl_redis_lock_put(h, slot, round);
   else
@@ -369,6 +384,17 @@ static size_t mark_vague(crl_redis_handle *h, size_t count) {
   return marked;
 }
 
+/* A lease that was found is nothing without its end. */
+static void drop_undated(crl_redis_handle *h, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    corral_op *op = h->slots[i].op;
+    if (op->verb != CORRAL_VERB_GET || op->status == CORRAL_OK || op->found.record == NULL)
+      continue;
+    op->found.drop(op->found.owner);
+    op->found = (corral_found){.record = NULL};
+  }
+}
+
 static int make_slots(crl_redis_handle *h, const corral_batch *batch) {
   if (batch->count > h->slot_room) {
     crl_redis_slot *slots = realloc(h->slots, batch->count * sizeof *slots);
@@ -402,5 +428,6 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
     status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     status = hear_rest(h, &h->slots[i], deadline, error);
+  drop_undated(h, count);
   return status;
 }

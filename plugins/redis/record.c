@@ -124,18 +124,25 @@ static int64_t guess_now(const crl_redis_handle *h) {
   return least + (most - least) / 2;
 }
 
-/* 1: the record is a lease whose end is that of its key. */
+/* Most records aren't leased, and need no second look. */
 static int is_undated(const crl_redis_handle *h, const uint8_t *record, size_t size,
                       corral_header *header) {
-  return h->store->host->header_read(record, size, header) == CORRAL_OK &&
+  enum { AT_STATE = 4 };
+  return size > AT_STATE && record[AT_STATE] == CORRAL_LEASED &&
+         h->store->host->header_read(record, size, header) == CORRAL_OK &&
          header->state == CORRAL_LEASED && header->body == 0 && header->until == 0;
+}
+
+int crl_redis_record_is_undated(const crl_redis_handle *h, const void *record, size_t size) {
+  corral_header header;
+  return is_undated(h, record, size, &header);
 }
 
 /* Writes such a lease's end, and its beginning, by its key's TTL. A key without an end gives it one
  * that is too far away to be believed. */
 static void date(const crl_redis_handle *h, corral_header header, uint8_t *record, size_t size,
-                 int64_t pttl) {
-  header.until = guess_now(h) + (pttl < 0 ? LONGEST_LIFE : pttl - CORRAL_LEASE_KEPT_MS);
+                 int64_t now, int64_t pttl) {
+  header.until = now + (pttl < 0 ? LONGEST_LIFE : pttl - CORRAL_LEASE_KEPT_MS);
   header.since = header.until - header.length_ms;
   uint8_t front[CORRAL_FRONT];
   size_t len = h->store->host->header_write(&header, front);
@@ -167,7 +174,7 @@ void crl_redis_record_granted(const crl_redis_handle *h, corral_op *op) {
                              .owner = record};
   corral_header header;
   if (is_undated(h, record, op->found.len, &header))
-    date(h, header, record, op->found.len, op->claim.lease_ms + CORRAL_LEASE_KEPT_MS);
+    date(h, header, record, op->found.len, guess_now(h), op->claim.lease_ms + CORRAL_LEASE_KEPT_MS);
 }
 
 int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, uint8_t *record, size_t size,
@@ -175,11 +182,13 @@ int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, uint8_t *re
   uint8_t front[CORRAL_FRONT];
   corral_header header;
   int undated = is_undated(h, record, size, &header);
-  if (undated && pttl == CRL_REDIS_UNASKED) return 0;
-  if (undated) date(h, header, record, size, pttl);
+  if (pttl == CRL_REDIS_UNASKED)
+    return !undated &&
+           found_by_clock(h, op, front, h->store->host->front(record, size, front), record);
+  int64_t now = guess_now(h);
+  if (undated) date(h, header, record, size, now, pttl);
   size_t len = h->store->host->front(record, size, front);
-  if (pttl == CRL_REDIS_UNASKED) return found_by_clock(h, op, front, len, record);
-  crl_redis_record_judge(h, op, front, len, guess_now(h));
+  crl_redis_record_judge(h, op, front, len, now);
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
     return 1;

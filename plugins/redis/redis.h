@@ -177,6 +177,7 @@ typedef struct crl_redis_slot {
   int partial;  /* 1: a look has found the first piece of more */
   int vague;    /* 1: the life of what a look found needs the key's TTL */
   int closely;  /* 1: a look asks for the TTL, too */
+  int dates;    /* 1: a look asks for the TTL alone, of a lease that it has found */
   int64_t left; /* PTTL of that look, or CRL_REDIS_UNASKED */
 } crl_redis_slot;
 
@@ -306,8 +307,8 @@ int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op);
 /* The commands of a verb of values. Sets slot->replies, if they are more than one, and
  * slot->staged. */
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
-/* The commands that look at a value: GETRANGE, and PTTL where the slot or the clock wants it. Sets
- * slot->replies. */
+/* The commands that look at a value: GETRANGE, and PTTL where the slot or the clock wants it; PTTL
+ * alone for a lease that was found, whose end it tells. Sets slot->replies and slot->dates. */
 void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot);
 /* A script's call, up to its keys and arguments; the caller puts those. */
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
@@ -425,6 +426,8 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
 /* Sets status, life and lease by a record's front and the server's time. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now);
+/* 1: the record is a lease whose end is that of its key. */
+int crl_redis_record_is_undated(const crl_redis_handle *h, const void *record, size_t size);
 /* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL; a
  * lease without an end of its own gets one from the TTL. 0:
  * CRL_REDIS_UNASKED isn't enough here, and nothing was set. */

@@ -22,10 +22,13 @@ static void put_token(crl_redis_handle *h, const corral_op *op) {
 
 void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot) {
   const corral_op *op = slot->op;
+  slot->dates = op->found.record != NULL;
   slot->replies = 1;
-  crl_redis_pieces_put_first(h, op);
-  if (!slot->closely && crl_redis_clock_good(h)) return;
-  slot->replies = 2;
+  if (!slot->dates) {
+    crl_redis_pieces_put_first(h, op);
+    if (!slot->closely && crl_redis_clock_good(h)) return;
+    slot->replies = 2;
+  }
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);

@@ -26,12 +26,12 @@
   "local got = call('GETRANGE', k, '0', '191')\n"                                                  \
   "if bad(got) then return got end\n"                                                              \
   "local sub, byte, char = string.sub, string.byte, string.char\n"                                 \
-  "local function zeros(n) return string.rep(char(0), n) end\n"                                    \
-  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                          \
+  "local zeros = '\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'\n"                          \
+  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, '\\0\\0', 48\n"                          \
   "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                    \
   "local absent = got == ''\n"                                                                     \
   "if absent and call('PTTL', k) ~= -2 then return {-12, now} end\n"                               \
-  "local known = false\n"                                                                          \
+  "local known\n"                                                                                  \
   "if not absent then\n"                                                                           \
   "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                          \
   "  if byte(got, 4) > 50 then return " NEWER " end\n"                                             \
@@ -103,10 +103,10 @@
   "local fin = struct.pack('<i8', now + " TTL ")\n"
 
 /* Writes the front back, and keeps it in `front`. A key lives as long as its body, or its verdict,
- * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Returns
- * an error or nil. */
+ * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Without
+ * `keep` a server out of memory refuses it. Returns an error or nil. */
 #define WRITE                                                                                      \
-  "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                            \
+  "local digest, front = known and sub(got, 25, 40) or sub(zeros, 2), ''\n"                        \
   "local function write(keep)\n"                                                                   \
   "  lease = ''\n"                                                                                 \
   "  if state > 0 then\n"                                                                          \
@@ -115,16 +115,16 @@
   "  end\n"                                                                                        \
   "  local rest = state > 0 and till - now + (state == 1 and 2000 or 0) or 0\n"                    \
   "  if not payload then\n"                                                                        \
-  "    local ttl = math.max(keep, rest, 1)\n"                                                      \
-  "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                    \
-  "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"       \
+  "    local ttl = math.max(keep or 1, rest, 1)\n"                                                 \
+  "    local e = keep and not absent and bad(call('PEXPIRE', k, ttl))\n"                           \
+  "    front = 'crl2' .. char(state) .. zeros .. fails .. digest .. sub(zeros, 10) .. lease\n"     \
   "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                        \
   "  end\n"                                                                                        \
   "  local old = call('PTTL', k)\n"                                                                \
   "  if bad(old) then return old end\n"                                                            \
   "  if old >= 0 and now + old < fin then fin = now + old end\n"                                   \
   "  local ttl = math.max(fin - now, rest)\n"                                                      \
-  "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                         \
+  "  local e = (keep or ttl ~= old) and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"               \
   "  if e then return e end\n"                                                                     \
   "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, "    \
   "17, 22) .. fails\n"                                                                             \
@@ -152,7 +152,7 @@ static const char claim_text[] = PRELUDE("{-27, now}") DATE WRITE
     "    if digest ~= sub(ARGV[3], 25, 40) then payload = false end\n"
     "    digest, parts = sub(ARGV[3], 25, 40), sub(ARGV[3], 89)\n"
     "  end\n"
-    "  e = write(1)\n"
+    "  e = write()\n"
     "end\n"
     "if e then return e end\n"
     "local same = payload and ARGV[4] ~= '' and sub(got, 41, 48) == ARGV[4]\n"
@@ -194,7 +194,7 @@ static const char release_text[] =
                                "local e\n"
                                "if ARGV[2] ~= '' then\n"
                                "  length = tonumber(ARGV[3])\n"
-                               "  state, token, since, till = 2, zeros(16), now, now + length\n"
+                               "  state, token, since, till = 2, sub(zeros, 2), now, now + length\n"
                                "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
                                "  e = write(tonumber(ARGV[4]))\n"
                                "elseif payload then\n"
@@ -223,7 +223,7 @@ static const char renew_text[] =
     PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
                                "if not payload then return {-4, now} end\n"
                                "local e = bad(call('PEXPIRE', k, ARGV[2]))\n"
-                               "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
+                               "state, flags, fails, fin = 0, 0, '\\0\\0', now + ARGV[2]\n"
                                "return e or write(1) or {0, now}\n";
 
 /* Leaves foreign values alone, and deletes a record of a later corral too. */
@@ -239,14 +239,14 @@ static const char invalidate_text[] =
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"baa53240a053150e7e31b9cc85faf372d9d09731", claim_text},
+    [CRL_REDIS_CLAIM] = {"21770fc8f227ba8befaa8ed14b94bb9d869a9424", claim_text},
     [CRL_REDIS_SETTLE] = {"540d6d13410ea23be16440d7d22e8d0f1ad0d9b0", settle_text},
     [CRL_REDIS_STAGE] = {"58d173f6f6d3e2566e0d360390305b6aa19dfc26", stage_text},
-    [CRL_REDIS_RELEASE] = {"2a4577a19b0b09dfcaf6e8f60ec31fbdf8019952", release_text},
-    [CRL_REDIS_EXTEND] = {"b0e3c19e1a44e456c6f0ed64ad56b2d56b7da4f9", extend_text},
-    [CRL_REDIS_EXPIRE] = {"643671c092dd0a7246ef93eff9755d64319c6c6d", expire_text},
+    [CRL_REDIS_RELEASE] = {"5ad0552af7cd7b94b8f6b036e24977e2b6311f3f", release_text},
+    [CRL_REDIS_EXTEND] = {"ab3f68656a5d933a25fdb08992ee9469526600d8", extend_text},
+    [CRL_REDIS_EXPIRE] = {"face00caaab15e4469e2698e573128b761542aea", expire_text},
     [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
-    [CRL_REDIS_RENEW] = {"dca682aaa5e4f52a1704a15f501ba736e3ab8770", renew_text},
+    [CRL_REDIS_RENEW] = {"c9d7d113e11cc30f238b0ad024ae921e1bf9a7e0", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {
