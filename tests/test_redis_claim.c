@@ -420,6 +420,25 @@ static void the_commands_of_a_cold_miss(void **state) {
   corral_close(c);
 }
 
+/* The invalidation and the settle are scripts; the claim between them is none. */
+static void the_commands_of_a_set(void **state) {
+  (void)state;
+  corral *c;
+  corral_error error;
+  start(NULL);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &c, &error),
+                   CORRAL_OK);
+  for (int i = 0; i < 2; i++) { /* the second one knows the scripts */
+    reset_counts();
+    assert_int_equal(corral_set(c, "k", 1, NULL, "value", 5), CORRAL_OK);
+  }
+  assert_int_equal(calls("evalsha"), 2);
+  assert_int_equal(calls("eval"), 0);
+  assert_int_equal(calls("set"), 2);
+  gets(c, "k", CORRAL_FRESH);
+  corral_close(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_cold_claim_is_one_command_and_no_script),
@@ -435,6 +454,7 @@ int main(void) {
       cmocka_unit_test(a_lease_without_an_end_is_not_believed),
       cmocka_unit_test(a_settle_asks_for_the_time_only_where_it_must),
       cmocka_unit_test(the_commands_of_a_cold_miss),
+      cmocka_unit_test(the_commands_of_a_set),
   };
   return cmocka_run_group_tests(tests, NULL, stop);
 }
