@@ -1,5 +1,5 @@
-/* test_redis_claim.c: a claim where no key is: SET NX GET in place of the script. The lease's end is
- * that of its key. */
+/* test_redis_claim.c: a claim where no key is: SET NX GET in place of the script. The end of the
+ * lease is that of its key. */
 #include "support/fake_server.h"
 #include "support/redis_kit.h"
 
@@ -397,14 +397,20 @@ static void gets(corral *c, const char *key, corral_how how) {
   corral_value_unref(value);
 }
 
-/* A look, SET NX GET, the settle's script. */
-static void the_commands_of_a_cold_miss(void **state) {
-  (void)state;
+/* On the emptied server. */
+static corral *corral_begin(void) {
   corral *c;
   corral_error error;
   start(NULL);
   assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &c, &error),
                    CORRAL_OK);
+  return c;
+}
+
+/* A look, SET NX GET, the settle's script. */
+static void the_commands_of_a_cold_miss(void **state) {
+  (void)state;
+  corral *c = corral_begin();
   gets(c, "warm", CORRAL_COMPUTED);
   gets(c, "warm", CORRAL_FRESH);
   reset_counts();
@@ -423,11 +429,7 @@ static void the_commands_of_a_cold_miss(void **state) {
 /* The invalidation and the settle are scripts; the claim between them is none. */
 static void the_commands_of_a_set(void **state) {
   (void)state;
-  corral *c;
-  corral_error error;
-  start(NULL);
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &c, &error),
-                   CORRAL_OK);
+  corral *c = corral_begin();
   for (int i = 0; i < 2; i++) { /* the second one knows the scripts */
     reset_counts();
     assert_int_equal(corral_set(c, "k", 1, NULL, "value", 5), CORRAL_OK);

@@ -3,9 +3,9 @@
  *
  * When the server has lost its scripts (NOSCRIPT), a further round within the same deadline sends
  * them whole. A claim by SET NX GET that wasn't granted, because a record is there or for any other
- * reason, is repeated as a script, which knows what to make of it. Such a round also repeats the later operations on the same keys, so that their order holds. An
- * operation that has ended a lease isn't repeated, for that can't happen twice, unless the claim of
- * that lease is repeated too.
+ * reason, is repeated as a script, which knows what to make of it. Such a round also repeats the
+ * later operations on the same keys, so that their order holds. An operation that has ended a lease
+ * isn't repeated, for that can't happen twice, unless the claim of that lease is repeated too.
  *
  * A look asks for the record alone while the server's clock is known (clock.c). Where that doesn't
  * tell the life of what it found for sure (record.c), a further round looks again, with PTTL. So
@@ -104,7 +104,7 @@ static int known_status(const crl_redis_slot *slot, long long status) {
   }
 }
 
-/* The status that a script tells: {status, now, ...}, or for a settle a status alone; NULL: none. */
+/* The status in a script's reply: {status, now, ...}, or for a settle a status alone. */
 static const redisReply *told_by(const corral_op *op, const redisReply *reply) {
   if (reply->type == REDIS_REPLY_INTEGER && op->verb == CORRAL_VERB_SETTLE) return reply;
   return reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 &&
