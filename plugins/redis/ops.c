@@ -352,7 +352,7 @@ static int is_claimed_again(const crl_redis_handle *h, size_t at) {
   return 0;
 }
 
-/* Marks the slots of a further round; returns how many. *round: which one it is. */
+/* Marks the slots of a further round, which becomes `round`; returns how many. */
 static size_t mark_again(crl_redis_handle *h, size_t count, int *round) {
   size_t marked = 0;
   *round = CRL_REDIS_ANEW;

@@ -59,8 +59,8 @@
   "    lease, parts = sub(lease, 1, size), sub(lease, 41, size)\n"                                 \
   "  end\n"                                                                                        \
   "end\n"                                                                                          \
-  "local payload = body > 0 and fin > now and fin - now <= 946080000000\n"                         \
-  "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"              \
+  "local payload = body > 0 and fin > now and fin - now <= 94608e7\n"                              \
+  "local limit = math.min(math.max(length, 1), state == 1 and 36e5 or 864e5)\n"                    \
   "local holds = state == 1 and token == ARGV[1]\n"
 
 /* Dates a lease whose end is that of its key. One whose key has no end gets one that is too far
@@ -104,7 +104,8 @@
 
 /* Writes the front back, and keeps it in `front`. A key lives as long as its body, or its verdict,
  * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Without
- * `keep` a server out of memory refuses it. Returns an error or nil. */
+ * `keep` a server out of memory refuses it, and a TTL that is nearly right stays. Returns an error
+ * or nil. */
 #define WRITE                                                                                      \
   "local digest, front = known and sub(got, 25, 40) or sub(zeros, 2), ''\n"                        \
   "local function write(keep)\n"                                                                   \
@@ -124,7 +125,7 @@
   "  if bad(old) then return old end\n"                                                            \
   "  if old >= 0 and now + old < fin then fin = now + old end\n"                                   \
   "  local ttl = math.max(fin - now, rest)\n"                                                      \
-  "  local e = (keep or ttl ~= old) and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"               \
+  "  local e = (keep or math.abs(ttl - old) > 99) and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n" \
   "  if e then return e end\n"                                                                     \
   "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, "    \
   "17, 22) .. fails\n"                                                                             \
@@ -239,14 +240,14 @@ static const char invalidate_text[] =
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"21770fc8f227ba8befaa8ed14b94bb9d869a9424", claim_text},
+    [CRL_REDIS_CLAIM] = {"832c191b8d265036e87f4aea4de5abf0a719b87a", claim_text},
     [CRL_REDIS_SETTLE] = {"540d6d13410ea23be16440d7d22e8d0f1ad0d9b0", settle_text},
     [CRL_REDIS_STAGE] = {"58d173f6f6d3e2566e0d360390305b6aa19dfc26", stage_text},
-    [CRL_REDIS_RELEASE] = {"5ad0552af7cd7b94b8f6b036e24977e2b6311f3f", release_text},
-    [CRL_REDIS_EXTEND] = {"ab3f68656a5d933a25fdb08992ee9469526600d8", extend_text},
-    [CRL_REDIS_EXPIRE] = {"face00caaab15e4469e2698e573128b761542aea", expire_text},
+    [CRL_REDIS_RELEASE] = {"23a3d28719e8610f1ef4f2fd330010c7ebc793d4", release_text},
+    [CRL_REDIS_EXTEND] = {"87af416010e0cb985748c20db93717b684756852", extend_text},
+    [CRL_REDIS_EXPIRE] = {"2a337ad9ef865f8e3c7f90a4a135aa6b15a309a7", expire_text},
     [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
-    [CRL_REDIS_RENEW] = {"c9d7d113e11cc30f238b0ad024ae921e1bf9a7e0", renew_text},
+    [CRL_REDIS_RENEW] = {"4fd0d89d3187578f62dd734fc7de9d7aeeb289c1", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {
