@@ -9,9 +9,10 @@ set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlo
     hostlock_notes memory threads alloc api bound answers answers_callers near near_eviction
     many many_callers loop watch places places_order)
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
-    redis redis_look redis_bodies redis_renew redis_errors redis_model redis_tls redis_watch
-    redis_push memcached memcached_servers storm leader sick cost ladder semaphore away old_plugin
-    sick_memcached freshness answers_live answers_callers_live many_live tags set_live good)
+    redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
+    redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
+    old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags set_live
+    good)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue)
 # These test locks.

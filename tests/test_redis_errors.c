@@ -178,8 +178,10 @@ static void a_full_server_serves_hits_extends_and_takes_leases_back(void **state
   assert_int_equal(fills(&c, "cold", 3, 10), CORRAL_EREFUSED);
   assert_int_equal(fills(&c, "cold", 3, 100000), CORRAL_EREFUSED);
   assert_non_null(strstr(c.error.text, "OOM"));
-  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "k", 2), CORRAL_OK);
-  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "cold", 3), CORRAL_OK);
+  for (int i = 0; i < 50; i++) { /* several within one ms, which leave the TTL as it is */
+    assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "k", 2), CORRAL_OK);
+    assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "cold", 3), CORRAL_OK);
+  }
   assert_int_equal(does(&c, CORRAL_VERB_RELEASE, "k", 2), CORRAL_OK);
   assert_int_equal(does(&c, CORRAL_VERB_RELEASE, "cold", 3), CORRAL_OK);
   assert_int_equal(verdict(&c, "colder", 4, 1, HOUR), CORRAL_OK);

@@ -22,10 +22,22 @@ static void model_clear(model *m) {
   memset(m, 0, sizeof *m);
 }
 
+/* Dates a lease whose end is that of its key, as the plugin and its scripts do. */
+static void model_date(model *m) {
+  corral_header header;
+  if (m->record == NULL || crl_record_read_whole(m->record, m->size, &header) != CORRAL_OK ||
+      header.state != CORRAL_LEASED || header.body > 0 || header.until != 0)
+    return;
+  int64_t until = m->expires - CORRAL_LEASE_KEPT_MS;
+  crl_record_put(m->record + CORRAL_HEAD + 8, (uint64_t)until, 8);
+  crl_record_put(m->record + CORRAL_HEAD + 16, (uint64_t)(until - header.length_ms), 8);
+}
+
 static void model_perform(model *m, corral_op *op, int64_t now) {
   corral_change change;
   uint8_t front[CORRAL_FRONT];
   if (m->record != NULL && m->expires <= now) model_clear(m);
+  model_date(m);
   size_t len = m->record == NULL ? 0 : crl_record_front(m->record, m->size, front);
   crl_record_decide(op, m->record == NULL ? NULL : front, len, now, &change);
   if (change.action == CORRAL_ACTION_REMOVE) model_clear(m);
@@ -94,6 +106,7 @@ static corral_op random_op(const char *key, uint8_t **record) {
   op_lasts(&op, op.verb == CORRAL_VERB_RELEASE ? (int64_t)(1 + pick(9)) * HOUR : HOUR);
   op_keeps(&op, (int64_t)(1 + pick(9)) * HOUR);
   if (op.verb == CORRAL_VERB_CLAIM) {
+    if (pick(2) == 0) op.flags = CORRAL_OP_ABSENT;
     op.claim.seen = pick(3) * UINT64_C(0x0101010101010101);
     if (pick(4) == 0) op.claim.over = token(pick(TOKENS));
   }

@@ -66,8 +66,10 @@ enum { CORRAL_FLAG_EXPIRED = 1 /* set by corral_expire: the soft TTL has ended *
  *      0    2 bytes of the lease, parts included
  *      2    2 zero
  *      4    4 length_ms: what the lease or verdict was last taken for
- *      8    8 until: when it ends, store time
- *     16    8 since: when it began, store time
+ *      8    8 until: when it ends, store time. 0, of a lease without a body: CORRAL_LEASE_KEPT_MS
+ *           before the store drops the key. For stores that know a key's time left; a plugin hands
+ *           such a record out with `until` and `since` set. A lease whose key has no end is over
+ *     16    8 since: when it began, store time; 0 where `until` is
  *     24   16 token; zero unless LEASED
  *     40      parts: kind (1), length (1), bytes. 1 note: the lease's holder, or the verdict's
  *             text. 2 cost_ms: expected cost of the compute. 3 code: a verdict's number. Other
@@ -140,7 +142,10 @@ enum {
   CORRAL_OP_LESS = 32,
   /* GET, set by the plugin: the record was left unread and the status stays EINDOUBT; the host asks
    * for this key again, alone and without LESS */
-  CORRAL_OP_LARGE = 64
+  CORRAL_OP_LARGE = 64,
+  /* CLAIM, set by the host: there was no such key a moment ago. A hint, for stores where a key that
+   * isn't there is claimed at less cost */
+  CORRAL_OP_ABSENT = 128
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */

@@ -13,10 +13,6 @@
 
 #include "redis.h"
 
-static int is_wanted(const crl_redis_slot *slot, int round) {
-  return slot->replies > 0 && (round == CRL_REDIS_BY_SHA1 || slot->again);
-}
-
 static int is_grant(const corral_op *op) {
   return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
 }
@@ -223,7 +219,7 @@ int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_
   int grants = 0;
   if (h->store->wait_replicas == 0) return 0;
   for (size_t i = 0; i < count && !grants; i++)
-    grants = is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
+    grants = crl_redis_slot_is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
   if (grants) crl_redis_lock_say_wait(h, deadline);
   return grants;
 }
@@ -251,7 +247,8 @@ int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int sta
   if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &reply, error);
   for (size_t i = 0; i < count; i++) {
     corral_op *op = h->slots[i].op;
-    if (!is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op)) continue;
+    if (!crl_redis_slot_is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op))
+      continue;
     if (reply == NULL)
       crl_redis_result_fail(h, op, CORRAL_EINDOUBT,
                             "granted by the primary; whether replicas confirm it was not told");

@@ -1,15 +1,16 @@
 /* ops.c: a pipeline of operations: formatted (request.c, lock.c) as one, sent at once, judged
  * reply by reply.
  *
- * When the server has lost its scripts (NOSCRIPT), a second round within the same deadline sends
- * them whole. It also repeats the later operations on the same keys, so that their order holds. An
- * operation that has ended a lease isn't repeated, for that can't happen twice, unless the claim of
- * that lease is repeated too.
+ * When the server has lost its scripts (NOSCRIPT), a further round within the same deadline sends
+ * them whole. A claim by SET NX GET that wasn't granted, because a record is there or for any other
+ * reason, is repeated as a script, which knows what to make of it. Such a round also repeats the
+ * later operations on the same keys, so that their order holds. An operation that has ended a lease
+ * isn't repeated, for that can't happen twice, unless the claim of that lease is repeated too.
  *
  * A look asks for the record alone while the server's clock is known (clock.c). Where that doesn't
  * tell the life of what it found for sure (record.c), a further round looks again, with PTTL. So
  * does it after an error, which may have been the last word of a server that hung up
- * (perform.c). */
+ * (perform.c). For a lease whose end is that of its key, it asks for the key's TTL alone. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -25,6 +26,16 @@ static int is_absent(const redisReply *piece, int64_t pttl) {
 }
 
 /* Each judge_ function returns CORRAL_OK, or why the handle is broken. */
+static int judge_dating(crl_redis_handle *h, corral_op *op, const redisReply *pttl) {
+  if (pttl->type == REDIS_REPLY_INTEGER) {
+    (void)crl_redis_record_found(h, op, op->found.record, op->found.len, pttl->integer);
+    return CORRAL_OK;
+  }
+  crl_redis_result_take_back(op);
+  return pttl->type == REDIS_REPLY_ERROR ? crl_redis_result_error(h, op, pttl)
+                                         : crl_redis_result_nonsense(h, op);
+}
+
 static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   const redisReply *pttl = slot->replies > 1 ? replies[1] : NULL;
@@ -41,7 +52,10 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
     return CORRAL_OK;
   }
   if (replies[0]->type != REDIS_REPLY_STRING) return crl_redis_result_nonsense(h, op);
-  slot->vague = !crl_redis_record_found(h, op, replies[0]->str, replies[0]->len, slot->left);
+  slot->vague =
+      !crl_redis_record_found(h, op, (uint8_t *)replies[0]->str, replies[0]->len, slot->left);
+  if (slot->vague && crl_redis_record_is_undated(h, replies[0]->str, replies[0]->len))
+    crl_redis_result_give(op, &replies[0]);
   if (op->status != CORRAL_OK) return CORRAL_OK;
   slot->partial = crl_redis_pieces_more(h, replies[0]->str, replies[0]->len);
   if (slot->partial && (op->flags & CORRAL_OP_LESS) != 0) {
@@ -90,6 +104,16 @@ static int known_status(const crl_redis_slot *slot, long long status) {
   }
 }
 
+/* The status in a script's reply: {status, now, ...}, or for a settle a status alone. */
+static const redisReply *told_by(const corral_op *op, const redisReply *reply) {
+  if (reply->type == REDIS_REPLY_INTEGER && op->verb == CORRAL_VERB_SETTLE) return reply;
+  return reply->type == REDIS_REPLY_ARRAY && reply->elements >= 2 &&
+                 reply->element[0]->type == REDIS_REPLY_INTEGER &&
+                 reply->element[1]->type == REDIS_REPLY_INTEGER
+             ? reply->element[0]
+             : NULL;
+}
+
 static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *reply,
                         int64_t before) {
   corral_op *op = slot->op;
@@ -99,13 +123,10 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, redisReply *r
     return CORRAL_OK;
   }
   if (reply->type == REDIS_REPLY_ERROR) return crl_redis_result_error(h, op, reply);
-  if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 ||
-      reply->element[0]->type != REDIS_REPLY_INTEGER ||
-      reply->element[1]->type != REDIS_REPLY_INTEGER ||
-      !known_status(slot, reply->element[0]->integer))
-    return crl_redis_result_nonsense(h, op);
-  crl_redis_clock_learn(h, reply->element[1]->integer, before);
-  op->status = (int)reply->element[0]->integer;
+  const redisReply *told = told_by(op, reply);
+  if (told == NULL || !known_status(slot, told->integer)) return crl_redis_result_nonsense(h, op);
+  if (told != reply) crl_redis_clock_learn(h, reply->element[1]->integer, before);
+  op->status = (int)told->integer;
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER)
     crl_redis_record_refuse(h, op);
   else if (op->status == 1)
@@ -124,18 +145,36 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
   if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR)
     return crl_redis_result_nonsense(h, op);
-  int missing = replies[1]->type == REDIS_REPLY_ARRAY && replies[1]->elements > 0 &&
-                replies[1]->element[0]->type == REDIS_REPLY_INTEGER &&
-                replies[1]->element[0]->integer == 1;
+  const redisReply *told = told_by(op, replies[1]);
+  int missing = told != NULL && told->integer == 1;
   if (replies[0]->type == REDIS_REPLY_ERROR && missing)
     return crl_redis_result_error(h, op, replies[0]);
   return judge_script(h, slot, replies[1], before);
 }
 
+/* Claims by SET are of no use on this connection if the server doesn't know them, as before Redis
+ * 7, or the user may not send them. "OK" comes from a server that knows SET NX without GET. */
+static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
+  if (reply->type == REDIS_REPLY_NIL) {
+    crl_redis_record_granted(h, slot->op);
+    return CORRAL_OK;
+  }
+  int is_ok = reply->type == REDIS_REPLY_STATUS;
+  if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_ERROR && !is_ok)
+    return crl_redis_result_nonsense(h, slot->op);
+  slot->refused = 1;
+  if (is_ok || crl_redis_reply_is_error(reply, "ERR") || crl_redis_reply_is_error(reply, "NOPERM"))
+    h->no_set_claim = 1;
+  return crl_redis_result_fail(h, slot->op, CORRAL_EUNAVAILABLE, "a claim was to be repeated"),
+         CORRAL_OK;
+}
+
 static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                       int64_t before) {
+  if (slot->dates) return judge_dating(h, slot->op, replies[0]);
   if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
   if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
+  if (slot->by_set) return judge_set_claim(h, slot, replies[0]);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }
@@ -177,9 +216,10 @@ static int put_time(crl_redis_handle *h, size_t count, int round) {
   int wanted = 0;
   for (size_t i = 0; i < count && !wanted; i++) {
     const crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
+    if (!crl_redis_slot_is_wanted(slot, round)) continue;
     wanted = slot->op->verb == CORRAL_VERB_GET &&
-             (crl_redis_clock_due(h) || (slot->closely && !h->time.refused));
+             (crl_redis_clock_due(h) ||
+              (slot->closely && !h->time.refused && slot->op->found.record == NULL));
   }
   if (!wanted) return 0;
   crl_redis_out_command(&h->out, 1);
@@ -196,8 +236,8 @@ static int hear_time(crl_redis_handle *h, int64_t deadline, int64_t before, corr
   return status;
 }
 
-/* Sends the formatted commands, and hears the replies of all slots; in the second round, of those
- * with `again`. */
+/* Sends the formatted commands, and hears the replies of all slots; in a later round, of those with
+ * `again`. */
 static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline,
                     corral_error *error) {
   size_t sent;
@@ -209,7 +249,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   if (h->asks_time) heard = hear_time(h, until, before, status == CORRAL_OK ? error : NULL);
   for (size_t i = 0; i < count && heard == CORRAL_OK; i++) {
     crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
+    if (!crl_redis_slot_is_wanted(slot, round)) continue;
     heard = hear(h, slot, until, before, status == CORRAL_OK ? error : NULL);
   }
   if (h->waits) heard = crl_redis_lock_confirm(h, count, round, heard, until, error);
@@ -226,6 +266,7 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = 1;
   slot->staged = slot->noscript = slot->unstage = slot->partial = slot->vague = 0;
+  slot->by_set = slot->refused = slot->dates = 0;
   if (slot->op->verb >= CORRAL_VERB_LOCK)
     crl_redis_lock_put(h, slot, round);
   else
@@ -239,7 +280,7 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   h->asks_time = put_time(h, count, round);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
-    if (slot->replies == 0 || (round == CRL_REDIS_BY_TEXT && !slot->again)) continue;
+    if (!crl_redis_slot_is_wanted(slot, round)) continue;
     slot->op->status = CORRAL_EINDOUBT;
     put(h, slot, round);
   }
@@ -311,13 +352,15 @@ static int is_claimed_again(const crl_redis_handle *h, size_t at) {
   return 0;
 }
 
-/* Marks the slots of a second round; returns how many. */
-static size_t mark_again(crl_redis_handle *h, size_t count) {
+/* Marks the slots of a further round, which becomes `round`; returns how many. */
+static size_t mark_again(crl_redis_handle *h, size_t count, int *round) {
   size_t marked = 0;
+  *round = CRL_REDIS_ANEW;
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     const corral_op *op = slot->op;
-    slot->again = slot->replies > 0 && (slot->noscript || slot->unstage);
+    slot->again = slot->replies > 0 && (slot->noscript || slot->unstage || slot->refused);
+    if (slot->noscript) *round = CRL_REDIS_BY_TEXT;
     if (slot->unstage) h->unstaged = 1;
     int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
                 op->verb == CORRAL_VERB_RENEW || op->verb == CORRAL_VERB_UNLOCK) &&
@@ -339,6 +382,17 @@ static size_t mark_vague(crl_redis_handle *h, size_t count) {
     marked += slot->again != 0;
   }
   return marked;
+}
+
+/* A lease that was found is nothing without its end. */
+static void drop_undated(crl_redis_handle *h, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    corral_op *op = h->slots[i].op;
+    if (op->verb != CORRAL_VERB_GET || op->status == CORRAL_OK || op->found.record == NULL)
+      continue;
+    op->found.drop(op->found.owner);
+    op->found = (corral_found){.record = NULL};
+  }
 }
 
 static int make_slots(crl_redis_handle *h, const corral_batch *batch) {
@@ -364,12 +418,16 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
     crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
     return CORRAL_OK;
   }
-  int status = run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error);
-  if (status == CORRAL_OK && mark_again(h, count) > 0)
-    status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  int round = CRL_REDIS_BY_SHA1, last = round;
+  int status = run_round(h, count, round, deadline, error);
+  while (status == CORRAL_OK && last < CRL_REDIS_BY_TEXT && mark_again(h, count, &round) > 0) {
+    last = round > last ? round : CRL_REDIS_BY_TEXT;
+    status = run_round(h, count, last, deadline, error);
+  }
   if (status == CORRAL_OK && mark_vague(h, count) > 0)
     status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     status = hear_rest(h, &h->slots[i], deadline, error);
+  drop_undated(h, count);
   return status;
 }

@@ -1,5 +1,8 @@
 /* record.c: status, life and lease of a record in Redis, by its front, the key's TTL and the
- * server's time. */
+ * server's time.
+ *
+ * A lease that was taken by SET NX GET tells no end: it ends CORRAL_LEASE_KEPT_MS before its key.
+ * Whoever reads such a record asks for the key's TTL, and dates the lease. */
 #include <stdlib.h>
 
 #include "redis.h"
@@ -114,19 +117,83 @@ static int found_by_clock(const crl_redis_handle *h, corral_op *op, const uint8_
   return good;
 }
 
-int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
-                           size_t size, int64_t pttl) {
+/* The server's time, as well as it is known. */
+static int64_t guess_now(const crl_redis_handle *h) {
+  int64_t least, most;
+  (void)crl_redis_clock_now(h, &least, &most);
+  return least + (most - least) / 2;
+}
+
+/* Most records aren't leased, and need no second look. */
+static int is_undated(const crl_redis_handle *h, const uint8_t *record, size_t size,
+                      corral_header *header) {
+  enum { AT_STATE = 4 };
+  return size > AT_STATE && record[AT_STATE] == CORRAL_LEASED &&
+         h->store->host->header_read(record, size, header) == CORRAL_OK &&
+         header->state == CORRAL_LEASED && header->body == 0 && header->until == 0;
+}
+
+int crl_redis_record_is_undated(const crl_redis_handle *h, const void *record, size_t size) {
+  corral_header header;
+  return is_undated(h, record, size, &header);
+}
+
+/* Writes such a lease's end, and its beginning, by its key's TTL. A key without an end gives it one
+ * that is too far away to be believed. */
+static void date(const crl_redis_handle *h, corral_header header, uint8_t *record, size_t size,
+                 int64_t now, int64_t pttl) {
+  header.until = now + (pttl < 0 ? LONGEST_LIFE : pttl - CORRAL_LEASE_KEPT_MS);
+  header.since = header.until - header.length_ms;
+  uint8_t front[CORRAL_FRONT];
+  size_t len = h->store->host->header_write(&header, front);
+  memcpy(record, front, len < size ? len : size);
+}
+
+size_t crl_redis_record_lease(const crl_redis_handle *h, const corral_op *op,
+                              uint8_t front[CORRAL_FRONT]) {
+  corral_header header;
+  if (op->claim.front == NULL ||
+      h->store->host->header_read(op->claim.front, op->claim.front_len, &header) != CORRAL_OK)
+    memset(&header, 0, sizeof header);
+  corral_header lease = {
+      .state = CORRAL_LEASED, .length_ms = (uint32_t)op->claim.lease_ms, .cost_ms = header.cost_ms};
+  memcpy(lease.digest, header.digest, CORRAL_DIGEST);
+  memcpy(lease.token, op->token, CORRAL_TOKEN);
+  memcpy(lease.note, header.note, CORRAL_NOTE);
+  return h->store->host->header_write(&lease, front);
+}
+
+void crl_redis_record_granted(const crl_redis_handle *h, corral_op *op) {
+  uint8_t *record = malloc(CORRAL_FRONT);
+  op->status = CORRAL_OK;
+  op->state.left_ms = op->claim.lease_ms;
+  if (record == NULL) return;
+  op->found = (corral_found){.record = record,
+                             .len = crl_redis_record_lease(h, op, record),
+                             .drop = free,
+                             .owner = record};
+  corral_header header;
+  if (is_undated(h, record, op->found.len, &header))
+    date(h, header, record, op->found.len, guess_now(h), op->claim.lease_ms + CORRAL_LEASE_KEPT_MS);
+}
+
+int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, uint8_t *record, size_t size,
+                           int64_t pttl) {
   uint8_t front[CORRAL_FRONT];
   corral_header header;
-  int64_t least, most;
+  int undated = is_undated(h, record, size, &header);
+  if (pttl == CRL_REDIS_UNASKED)
+    return !undated &&
+           found_by_clock(h, op, front, h->store->host->front(record, size, front), record);
+  int64_t now = guess_now(h);
+  if (undated) date(h, header, record, size, now, pttl);
   size_t len = h->store->host->front(record, size, front);
-  if (pttl == CRL_REDIS_UNASKED) return found_by_clock(h, op, front, len, record);
-  (void)crl_redis_clock_now(h, &least, &most);
-  crl_redis_record_judge(h, op, front, len, least + (most - least) / 2);
+  crl_redis_record_judge(h, op, front, len, now);
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
     return 1;
-  if (header.state != CORRAL_FREE && !h->time.known) op->state.left_ms = left_by_ttl(&header, pttl);
+  if (header.state != CORRAL_FREE && !h->time.known && !undated)
+    op->state.left_ms = left_by_ttl(&header, pttl);
   if (header.body > 0) op->state.life_ms = life_by_ttl(h, &header, op->state.life_ms, pttl);
   return 1;
 }

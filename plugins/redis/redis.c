@@ -16,9 +16,10 @@
  * replicas that must confirm a lock; default none) and wait_ms (time limit for that; 100ms; to be
  * well below the limit of an operation), see lock.c.
  *
- * Redis 5 or later, or a server that speaks like it. A user (ACL) needs: get set pttl getrange
- * setrange pexpire rename unlink time eval evalsha, select for a db, client|setname for the
- * connection's name, and for a watch (watch.c; Redis 6 or later) client|tracking and getrange.
+ * Redis 5 or later, or a server that speaks like it; from Redis 7 on a key that isn't there is
+ * claimed without a script. A user (ACL) needs: get set pttl getrange setrange pexpire rename
+ * unlink time eval evalsha, select for a db, client|setname for the connection's name, and for a
+ * watch (watch.c; Redis 6 or later) client|tracking and getrange.
  * Locks need get set pttl pexpire time eval evalsha, or, without scripts, watch unwatch multi exec
  * discard in place of the last two; and wait for wait_replicas. A handle belongs to one thread at a
  * time. */

@@ -161,7 +161,8 @@ int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadlin
 
 /* ---- a handle ------------------------------------------------------------------------------ */
 
-enum { CRL_REDIS_BY_SHA1, CRL_REDIS_BY_TEXT, CRL_REDIS_REPLIES = 6 };
+/* Rounds of a batch: all of it; a part of it, by the scripts' digests; a part, by their texts. */
+enum { CRL_REDIS_BY_SHA1, CRL_REDIS_ANEW, CRL_REDIS_BY_TEXT, CRL_REDIS_REPLIES = 6 };
 
 /* One operation of a batch. */
 typedef struct crl_redis_slot {
@@ -171,9 +172,12 @@ typedef struct crl_redis_slot {
   int replies;
   int staged; /* 1: the record was staged in this round */
   int noscript, unstage, again;
+  int by_set;   /* 1: a claim was sent as SET NX GET in this round */
+  int refused;  /* 1: that claim was refused: its script decides */
   int partial;  /* 1: a look has found the first piece of more */
   int vague;    /* 1: the life of what a look found needs the key's TTL */
   int closely;  /* 1: a look asks for the TTL, too */
+  int dates;    /* 1: a look asks for the TTL alone, of a lease that it has found */
   int64_t left; /* PTTL of that look, or CRL_REDIS_UNASKED */
 } crl_redis_slot;
 
@@ -184,6 +188,11 @@ typedef struct crl_redis_time {
   int64_t at;          /* when they were learnt, boot_ms */
   int64_t asked;       /* the same, as crl_redis_handle.now */
 } crl_redis_time;
+
+/* 1: the slot takes part in a round. */
+static inline int crl_redis_slot_is_wanted(const crl_redis_slot *slot, int round) {
+  return slot->replies > 0 && (round == CRL_REDIS_BY_SHA1 || slot->again);
+}
 
 typedef struct crl_redis_handle {
   crl_redis_store *store;
@@ -202,6 +211,7 @@ typedef struct crl_redis_handle {
   int asks_time;       /* 1: the commands of this round begin with TIME */
   int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
+  int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
@@ -297,8 +307,8 @@ int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op);
 /* The commands of a verb of values. Sets slot->replies, if they are more than one, and
  * slot->staged. */
 void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
-/* The commands that look at a value: GETRANGE, and PTTL where the slot or the clock wants it. Sets
- * slot->replies. */
+/* The commands that look at a value: GETRANGE, and PTTL where the slot or the clock wants it; PTTL
+ * alone for a lease that was found, whose end it tells. Sets slot->replies and slot->dates. */
 void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot);
 /* A script's call, up to its keys and arguments; the caller puts those. */
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
@@ -416,9 +426,18 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
 /* Sets status, life and lease by a record's front and the server's time. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now);
-/* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL. 0:
+/* 1: the record is a lease whose end is that of its key. */
+int crl_redis_record_is_undated(const crl_redis_handle *h, const void *record, size_t size);
+/* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL; a
+ * lease without an end of its own gets one from the TTL. 0:
  * CRL_REDIS_UNASKED isn't enough here, and nothing was set. */
-int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, const void *record,
-                           size_t size, int64_t pttl);
+int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, uint8_t *record, size_t size,
+                           int64_t pttl);
+/* Writes the record of a claim where no key is: a lease whose end is that of its key. Returns its
+ * size. */
+size_t crl_redis_record_lease(const crl_redis_handle *h, const corral_op *op,
+                              uint8_t front[CORRAL_FRONT]);
+/* Sets the results of a claim that was granted so. */
+void crl_redis_record_granted(const crl_redis_handle *h, corral_op *op);
 
 #endif

@@ -3,7 +3,9 @@
  *
  * GET is GETRANGE: the first CRL_REDIS_PIECE bytes, which nearly always are the whole record (else:
  * pieces.c). PTTL goes with it where the record's own end isn't enough to tell its life: see ops.c.
- * Each other verb is one script (scripts.c), by EVALSHA. A record above CRL_REDIS_STAGED bytes is
+ * A CLAIM where no key is expected is SET NX GET (Redis 7), and no script. Each other verb is one
+ * script (scripts.c), by EVALSHA. A settle writes when the body's life ends, by the server's clock:
+ * as this connection knows it, or else the script asks. A record above CRL_REDIS_STAGED bytes is
  * staged, for the server copies a script's argument several times: SET to a temporary name of the
  * same hash slot, and a script that renames it. */
 #include <stdlib.h>
@@ -20,10 +22,13 @@ static void put_token(crl_redis_handle *h, const corral_op *op) {
 
 void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot) {
   const corral_op *op = slot->op;
+  slot->dates = op->found.record != NULL;
   slot->replies = 1;
-  crl_redis_pieces_put_first(h, op);
-  if (!slot->closely && crl_redis_clock_good(h)) return;
-  slot->replies = 2;
+  if (!slot->dates) {
+    crl_redis_pieces_put_first(h, op);
+    if (!slot->closely && crl_redis_clock_good(h)) return;
+    slot->replies = 2;
+  }
   crl_redis_out_command(&h->out, 2);
   crl_redis_out_text(&h->out, "PTTL");
   put_key(h, op);
@@ -33,8 +38,8 @@ void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_scri
                                   size_t keys, size_t args) {
   const crl_redis_script *script = crl_redis_script_get(id);
   crl_redis_out_command(&h->out, 3 + keys + args);
-  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? "EVALSHA" : "EVAL");
-  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_SHA1 ? script->sha1 : script->text);
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_TEXT ? "EVAL" : "EVALSHA");
+  crl_redis_out_text(&h->out, round == CRL_REDIS_BY_TEXT ? script->text : script->sha1);
   crl_redis_out_number(&h->out, (int64_t)keys);
 }
 
@@ -45,8 +50,29 @@ static void put_front(crl_redis_handle *h, const uint8_t *front, size_t len) {
   crl_redis_out_word(&h->out, front, given ? len : 0);
 }
 
-static void put_claim(crl_redis_handle *h, const corral_op *op, int round) {
+/* The lease ends before its key, by the server's own clock: so its record tells no time. */
+static void put_set_claim(crl_redis_handle *h, const corral_op *op) {
+  uint8_t front[CORRAL_FRONT];
+  size_t len = crl_redis_record_lease(h, op, front);
+  crl_redis_out_command(&h->out, 7);
+  crl_redis_out_text(&h->out, "SET");
+  put_key(h, op);
+  crl_redis_out_word(&h->out, front, len);
+  crl_redis_out_text(&h->out, "PX");
+  crl_redis_out_number(&h->out, op->claim.lease_ms + CORRAL_LEASE_KEPT_MS);
+  crl_redis_out_text(&h->out, "NX");
+  crl_redis_out_text(&h->out, "GET");
+}
+
+static void put_claim(crl_redis_handle *h, crl_redis_slot *slot, int round) {
+  const corral_op *op = slot->op;
   uint8_t seen[8];
+  slot->by_set = round == CRL_REDIS_BY_SHA1 && (op->flags & CORRAL_OP_ABSENT) != 0 &&
+                 !h->no_set_claim && op->claim.over == NULL;
+  if (slot->by_set) {
+    put_set_claim(h, op);
+    return;
+  }
   for (unsigned i = 0; i < sizeof seen; i++) seen[i] = (uint8_t)(op->claim.seen >> (8 * i));
   crl_redis_request_put_script(h, round, CRL_REDIS_CLAIM, 1, 5);
   put_key(h, op);
@@ -99,19 +125,44 @@ static int stage_name(const corral_op *op, char **ret, size_t *ret_len) {
   return 1;
 }
 
+enum { AT_KIND = 6, AT_LIFE = 8, LIFE = 8, TAG_VERSION = 4 }; /* see docs/record.md */
+
+static int64_t life_of(const corral_op *op) {
+  return op->settle.ttl_ms > 0 ? op->settle.ttl_ms : 1;
+}
+
+/* When a body's life ends if it is settled now, or a little earlier; 0: the server's time isn't
+ * known. By the age of a tag's version it is judged whether a compute began after the change: that
+ * age must not be more than the true one, and so the server tells it. */
+static int64_t end_of_life(const crl_redis_handle *h, const corral_op *op) {
+  int64_t least, most, end;
+  if (op->settle.record[AT_KIND] == TAG_VERSION || !crl_redis_clock_now(h, &least, &most)) return 0;
+  return __builtin_add_overflow(least, life_of(op), &end) ? 0 : end;
+}
+
+static void put_record(crl_redis_handle *h, const corral_op *op, int64_t end) {
+  uint8_t begin[AT_LIFE + LIFE];
+  memcpy(begin, op->settle.record, sizeof begin);
+  for (unsigned i = 0; i < LIFE; i++) begin[AT_LIFE + i] = (uint8_t)((uint64_t)end >> (8 * i));
+  crl_redis_out_joined(&h->out, begin, sizeof begin, op->settle.record + sizeof begin,
+                       op->settle.record_len - sizeof begin);
+}
+
 static void put_staged(crl_redis_handle *h, const corral_op *op, int round, const char *name,
                        size_t name_len) {
+  int64_t end = end_of_life(h, op);
   crl_redis_out_command(&h->out, 5);
   crl_redis_out_text(&h->out, "SET");
   crl_redis_out_word(&h->out, name, name_len);
-  crl_redis_out_word(&h->out, op->settle.record, op->settle.record_len);
+  put_record(h, op, end);
   crl_redis_out_text(&h->out, "PX");
   crl_redis_out_number(&h->out, CRL_REDIS_STAGED_MS);
-  crl_redis_request_put_script(h, round, CRL_REDIS_STAGE, 2, 2);
+  crl_redis_request_put_script(h, round, CRL_REDIS_STAGE, 2, end != 0 ? 2 : 3);
   put_key(h, op);
   crl_redis_out_word(&h->out, name, name_len);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->settle.ttl_ms > 0 ? op->settle.ttl_ms : 1);
+  crl_redis_out_number(&h->out, life_of(op));
+  if (end == 0) crl_redis_out_text(&h->out, "");
 }
 
 static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -126,11 +177,13 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
     slot->replies = 2;
     return;
   }
-  crl_redis_request_put_script(h, round, CRL_REDIS_SETTLE, 1, 3);
+  int64_t end = end_of_life(h, op);
+  crl_redis_request_put_script(h, round, CRL_REDIS_SETTLE, 1, end != 0 ? 3 : 4);
   put_key(h, op);
   put_token(h, op);
-  crl_redis_out_number(&h->out, op->settle.ttl_ms > 0 ? op->settle.ttl_ms : 1);
-  crl_redis_out_word(&h->out, op->settle.record, op->settle.record_len);
+  crl_redis_out_number(&h->out, life_of(op));
+  put_record(h, op, end);
+  if (end == 0) crl_redis_out_text(&h->out, "");
 }
 
 static void put_renew(crl_redis_handle *h, const corral_op *op, int round) {
@@ -151,7 +204,7 @@ void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round)
   corral_op *op = slot->op;
   switch (op->verb) {
     case CORRAL_VERB_GET: crl_redis_request_put_get(h, slot); break;
-    case CORRAL_VERB_CLAIM: put_claim(h, op, round); break;
+    case CORRAL_VERB_CLAIM: put_claim(h, slot, round); break;
     case CORRAL_VERB_SETTLE: put_settle(h, slot, round); break;
     case CORRAL_VERB_RELEASE: put_release(h, op, round); break;
     case CORRAL_VERB_EXTEND: put_keyed(h, op, round, CRL_REDIS_EXTEND); break;

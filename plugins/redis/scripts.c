@@ -1,13 +1,13 @@
 /* scripts.c: the verbs on a record, in Lua, run by the server.
  *
- * They do the same as src/record/record.c (crl_record_decide), with two differences. A key is never
- * without TTL: that of its body, or of the lease or verdict that outlasts it. And when the lease of
- * a record with a body has ended, its bytes stay behind the body, since a string can't be cut:
- * readers skip them.
+ * They do the same as src/record/record.c (crl_record_decide), with three differences. A key is
+ * never without TTL: that of its body, or of the lease or verdict that outlasts it. When the lease
+ * of a record with a body has ended, its bytes stay behind the body, since a string can't be cut:
+ * readers skip them. And a lease without a body may tell no end, because it is that of its key.
  *
  * Only redis.pcall is used, and its errors are returned as they are: so the first word of an error
  * stays the first, in Redis 6 as in Redis 7. Every script answers {status, now} (CLAIM: {status,
- * now, record or front, same}).
+ * now, record or front, same}), or a status alone if it hasn't asked for the time.
  *
  * A script that has written may go on writing when the server is out of memory, and PEXPIRE is
  * never refused for memory. Hence PEXPIRE comes first: a lease can always be extended and given
@@ -23,15 +23,15 @@
   "local t = call('TIME')\n"                                                                       \
   "if t.err then return t end\n"                                                                   \
   "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
-  "local got = call('GETRANGE', k, 0, 191)\n"                                                      \
-  "if type(got) == 'table' then return got end\n"                                                  \
+  "local got = call('GETRANGE', k, '0', '191')\n"                                                  \
+  "if bad(got) then return got end\n"                                                              \
   "local sub, byte, char = string.sub, string.byte, string.char\n"                                 \
-  "local function zeros(n) return string.rep(char(0), n) end\n"                                    \
-  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, zeros(2), 48\n"                          \
+  "local zeros = '\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0'\n"                          \
+  "local state, flags, fin, body, fails, at = 0, 0, 0, 0, '\\0\\0', 48\n"                          \
   "local token, length, till, since, parts = '', 0, 0, 0, ''\n"                                    \
   "local absent = got == ''\n"                                                                     \
   "if absent and call('PTTL', k) ~= -2 then return {-12, now} end\n"                               \
-  "local known = false\n"                                                                          \
+  "local known\n"                                                                                  \
   "if not absent then\n"                                                                           \
   "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                          \
   "  if byte(got, 4) > 50 then return " NEWER " end\n"                                             \
@@ -43,14 +43,14 @@
   "  at = 48 + body\n"                                                                             \
   "  if body > 0 and at > #got then\n"                                                             \
   "    local last = call('GETRANGE', k, at - 1, at - 1)\n"                                         \
-  "    if type(last) == 'table' then return last end\n"                                            \
+  "    if bad(last) then return last end\n"                                                        \
   "    if last == '' then state, fin, body, at = 0, 0, 0, 48 end\n"                                \
   "  end\n"                                                                                        \
   "end\n"                                                                                          \
   "local lease = ''\n"                                                                             \
   "if state > 0 then\n"                                                                            \
   "  lease = body == 0 and sub(got, 49) or call('GETRANGE', k, at, at + 143)\n"                    \
-  "  if type(lease) == 'table' then return lease end\n"                                            \
+  "  if bad(lease) then return lease end\n"                                                        \
   "  local size = #lease >= 40 and struct.unpack('<I2', lease) or 0\n"                             \
   "  if size < 40 or size > #lease or size > 144 then\n"                                           \
   "    state = 0\n"                                                                                \
@@ -59,54 +59,91 @@
   "    lease, parts = sub(lease, 1, size), sub(lease, 41, size)\n"                                 \
   "  end\n"                                                                                        \
   "end\n"                                                                                          \
-  "local payload = body > 0 and fin > now and fin - now <= 946080000000\n"                         \
-  "local limit = math.min(math.max(length, 1), state == 1 and 3600000 or 86400000)\n"              \
+  "local payload = body > 0 and fin > now and fin - now <= 94608e7\n"                              \
+  "local limit = math.min(math.max(length, 1), state == 1 and 36e5 or 864e5)\n"                    \
   "local holds = state == 1 and token == ARGV[1]\n"
 
+/* Dates a lease whose end is that of its key. One whose key has no end gets one that is too far
+ * away to be believed. */
+#define DATE                                                                                       \
+  "if state == 1 and body == 0 and till == 0 then\n"                                               \
+  "  local left = call('PTTL', k)\n"                                                               \
+  "  if bad(left) then return left end\n"                                                          \
+  "  till = now + (left < 0 and 1e15 or left - 2000)\n"                                            \
+  "  since = till - length\n"                                                                      \
+  "  lease = sub(lease, 1, 8) .. struct.pack('<i8i8', till, since) .. sub(lease, 25)\n"            \
+  "end\n"
+
+/* Only whether the lease is still this token's: the settle's part of PRELUDE. */
+#define HOLDS(NOT)                                                                                 \
+  "local call, k, sub = redis.pcall, KEYS[1], string.sub\n"                                        \
+  "local got = call('GETRANGE', k, '0', '191')\n"                                                  \
+  "if type(got) == 'table' then return got end\n"                                                  \
+  "local holds = false\n"                                                                          \
+  "if #got >= 48 and sub(got, 1, 5) == 'crl2\\1' then\n"                                           \
+  "  local lease, at, body = got, 49, struct.unpack('<I4', got, 17)\n"                             \
+  "  if body > 0 then\n"                                                                           \
+  "    lease, at = call('GETRANGE', k, 48 + body, 191 + body), 1\n"                                \
+  "    if type(lease) == 'table' then return lease end\n"                                          \
+  "  end\n"                                                                                        \
+  "  local rest = #lease - at + 1\n"                                                               \
+  "  local size = rest >= 40 and struct.unpack('<I2', lease, at) or 0\n"                           \
+  "  holds = size >= 40 and size <= rest and size <= 144 and "                                     \
+  "sub(lease, at + 24, at + 39) == ARGV[1]\n"                                                      \
+  "end\n"                                                                                          \
+  "if not holds then\n" NOT "  local absent = got == '' and call('PTTL', k) == -2\n"               \
+  "  return (absent or #got >= 4 and sub(got, 1, 3) == 'crl') and -9 or -12\n"                     \
+  "end\n"
+
+/* For a client that doesn't know the server's time: the end of the body's life, TTL ms from now. */
+#define END(TTL)                                                                                   \
+  "local t = call('TIME')\n"                                                                       \
+  "if t.err then return t end\n"                                                                   \
+  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
+  "local fin = struct.pack('<i8', now + " TTL ")\n"
+
 /* Writes the front back, and keeps it in `front`. A key lives as long as its body, or its verdict,
- * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Returns
- * an error or nil. */
+ * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Without
+ * `keep` a server out of memory refuses it, and a TTL that is nearly right stays. Returns an error
+ * or nil. */
 #define WRITE                                                                                      \
-  "local digest, front = known and sub(got, 25, 40) or zeros(16), ''\n"                            \
+  "local digest, front = known and sub(got, 25, 40) or sub(zeros, 2), ''\n"                        \
   "local function write(keep)\n"                                                                   \
   "  lease = ''\n"                                                                                 \
   "  if state > 0 then\n"                                                                          \
-  "    if #parts > 104 then parts = '' end\n"                                                      \
   "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. "      \
   "parts\n"                                                                                        \
   "  end\n"                                                                                        \
   "  local rest = state > 0 and till - now + (state == 1 and 2000 or 0) or 0\n"                    \
   "  if not payload then\n"                                                                        \
-  "    local ttl = math.max(keep, rest, 1)\n"                                                      \
-  "    local e = not absent and bad(call('PEXPIRE', k, ttl))\n"                                    \
-  "    front = 'crl2' .. char(state) .. zeros(17) .. fails .. digest .. zeros(8) .. lease\n"       \
+  "    local ttl = math.max(keep or 1, rest, 1)\n"                                                 \
+  "    local e = keep and not absent and bad(call('PEXPIRE', k, ttl))\n"                           \
+  "    front = 'crl2' .. char(state) .. zeros .. fails .. digest .. sub(zeros, 10) .. lease\n"     \
   "    return e or bad(call('SET', k, front, 'PX', ttl))\n"                                        \
   "  end\n"                                                                                        \
   "  local old = call('PTTL', k)\n"                                                                \
   "  if bad(old) then return old end\n"                                                            \
   "  if old >= 0 and now + old < fin then fin = now + old end\n"                                   \
   "  local ttl = math.max(fin - now, rest)\n"                                                      \
-  "  local e = ttl ~= old and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n"                         \
+  "  local e = (keep or math.abs(ttl - old) > 99) and bad(call('PEXPIRE', k, math.max(ttl, 1)))\n" \
   "  if e then return e end\n"                                                                     \
   "  local head = char(state, flags) .. sub(got, 7, 8) .. struct.pack('<i8', fin) .. sub(got, "    \
   "17, 22) .. fails\n"                                                                             \
   "  front = 'crl2' .. head .. digest .. sub(got, 41, 48) .. lease\n"                              \
   "  e = lease ~= '' and bad(call('SETRANGE', k, at, lease))\n"                                    \
-  "  return e or bad(call('SETRANGE', k, 4, head))\n"                                              \
+  "  return e or bad(call('SETRANGE', k, '4', head))\n"                                            \
   "end\n"
 
 /* ARGV: token, lease ms, wish (a front, or empty), seen (a stamp, or empty), token of a dead holder
  * (or empty). */
-static const char claim_text[] = PRELUDE("{-27, now}") WRITE
-    "local status = 0\n"
-    "local dead = state == 1 and token == ARGV[5]\n"
-    "if state > 0 and till > now and not dead then\n"
+static const char claim_text[] = PRELUDE("{-27, now}") DATE WRITE
+    "local status, e = 0\n"
+    "if state > 0 and till > now and not (state == 1 and token == ARGV[5]) then\n"
     "  if not holds then\n"
     "    status = -8\n"
     "    if till - now > limit + 2000 or since - now > 2000 then\n"
     "      since, till, length = now, now + limit, limit\n"
-    "      local e = write(1)\n"
-    "      if e then return e end\n"
+    "      e = write(1)\n"
     "    end\n"
     "  end\n"
     "else\n"
@@ -116,9 +153,9 @@ static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "    if digest ~= sub(ARGV[3], 25, 40) then payload = false end\n"
     "    digest, parts = sub(ARGV[3], 25, 40), sub(ARGV[3], 89)\n"
     "  end\n"
-    "  local e = write(1)\n"
-    "  if e then return e end\n"
+    "  e = write()\n"
     "end\n"
+    "if e then return e end\n"
     "local same = payload and ARGV[4] ~= '' and sub(got, 41, 48) == ARGV[4]\n"
     "if front == '' and (same or body == 0) then front = sub(got, 1, 48) .. lease end\n"
     "if front == '' or (payload and not same) then\n"
@@ -127,25 +164,30 @@ static const char claim_text[] = PRELUDE("{-27, now}") WRITE
     "end\n"
     "return {status, now, front, same and 1 or 0}\n";
 
-/* ARGV: token, ttl ms, record. */
+/* ARGV: token, ttl ms, record; and anything, if the record's end isn't known. */
 static const char settle_text[] =
-    PRELUDE("{-9, now}") "if not holds then return {-9, now} end\n"
-                         "local r = sub(ARGV[3], 1, 8) .. struct.pack('<i8', now + ARGV[2]) .. "
-                         "sub(ARGV[3], 17)\n"
-                         "return bad(call('SET', k, r, 'PX', ARGV[2])) or {0, now}\n";
+    HOLDS("") "local r = ARGV[3]\n"
+              "if ARGV[4] then\n" END("ARGV[2]") "  r = sub(r, 1, 8) .. fin .. sub(r, 17)\n"
+                                                 "  r = call('SET', k, r, 'PX', ARGV[2])\n"
+                                                 "  return r.err and r or {0, now}\n"
+                                                 "end\n"
+                                                 "r = call('SET', k, r, 'PX', ARGV[2])\n"
+                                                 "return r.err and r or 0\n";
 
-/* KEYS[2] is the staged record. ARGV: token, ttl ms. Answers 1 if nothing is staged. */
-static const char stage_text[] =
-    PRELUDE("{-9, now}") "if not holds then\n"
-                         "  call('UNLINK', KEYS[2])\n"
-                         "  return {-9, now}\n"
-                         "end\n"
-                         "local e = call('PEXPIRE', KEYS[2], ARGV[2])\n"
-                         "if e == 0 then return {1, now} end\n"
-                         "e = bad(e) or bad(call('SETRANGE', KEYS[2], 8, struct.pack('<i8', now + "
-                         "ARGV[2]))) or bad(call('RENAME', KEYS[2], k))\n"
-                         "if e then call('UNLINK', KEYS[2]) end\n"
-                         "return e or {0, now}\n";
+/* KEYS[2] is the staged record. ARGV: token, ttl ms; and anything, if the record's end isn't known.
+ * Answers 1 if nothing is staged. */
+static const char stage_text[] = HOLDS(
+    "  call('UNLINK', KEYS[2])\n") "local function bad(r) return type(r) == 'table' and r.err and "
+                                   "r or nil end\n"
+                                   "local e = call('PEXPIRE', KEYS[2], ARGV[2])\n"
+                                   "if e == 0 then return 1 end\n"
+                                   "e = bad(e)\n"
+                                   "if ARGV[3] and not e then\n" END(
+                                       "ARGV[2]") "  e = bad(call('SETRANGE', KEYS[2], 8, fin))\n"
+                                                  "end\n"
+                                                  "e = e or bad(call('RENAME', KEYS[2], k))\n"
+                                                  "if e then call('UNLINK', KEYS[2]) end\n"
+                                                  "return e or 0\n";
 
 /* ARGV: token, verdict (a front, or empty), its life in ms, ms that a key without body stays. */
 static const char release_text[] =
@@ -153,7 +195,7 @@ static const char release_text[] =
                                "local e\n"
                                "if ARGV[2] ~= '' then\n"
                                "  length = tonumber(ARGV[3])\n"
-                               "  state, token, since, till = 2, zeros(16), now, now + length\n"
+                               "  state, token, since, till = 2, sub(zeros, 2), now, now + length\n"
                                "  fails, parts = sub(ARGV[2], 23, 24), sub(ARGV[2], 89)\n"
                                "  e = write(tonumber(ARGV[4]))\n"
                                "elseif payload then\n"
@@ -166,10 +208,10 @@ static const char release_text[] =
 
 /* ARGV: token, lease ms. */
 static const char extend_text[] =
-    PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
-                               "length = tonumber(ARGV[2])\n"
-                               "till, since = now + length, math.min(since, now)\n"
-                               "return write(1) or {0, now}\n";
+    PRELUDE("{-9, now}") DATE WRITE "if not holds then return {-9, now} end\n"
+                                    "length = tonumber(ARGV[2])\n"
+                                    "till, since = now + length, math.min(since, now)\n"
+                                    "return write(1) or {0, now}\n";
 
 static const char expire_text[] = PRELUDE("bad(call('UNLINK', k)) or {0, now}") WRITE
     "if not payload then return bad(call('UNLINK', k)) or {0, now} end\n"
@@ -182,7 +224,7 @@ static const char renew_text[] =
     PRELUDE("{-9, now}") WRITE "if not holds then return {-9, now} end\n"
                                "if not payload then return {-4, now} end\n"
                                "local e = bad(call('PEXPIRE', k, ARGV[2]))\n"
-                               "state, flags, fails, fin = 0, 0, zeros(2), now + ARGV[2]\n"
+                               "state, flags, fails, fin = 0, 0, '\\0\\0', now + ARGV[2]\n"
                                "return e or write(1) or {0, now}\n";
 
 /* Leaves foreign values alone, and deletes a record of a later corral too. */
@@ -198,14 +240,14 @@ static const char invalidate_text[] =
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"d6ddc861316a7cf90885a98c2bd80e5c50106613", claim_text},
-    [CRL_REDIS_SETTLE] = {"a5576c41c6d8294b96d53fe6d803b27a4b8c9c1f", settle_text},
-    [CRL_REDIS_STAGE] = {"31c92283a033dab84578a23301941c8e71995384", stage_text},
-    [CRL_REDIS_RELEASE] = {"d1be3f58d80e4b364df2d67194c62cf29fc2b1a1", release_text},
-    [CRL_REDIS_EXTEND] = {"a0064688d3810efe89ee1b43c60c386f883865cd", extend_text},
-    [CRL_REDIS_EXPIRE] = {"a246602d6b1da8f44a2dba66f95b4dd6e84c4ee4", expire_text},
+    [CRL_REDIS_CLAIM] = {"832c191b8d265036e87f4aea4de5abf0a719b87a", claim_text},
+    [CRL_REDIS_SETTLE] = {"540d6d13410ea23be16440d7d22e8d0f1ad0d9b0", settle_text},
+    [CRL_REDIS_STAGE] = {"58d173f6f6d3e2566e0d360390305b6aa19dfc26", stage_text},
+    [CRL_REDIS_RELEASE] = {"23a3d28719e8610f1ef4f2fd330010c7ebc793d4", release_text},
+    [CRL_REDIS_EXTEND] = {"87af416010e0cb985748c20db93717b684756852", extend_text},
+    [CRL_REDIS_EXPIRE] = {"2a337ad9ef865f8e3c7f90a4a135aa6b15a309a7", expire_text},
     [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
-    [CRL_REDIS_RENEW] = {"052bfbfa3a07091e06c3c650d5ee38e668cb9ef0", renew_text},
+    [CRL_REDIS_RENEW] = {"4fd0d89d3187578f62dd734fc7de9d7aeeb289c1", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {

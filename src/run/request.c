@@ -42,6 +42,7 @@ static int make_claim(crl_run *r, crl_request *e) {
   op.claim.seen =
       r->found.record == NULL ? 0 : crl_record_stamp(r->found.record->data, r->found.record->size);
   op.claim.over = r->found.has_over ? r->found.over : NULL;
+  if (r->found.record == NULL) op.flags |= CORRAL_OP_ABSENT;
   crl_run_note_token(r);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();

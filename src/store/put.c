@@ -99,6 +99,7 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
       .record = put->record, .record_len = put->record_len, .ttl_ms = put->hard_ttl};
   int replaces = put->replaces || put->version != 0;
   if (replaces) ops[0].status = CORRAL_OK;
+  if (!replaces) ops[1].flags = CORRAL_OP_ABSENT;
   if (put->version != 0)
     perform_in_order(pool, put, ops + 1, deadline);
   else
