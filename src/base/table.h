@@ -1,6 +1,6 @@
 /* table.h: a hash table of nodes that stand in their owners' memory. Its buckets double when there
- * are more nodes than buckets, so a search follows one or two links however many nodes there are; it
- * doesn't shrink. Without memory it stays as it is, and searches take longer. The caller locks.
+ * are more nodes than buckets, so a search follows one or two links however many nodes there are.
+ * It doesn't shrink. Without memory it stays as it is, and searches take longer. The caller locks.
  *
  * The hashes must be keyed (hash.h). Their lower half is left to the caller, for shards. */
 #ifndef CRL_TABLE_H

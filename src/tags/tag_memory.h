@@ -1,7 +1,7 @@
 /* tag_memory.h: the names of the tags that keys were last seen with, so that a look can ask for
  * their versions together with the value. A key may have other tags by now: they decide nothing.
  *
- * Room for CRL_TAG_MEMORY keys, or so: each of some parts forgets its oldest key when it is full. */
+ * It has room for CRL_TAG_MEMORY keys, in several parts; a full part forgets its oldest key. */
 #ifndef CRL_TAG_MEMORY_H
 #define CRL_TAG_MEMORY_H
 
