@@ -81,7 +81,7 @@ static int want_all(const crl_batch *batch, size_t count, int looked, crl_tag_ve
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
     const crl_found *found = batch->found[i];
     const crl_request *e = &batch->requests[i];
-    if (looked ? !e->has_payload : e->count == 0) continue;
+    if (looked ? !e->has_payload : !crl_request_asks_tags(e)) continue;
     if (found->policy->near_ms < *near_ms) *near_ms = found->policy->near_ms;
     status = want_tag_versions(all, &found->tag_versions);
   }
@@ -123,7 +123,8 @@ static void send(crl_batch *batch, size_t count, int64_t *limit) {
   for (size_t i = 0; i < count; i++) {
     if (batch->requests[i].count == 0) continue;
     batch->requests[i].op[0] = batch->ops[op++];
-    (void)take_tag_versions(&batch->found[i]->tag_versions, &known, CORRAL_OK);
+    if (crl_request_asks_tags(&batch->requests[i]))
+      (void)take_tag_versions(&batch->found[i]->tag_versions, &known, CORRAL_OK);
   }
   crl_tag_versions_clean(&known);
 }

@@ -430,9 +430,11 @@ void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
 }
 
 void crl_found_perform(crl_found *found, crl_request *e) {
-  if (e->count > 0)
+  if (crl_request_asks_tags(e))
     crl_tag_versions_perform(found->context, &found->tag_versions, found->policy->near_ms, e->op,
                              e->count, e->limit);
+  else if (e->count > 0)
+    crl_pool_perform(found->context->pool, e->op, e->count, e->limit);
 }
 
 /* Without the version of the tag that all values have, there is no answer. Another tag need not be

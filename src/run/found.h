@@ -77,6 +77,10 @@ corral_op crl_found_op(crl_found *found, corral_verb verb);
 /* Wants the versions of the tags that the key is known to have. `watches`: the looker has joined
  * the watch. */
 void crl_found_prepare(crl_found *found, crl_request *e, int watches);
+/* True for a look: the versions of tags that are wanted already go with it. */
+static inline int crl_request_asks_tags(const crl_request *e) {
+  return e->count > 0 && e->op[0].verb == CORRAL_VERB_GET;
+}
 /* Performs the op of this request alone. */
 void crl_found_perform(crl_found *found, crl_request *e);
 /* After the op: takes over what it found, and lists the tag versions that are wanted. */
