@@ -44,8 +44,8 @@ behind() {
 # column NAME LINE N: the Nth word of the first line of NAME's output that begins with LINE.
 column() { awk -v line="$2" -v n="$3" 'index($0, line) == 1 { print $n; exit }' "$results/$1.txt"; }
 
-# within NAME PART LINE N: the Nth word of the first line that begins with LINE, spaces aside, behind
-# the first one that begins with PART.
+# within NAME PART LINE N: the Nth word of the first line whose first word is LINE, behind the first
+# line that begins with PART.
 within() {
   awk -v part="$2" -v line="$3" -v n="$4" '
     index($0, part) == 1 { inside = 1 }

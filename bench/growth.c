@@ -472,7 +472,7 @@ int main(int argc, char **argv) {
       path = argv[i + 1];
     else if (strcmp(argv[i], "--most-keys") == 0)
       while (dimensions[KEYS].count > 1 &&
-             dimensions[KEYS].points[dimensions[KEYS].count - 1] > atol(argv[i + 1]))
+             dimensions[KEYS].points[dimensions[KEYS].count - 1] > strtol(argv[i + 1], NULL, 10))
         dimensions[KEYS].count--;
   }
   make_folder();
