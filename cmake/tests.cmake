@@ -44,6 +44,7 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
+set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
 set(CORRAL_TESTS_LINK_pool_queue
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
