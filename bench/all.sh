@@ -44,6 +44,14 @@ behind() {
 # column NAME LINE N: the Nth word of the first line of NAME's output that begins with LINE.
 column() { awk -v line="$2" -v n="$3" 'index($0, line) == 1 { print $n; exit }' "$results/$1.txt"; }
 
+# within NAME PART LINE N: the Nth word of the first line whose first word is LINE, behind the first
+# line that begins with PART.
+within() {
+  awk -v part="$2" -v line="$3" -v n="$4" '
+    index($0, part) == 1 { inside = 1 }
+    inside && $1 == line { print $n; exit }' "$results/$1.txt"
+}
+
 # last NAME LINE: the last word of the first line of NAME's output with LINE.
 last() { awk -v line="$2" 'index($0, line) { print $NF; exit }' "$results/$1.txt"; }
 
@@ -134,3 +142,11 @@ row "corral run, miss, to 1.3 x sh -c + 2 ms" "$(last startup 'run, miss')" "<= 
 run loop
 row "loop, memory:, 1 in flight, to corral_get" "$(behind loop 'memory:' ratio)" "<= 3"
 row "loop, lmdb:, 1 in flight" "$(behind loop 'lmdb:' ratio)" "<= 3"
+run growth --svg "$results/growth.svg"
+for store in memory: lmdb: near; do
+  row "$store hit, 1,000,000 keys to 100" "$(within growth keys "$store" 8)" ""
+  row "$store hit, 64 threads to 1" "$(within growth threads "$store" 10)" ""
+  row "$store hit, 16 tags to none" "$(within growth tags "$store" 9)" ""
+done
+row "lmdb: hit, 16 processes to 1" "$(within growth processes lmdb: 8)" ""
+row "memory: wake of 400 waiters to that of 1" "$(within growth waiters memory: 9)" ""

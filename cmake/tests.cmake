@@ -13,6 +13,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
     old_plugin sick_memcached freshness answers_live answers_callers_live many_live tags set_live
     good)
+list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue)
 # These test locks.
@@ -44,6 +45,7 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
+set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
 set(CORRAL_TESTS_LINK_pool_queue
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
@@ -402,7 +404,7 @@ foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick
     ladder away memcached_dialogue memcached_dialogue_lost memcached_servers
     redis redis_renew redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost semaphore old_plugin answers_live
-    answers_callers_live many_live tags cli linked install lmdb lmdb_watch redis_dialogue)
+    answers_callers_live many_live tags tags_cost cli linked install lmdb lmdb_watch redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

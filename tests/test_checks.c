@@ -65,17 +65,19 @@ static void break_the_timers(int which) {
     bells[i].ring = ring;
     crl_timers_set(timers, &bells[i], crl_env_now_ms() + 3600000 + i);
   }
-  if (which == 0)
-    bells[2].place = 2;
-  else
-    bells[2].at = 1;
+  switch (which) {
+    case 0: bells[2].node.link = &bells[2].node.next; break;
+    case 1: bells[2].node.at = 1; break;
+    default: bells[0].ring = NULL;
+  }
   crl_timers_clear(timers, &bells[1]);
 }
 
 static void of_the_timers(void **state) {
   (void)state;
-  breaks(break_the_timers, 0, "a timer knows its place");
-  breaks(break_the_timers, 1, "none rings before its parent");
+  breaks(break_the_timers, 0, "heap: a node knows the link to it");
+  breaks(break_the_timers, 1, "heap: no node is earlier than its parent");
+  breaks(break_the_timers, 2, "a timer can ring");
 }
 
 /* ---- outbox -------------------------------------------------------------------------------- */
@@ -158,8 +160,8 @@ static void break_the_watch(int which) {
   crl_watch *watch = crl_watch_new(&options);
   for (int i = 0; i < 3; i++) crl_watch_join(watch, &watchers[i], 7, &waiter);
   switch (which) {
-    case 0: watchers[1].link = &watchers[1].next; break;
-    case 1: watchers[1].hash = 8; break;
+    case 0: watchers[1].node.link = &watchers[1].node.next; break;
+    case 1: watchers[1].node.hash = UINT64_C(8) << 32; break;
     default: watchers[1].stands = 1;
   }
   crl_watch_leave(watch, &watchers[0]);
@@ -167,8 +169,8 @@ static void break_the_watch(int which) {
 
 static void of_the_watch(void **state) {
   (void)state;
-  breaks(break_the_watch, 0, "a watcher knows the link to it");
-  breaks(break_the_watch, 1, "a watcher is in the bucket of its hash");
+  breaks(break_the_watch, 0, "table: a node knows the link to it");
+  breaks(break_the_watch, 1, "table: a node is in the bucket of its hash");
   breaks(break_the_watch, 2, "only a registered key stands");
 }
 
@@ -180,20 +182,22 @@ static void break_the_renewer(int which) {
   crl_renewer *renewer = crl_renewer_new(NULL, NULL, &threads);
   for (int i = 0; i < 2; i++) {
     leases[i] = (crl_renewed_lease){
-        .token = (const uint8_t *)"token", .lease_ms = 3600000, .limit = INT64_MAX};
+        .token = (const uint8_t *)"token", .lease_ms = 3600000, .limit = INT64_MAX, .is_lock = 1};
     crl_renewer_hold(renewer, &leases[i], crl_env_now_ms());
   }
-  if (which == 0)
-    leases[0].link = &leases[0].next;
-  else
-    leases[0].lease_ms = 0;
+  switch (which) {
+    case 0: leases[0].busy = 1; break;
+    case 1: leases[0].lease_ms = 0; break;
+    default: leases[0].is_lock = 0;
+  }
   crl_renewer_drop(renewer, &leases[1]);
 }
 
 static void of_the_renewer(void **state) {
   (void)state;
-  breaks(break_the_renewer, 0, "a lease knows the link to it");
+  breaks(break_the_renewer, 0, "nothing is due of a lease that is attended to");
   breaks(break_the_renewer, 1, "a lease has a length");
+  breaks(break_the_renewer, 2, "among the locks are locks only");
 }
 
 /* ---- notifier ------------------------------------------------------------------------------ */

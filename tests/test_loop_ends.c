@@ -1,12 +1,11 @@
 /* test_loop_ends.c: the end of an event loop's calls after something is given up: computes,
- * functions, tickets, memory. */
+ * functions, tickets, timers. */
 #include "support/loop_kit.h"
 
 #include "api/async.h"
 #include "support/herd_lab.h"
-#include "base/value.h"
 
-enum { TIMERS = 63 }; /* number of alarms that fit without an allocation */
+enum { WAITERS = 3 };
 
 /* ---- computes ------------------------------------------------------------------------------ */
 
@@ -292,7 +291,17 @@ static void nor_is_it_when_the_call_is_done_and_its_compute_still_runs(void **st
   corral_close(c);
 }
 
-/* ---- memory -------------------------------------------------------------------------------- */
+/* ---- timers -------------------------------------------------------------------------------- */
+
+/* 1: this thread gets no timer. */
+static _Thread_local int refuses;
+
+int __real_crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at);
+int __wrap_crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at);
+
+int __wrap_crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
+  return refuses ? CORRAL_EIO : __real_crl_timers_set(timers, timer, at);
+}
 
 static int bound(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   (void)key;
@@ -314,23 +323,22 @@ static void a_call_that_cant_be_given_a_timer_is_refused_or_ends(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .compute = bound));
   corral_loop *loop = loop_of(c);
-  static request leader, waiters[TIMERS - 2]; /* the leader and the renewer have a timer, too */
+  static request leader, waiters[WAITERS];
   request refused = {0}, ended = {0};
-  crowd(loop, &leader, waiters, TIMERS - 2);
-  /* allocation 0 is the call, 1 the lease that its look finds, 2 the timer */
-  atomic_store(&crl_alloc_countdown, 2);
-  assert_int_equal(ask_as(loop, "a", &patient, &refused, 1), CORRAL_ENOMEM);
-  atomic_store(&crl_alloc_countdown, -1);
+  crowd(loop, &leader, waiters, WAITERS);
+  refuses = 1;
+  assert_int_equal(ask_as(loop, "a", &patient, &refused, 1), CORRAL_EIO);
+  refuses = 0;
   assert_int_equal(ask_as(loop, "b", &patient, &ended, 0), CORRAL_OK);
   await_counter(c, CORRAL_EVENT_FILL, 1);
   crl_env_pause_us(20000); /* until its run is freed, so that nothing else keeps the call */
-  atomic_store(&crl_alloc_countdown, 0);
+  refuses = 1;
   RUN_UNTIL(loop, ended.gones, 1);
-  atomic_store(&crl_alloc_countdown, -1);
-  assert_int_equal(ended.status, CORRAL_ENOMEM);
+  refuses = 0;
+  assert_int_equal(ended.status, CORRAL_EIO);
   assert_int_equal(refused.dones + refused.gones, 0);
   make(&leader, "x");
-  for (int i = 0; i < TIMERS - 2; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  for (int i = 0; i < WAITERS; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
   RUN_UNTIL(loop, leader.gones, 1);
   corral_loop_close(loop);
   corral_close(c);
@@ -345,20 +353,20 @@ static void a_call_that_cant_be_given_its_second_timer_ends(void **state) {
   (void)state;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store));
   corral_loop *loop = loop_of(c);
-  static request leader, waiters[TIMERS - 3];
+  static request leader, waiters[WAITERS];
   request soft = {0}, last = {0};
-  crowd(loop, &leader, waiters, TIMERS - 3);
+  crowd(loop, &leader, waiters, WAITERS);
   corral_loop_dispatch(loop);
   ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 30), &soft);
   corral_loop_dispatch(loop);
   await_mail(loop); /* its timer rang */
   ask(loop, "a", &patient, &last);
-  atomic_store(&crl_alloc_countdown, 0);
+  refuses = 1;
   RUN_UNTIL(loop, soft.gones, 1);
-  atomic_store(&crl_alloc_countdown, -1);
-  assert_int_equal(soft.status, CORRAL_ENOMEM);
+  refuses = 0;
+  assert_int_equal(soft.status, CORRAL_EIO);
   make(&leader, "x");
-  for (int i = 0; i < TIMERS - 3; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
+  for (int i = 0; i < WAITERS; i++) RUN_UNTIL(loop, waiters[i].gones, 1);
   RUN_UNTIL(loop, leader.gones + last.gones, 2);
   corral_loop_close(loop);
   corral_close(c);

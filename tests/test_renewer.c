@@ -5,7 +5,13 @@
 #define crl_renewer_move own_renewer_move
 #define crl_renewer_outlast own_renewer_outlast
 #define crl_renewer_drop own_renewer_drop
+#define crl_heap_put own_heap_put
+#define crl_heap_take own_heap_take
 #define crl_pool_perform scripted_perform
+#include <stdint.h>
+static uint64_t steps; /* of the heaps; guarded by the renewer's mutex */
+#define CRL_HEAP_STEP() (steps++)
+#include "base/heap.c"     /* NOLINT(bugprone-suspicious-include) */
 #include "store/renewer.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
@@ -173,6 +179,62 @@ static void a_lease_that_was_lost_is_told_once_and_not_extended_any_more(void **
   expect_lengths((int64_t[]){2 * SHORT_MS, 4 * SHORT_MS, SHORT_MS, SHORT_MS, SHORT_MS}, 5);
 }
 
+enum { MANY = 5000, OVER = BATCH + 10, RENEWALS = 50, STEPS_EACH = 60 };
+
+static uint64_t steps_so_far(desk *d) {
+  lock(d->renewer);
+  uint64_t so_far = steps;
+  unlock(d->renewer);
+  return so_far;
+}
+
+/* The first renewal sorts what was held before; those that follow touch only what is near. */
+static void a_renewal_takes_few_steps_however_many_leases_are_held(void **state) {
+  static crl_renewed_lease many[MANY];
+  desk *d = *state;
+  crl_renewed_lease lease = lease_of(SHORT_MS, SHORT_MS);
+  for (int i = 0; i < MANY; i++) {
+    many[i] = lease_of(LONG_MS + i, LONG_MS + i);
+    crl_renewer_hold(d->renewer, &many[i], crl_env_now_ms());
+  }
+  crl_renewer_hold(d->renewer, &lease, crl_env_now_ms());
+  await_sent(2);
+  int from = atomic_load(&sent);
+  uint64_t before = steps_so_far(d);
+  await_sent(from + RENEWALS);
+  crl_renewer_drop(d->renewer, &lease);
+  uint64_t taken = steps_so_far(d) - before, renewals = (uint64_t)(atomic_load(&sent) - from);
+  assert_in_range(taken, renewals, (renewals + 2) * STEPS_EACH);
+  for (int i = 0; i < MANY; i++) crl_renewer_drop(d->renewer, &many[i]);
+}
+
+/* Locks that are over need nothing of the store. Were others to be extended beside them, the end of
+ * those that are left would leave the store no time. */
+static void locks_that_are_over_come_before_what_is_to_be_extended(void **state) {
+  static crl_renewed_lease locks[OVER + 1];
+  desk *d = *state;
+  crl_renewed_lease lease = lease_of(SHORT_MS, SHORT_MS), *due[BATCH];
+  int64_t now = crl_env_now_ms(), soonest;
+  lease.next_at = now - LONG_MS;
+  lock(d->renewer);
+  put_in(d->renewer, &lease);
+  for (int i = 0; i <= OVER; i++) {
+    locks[i] = lease_of(LONG_MS, 0);
+    locks[i].is_lock = 1;
+    locks[i].next_at = now + LONG_MS;
+    locks[i].limit = i < OVER ? now - i : now + LONG_MS;
+    put_in(d->renewer, &locks[i]);
+  }
+  assert_int_equal(collect(d->renewer, due, now, &soonest), BATCH);
+  for (int i = 0; i < BATCH; i++) assert_true(due[i]->is_lock);
+  assert_int_equal(collect(d->renewer, due, now, &soonest), OVER - BATCH + 1);
+  assert_ptr_equal(due[OVER - BATCH], &lease);
+  assert_true(soonest == now + LONG_MS);
+  for (int i = 0; i <= OVER; i++) take_out(d->renewer, &locks[i]);
+  take_out(d->renewer, &lease);
+  unlock(d->renewer);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
@@ -183,6 +245,8 @@ int main(void) {
       T(a_lease_that_outlasts_its_compute_doubles_beyond_the_longest),
       T(before_a_third_of_its_first_length_no_lease_is_extended),
       T(a_lease_that_was_lost_is_told_once_and_not_extended_any_more),
+      T(a_renewal_takes_few_steps_however_many_leases_are_held),
+      T(locks_that_are_over_come_before_what_is_to_be_extended),
   };
   return cmocka_run_group_tests_name("renewer", tests, NULL, NULL);
 }

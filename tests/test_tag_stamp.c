@@ -6,8 +6,8 @@
 #define crl_tag_versions_forget own_tag_versions_forget
 #define crl_tag_versions_clean own_tag_versions_clean
 #define crl_tag_versions_judge own_tag_versions_judge
-#define crl_tag_look_up own_tag_look_up
-#define crl_tag_looked own_tag_looked
+#define crl_tag_versions_perform own_tag_versions_perform
+#define crl_tag_versions_retry own_tag_versions_retry
 #define crl_tag_versions_fetch own_tag_versions_fetch
 #define crl_tag_versions_standing own_tag_versions_standing
 #define crl_tag_versions_stamp own_tag_versions_stamp

@@ -32,8 +32,8 @@ static int64_t ring(crl_timer *timer) {
   bell *b = (bell *)(void *)timer;
   b->rang = crl_env_now_ms();
   b->rings++;
-  disorder |= timer->at < latest;
-  latest = timer->at;
+  disorder |= timer->node.at < latest;
+  latest = timer->node.at;
   atomic_fetch_add(&rings, 1);
   return INT64_MAX;
 }

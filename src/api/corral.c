@@ -12,6 +12,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "store/uri.h"
+#include "tags/tag_memory.h"
 
 enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
 
@@ -194,8 +195,10 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->replay = (crl_replay){
       .outbox = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
+  if (!context->looks_first) context->tag_memory = crl_tag_memory_new();
   if (context->herd == NULL || context->locks == NULL || context->outbox == NULL ||
       context->verdicts == NULL || context->scheduler == NULL ||
+      (context->tag_memory == NULL && !context->looks_first) ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
@@ -279,6 +282,7 @@ void corral_close(corral *c) {
   if (context->events.notifier != NULL) crl_notifier_free(context->events.notifier);
   if (context->outbox != NULL) crl_outbox_free(context->outbox);
   if (context->verdicts != NULL) crl_outbox_free(context->verdicts);
+  if (context->tag_memory != NULL) crl_tag_memory_free(context->tag_memory);
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
   crl_quota_clean(&context->negatives);
   free(context->scope);

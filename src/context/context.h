@@ -47,6 +47,7 @@ typedef struct crl_context {
   crl_events events;
   corral_policy policy;
   crl_costs costs;
+  struct crl_tag_memory *tag_memory; /* tags/tag_memory.h; NULL: a second look asks nobody else */
   uint64_t max_value;
   int64_t op_ms;
   int64_t outbox_ms;    /* or CORRAL_OFF */

@@ -13,7 +13,7 @@ enum {
 int crl_batch_make(crl_batch *batch, crl_context *context, size_t runs) {
   *batch = (crl_batch){.context = context, .most = runs < BATCH_OPS ? runs : BATCH_OPS};
   batch->requests = crl_alloc(batch->most * sizeof *batch->requests);
-  batch->ops = crl_alloc(2 * batch->most * sizeof *batch->ops);
+  batch->ops = crl_alloc(batch->most * sizeof *batch->ops);
   batch->found = crl_alloc(batch->most * sizeof *batch->found);
   return batch->requests != NULL && batch->ops != NULL && batch->found != NULL;
 }
@@ -33,11 +33,6 @@ static size_t weigh(const crl_run *r) {
   return r->ask == CRL_ASK_SETTLE && r->product.renew_ttl <= 0 ? r->product.record->size : 0;
 }
 
-/* Keys of one batch, at most. */
-static size_t keys_of(const crl_batch *batch) {
-  return batch->context->generation && batch->most > BATCH_OPS / 2 ? BATCH_OPS / 2 : batch->most;
-}
-
 /* Returns how many of the first runs make one batch, at least 1. A record larger than the store
  * accepts goes alone, because it would fail the others. */
 static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
@@ -45,8 +40,8 @@ static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
   uint64_t most = crl_pool_info(context->pool)->max_record < BATCH_BYTES
                       ? crl_pool_info(context->pool)->max_record
                       : BATCH_BYTES;
-  size_t n = 1, bytes = weigh(runs[0]), keys = keys_of(batch);
-  while (n < count && n < keys && bytes + weigh(runs[n]) <= most) bytes += weigh(runs[n++]);
+  size_t n = 1, bytes = weigh(runs[0]);
+  while (n < count && n < batch->most && bytes + weigh(runs[n]) <= most) bytes += weigh(runs[n++]);
   return n;
 }
 
@@ -55,17 +50,18 @@ static size_t cut(const crl_batch *batch, crl_run *const *runs, size_t count) {
 /* Copies the tag versions that one run wants from `all`. CORRAL_OK, or why one was not read;
  * `status`: the result of fetching `all`. */
 static int take_tag_versions(crl_tag_versions *own, const crl_tag_versions *all, int status) {
+  int first = CORRAL_OK;
   for (size_t i = 0; i < own->count; i++) {
     crl_tag_version *tag_version = &own->tag_version[i];
     if (tag_version->status != CRL_TAG_WANTED) continue;
     const crl_tag_version *found = crl_tag_versions_find(all, tag_version->name, tag_version->len);
     if (found == NULL || found->status == CRL_TAG_WANTED)
       return status == CORRAL_OK ? CORRAL_ENOMEM : status;
-    tag_version->slow = found->slow;
-    if (found->status != CORRAL_OK && found->status != CORRAL_EMISS) return found->status;
     *tag_version = *found;
+    if (first == CORRAL_OK && found->status != CORRAL_OK && found->status != CORRAL_EMISS)
+      first = found->status;
   }
-  return CORRAL_OK;
+  return first;
 }
 
 static int want_tag_versions(crl_tag_versions *all, const crl_tag_versions *own) {
@@ -76,19 +72,27 @@ static int want_tag_versions(crl_tag_versions *all, const crl_tag_versions *own)
   return CORRAL_OK;
 }
 
-/* Fetches the tag versions that the requests want for the tags of their records: each tag version
- * once, none older than the smallest near_ms of these calls. */
+/* Wants the tag versions that the requests want, each once; *near_ms: the smallest of these calls.
+ * `looked`: only for the tags of the records that were found. */
+static int want_all(const crl_batch *batch, size_t count, int looked, crl_tag_versions *all,
+                    int64_t *near_ms) {
+  int status = CORRAL_OK;
+  *near_ms = INT64_MAX;
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
+    const crl_found *found = batch->found[i];
+    const crl_request *e = &batch->requests[i];
+    if (looked ? !e->has_payload : !crl_request_asks_tags(e)) continue;
+    if (found->policy->near_ms < *near_ms) *near_ms = found->policy->near_ms;
+    status = want_tag_versions(all, &found->tag_versions);
+  }
+  return status;
+}
+
 static void fetch_tag_versions(crl_batch *batch, size_t count, int64_t limit) {
   crl_tag_versions all = {0};
   corral_error error = {0};
-  int64_t near_ms = INT64_MAX;
-  int status = CORRAL_OK;
-  for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
-    const crl_found *found = batch->found[i];
-    if (!batch->requests[i].has_payload) continue;
-    if (found->policy->near_ms < near_ms) near_ms = found->policy->near_ms;
-    status = want_tag_versions(&all, &found->tag_versions);
-  }
+  int64_t near_ms;
+  int status = want_all(batch, count, 1, &all, &near_ms);
   if (status == CORRAL_OK)
     status = crl_tag_versions_fetch(batch->context, &all, near_ms, limit, &error);
   for (size_t i = 0; i < count; i++) {
@@ -102,19 +106,27 @@ static void fetch_tag_versions(crl_batch *batch, size_t count, int64_t limit) {
 
 /* ---- a batch ------------------------------------------------------------------------------- */
 
-/* Sends the prepared requests together; *limit: by when. */
+/* Sends the prepared requests together, with the tag versions that are wanted already; *limit: by
+ * when. */
 static void send(crl_batch *batch, size_t count, int64_t *limit) {
+  crl_tag_versions known = {0};
+  int64_t near_ms;
   size_t ops = 0, op = 0;
   *limit = 0;
   for (size_t i = 0; i < count; i++) {
     const crl_request *e = &batch->requests[i];
-    for (size_t o = 0; o < e->count; o++) batch->ops[ops++] = e->op[o];
+    if (e->count > 0) batch->ops[ops++] = e->op[0];
     if (e->limit > *limit) *limit = e->limit;
   }
-  if (ops > 0) crl_pool_perform(batch->context->pool, batch->ops, ops, *limit);
-  for (size_t i = 0; i < count; i++)
-    for (size_t o = 0; o < batch->requests[i].count; o++)
-      batch->requests[i].op[o] = batch->ops[op++];
+  (void)want_all(batch, count, 0, &known, &near_ms);
+  if (ops > 0) crl_tag_versions_perform(batch->context, &known, near_ms, batch->ops, ops, *limit);
+  for (size_t i = 0; i < count; i++) {
+    if (batch->requests[i].count == 0) continue;
+    batch->requests[i].op[0] = batch->ops[op++];
+    if (crl_request_asks_tags(&batch->requests[i]))
+      (void)take_tag_versions(&batch->found[i]->tag_versions, &known, CORRAL_OK);
+  }
+  crl_tag_versions_clean(&known);
 }
 
 static void perform(crl_batch *batch, crl_run *const *runs, size_t count) {
@@ -145,7 +157,7 @@ void crl_batch_perform(crl_batch *batch, crl_run *const *runs, size_t count) {
 static size_t begin_looks(crl_batch *batch, crl_join *const *joins, size_t count) {
   if (batch->looks == NULL) batch->looks = crl_alloc(batch->most * sizeof *batch->looks);
   if (batch->looks == NULL) return 0;
-  if (count > keys_of(batch)) count = keys_of(batch);
+  if (count > batch->most) count = batch->most;
   for (size_t i = 0; i < count; i++) {
     crl_request *e = &batch->requests[i];
     batch->found[i] = &batch->looks[i];

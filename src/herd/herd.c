@@ -12,19 +12,20 @@
 
 #include "os/env.h"
 #include "base/check.h"
+#include "base/table.h"
 
-enum { SHARDS = 16, BUCKETS = 64, LENT = 2 /* bits of what may be lent */ };
+enum { SHARDS = 16, LENT = 2 /* bits of what may be lent */ };
 
 typedef enum state { FLYING, LANDED, GIVEN_UP } state;
 
 typedef struct shard {
   pthread_mutex_t mutex;
   _Atomic uint64_t ticks;
-  crl_entry *buckets[BUCKETS];
+  crl_table entries;
 } shard;
 
 struct crl_entry {
-  crl_entry *next, **link; /* link is NULL once the entry is out of the map */
+  crl_table_node node; /* by the hash of its name; node.link is NULL once it is out of the map */
   shard *home;
   _Atomic size_t refs, waiting;
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
@@ -46,7 +47,6 @@ struct crl_entry {
   size_t lenders[LENT]; /* by bit of what they lend */
   crl_waiter *borrower; /* NULL, or waits for a place to compute */
   crl_listener *listeners;
-  uint64_t hash;
   size_t key_len, variant_len;
   crl_outcome outcome, interim; /* not zeroed, but for `bytes` */
   uint8_t name[];               /* key and variant */
@@ -64,7 +64,10 @@ crl_herd *crl_herd_new(void) {
 }
 
 void crl_herd_free(crl_herd *herd) {
-  for (int i = 0; i < SHARDS; i++) pthread_mutex_destroy(&herd->shards[i].mutex);
+  for (int i = 0; i < SHARDS; i++) {
+    crl_table_clean(&herd->shards[i].entries);
+    pthread_mutex_destroy(&herd->shards[i].mutex);
+  }
   free(herd);
 }
 
@@ -72,8 +75,9 @@ void crl_herd_free(crl_herd *herd) {
 static void check(const crl_entry *entry) {
   int listeners = 0;
   CRL_MUST(entry->refs > 0, "herd: an entry that is used has a reference");
-  CRL_MUST(entry->link == NULL || *entry->link == entry, "herd: the link of an entry leads to it");
-  CRL_MUST(entry->link == NULL || (entry->state == FLYING && !entry->passes),
+  CRL_MUST(entry->node.link == NULL || *entry->node.link == &entry->node,
+           "herd: the link of an entry leads to it");
+  CRL_MUST(entry->node.link == NULL || (entry->state == FLYING && !entry->passes),
            "herd: only a flight under way, for all, may be joined");
   CRL_MUST(entry->state == LANDED || entry->outcome.bytes == NULL,
            "herd: only a landed flight has an outcome");
@@ -98,8 +102,8 @@ static void unlock(crl_entry *entry) {
 
 /* ---- under the shard's mutex --------------------------------------------------------------- */
 
-static crl_entry **bucket_of(shard *home, uint64_t hash) {
-  return &home->buckets[hash / SHARDS % BUCKETS];
+static crl_entry *entry_of(crl_table_node *node) {
+  return (crl_entry *)(void *)((char *)node - offsetof(crl_entry, node));
 }
 
 static int is_of(const crl_entry *entry, const crl_name *name) {
@@ -111,17 +115,12 @@ static int is_of(const crl_entry *entry, const crl_name *name) {
 }
 
 static crl_entry *find(shard *home, uint64_t hash, const crl_name *name) {
-  for (crl_entry *e = *bucket_of(home, hash); e != NULL; e = e->next)
-    if (e->hash == hash && is_of(e, name)) return e;
+  for (crl_table_node *at = crl_table_first(&home->entries, hash); at != NULL; at = at->next)
+    if (at->hash == hash && is_of(entry_of(at), name)) return entry_of(at);
   return NULL;
 }
 
-static void take_out(crl_entry *entry) {
-  if (entry->link == NULL) return;
-  *entry->link = entry->next;
-  if (entry->next != NULL) entry->next->link = entry->link;
-  entry->link = NULL;
-}
+static void take_out(crl_entry *entry) { crl_table_take(&entry->home->entries, &entry->node); }
 
 static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
   crl_entry *entry = crl_alloc_more(NULL, sizeof *entry + name->key_len + name->variant_len);
@@ -129,15 +128,11 @@ static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
   memset(entry, 0, offsetof(crl_entry, outcome));
   entry->outcome.bytes = entry->interim.bytes = NULL;
   entry->home = home;
-  entry->hash = hash;
   entry->key_len = name->key_len;
   entry->variant_len = name->variant_len;
   memcpy(entry->name, name->key, name->key_len);
   if (name->variant_len > 0) memcpy(entry->name + name->key_len, name->variant, name->variant_len);
-  entry->link = bucket_of(home, hash);
-  entry->next = *entry->link;
-  if (entry->next != NULL) entry->next->link = &entry->next;
-  *entry->link = entry;
+  crl_table_put(&home->entries, &entry->node, hash);
   return entry;
 }
 
@@ -260,7 +255,7 @@ static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl
 }
 
 static int offers_at_once(const crl_entry *entry) {
-  return !entry->published && entry->interim_until > 0 && entry->link != NULL &&
+  return !entry->published && entry->interim_until > 0 && entry->node.link != NULL &&
          crl_env_now_ms() < entry->interim_until;
 }
 
@@ -282,7 +277,7 @@ static crl_wait ready(const crl_entry *entry, const crl_patience *patience, crl_
 static crl_wait last_resort(const crl_entry *entry, const crl_patience *patience,
                             crl_outcome *outcome) {
   if (entry->published) return give(&entry->interim, outcome);
-  return entry->link != NULL && has_grace(entry) && is_interim_good(entry, patience)
+  return entry->node.link != NULL && has_grace(entry) && is_interim_good(entry, patience)
              ? give(&entry->interim, outcome)
              : (crl_wait)0;
 }
@@ -468,7 +463,7 @@ static void leave_successor(crl_entry *entry) {
                    .key_len = entry->key_len,
                    .variant = entry->name + entry->key_len,
                    .variant_len = entry->variant_len};
-  crl_entry *next = put_in(entry->home, entry->hash, &name);
+  crl_entry *next = put_in(entry->home, entry->node.hash, &name);
   if (next == NULL) return;
   next->vacant = 1;
   next->refs = 1;
@@ -481,7 +476,7 @@ static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
     atomic_store(&entry->good, good);
     atomic_store(&entry->state, how);
-    int was_in = entry->link != NULL;
+    int was_in = entry->node.link != NULL;
     take_out(entry);
     if (was_in && how == LANDED && entry->waiting > 0 && entry->latest >= good)
       leave_successor(entry);
@@ -524,8 +519,8 @@ void crl_herd_detach_all(crl_herd *herd) {
   for (size_t i = 0; i < SHARDS; i++) {
     shard *home = &herd->shards[i];
     pthread_mutex_lock(&home->mutex);
-    for (size_t b = 0; b < BUCKETS; b++)
-      while (home->buckets[b] != NULL) take_out(home->buckets[b]);
+    for (size_t b = 0; b < home->entries.size; b++)
+      while (home->entries.buckets[b] != NULL) take_out(entry_of(home->entries.buckets[b]));
     pthread_mutex_unlock(&home->mutex);
   }
 }
@@ -556,8 +551,7 @@ size_t crl_herd_count(crl_herd *herd) {
   size_t count = 0;
   for (int i = 0; i < SHARDS; i++) {
     pthread_mutex_lock(&herd->shards[i].mutex);
-    for (int b = 0; b < BUCKETS; b++)
-      for (crl_entry *e = herd->shards[i].buckets[b]; e != NULL; e = e->next) count++;
+    count += herd->shards[i].entries.count;
     pthread_mutex_unlock(&herd->shards[i].mutex);
   }
   return count;

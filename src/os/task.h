@@ -30,8 +30,8 @@ typedef struct crl_task {
 } crl_task;
 
 void crl_task_init(crl_task *task, const crl_threads *threads, int64_t (*run)(crl_task *task));
-/* Lets the task run at that moment, unless it does so before. CORRAL_OK; CORRAL_ENOMEM, CORRAL_EIO
- * (no thread): it won't. Any thread, also within its run. */
+/* Lets the task run at that moment, unless it does so before. CORRAL_OK; CORRAL_EIO (no thread):
+ * it won't. Any thread, also within its run. */
 int crl_task_at(crl_task *task, int64_t at);
 /* Waits for the present run, if any; there is none after that. Not within its run. */
 void crl_task_stop(crl_task *task);

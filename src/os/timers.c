@@ -1,4 +1,4 @@
-/* timers.c: timers on one thread; a binary heap by time, with the earliest at the root. */
+/* timers.c: timers on one thread, in a heap by time. */
 #include "os/timers.h"
 
 #include <corral.h>
@@ -11,11 +11,10 @@
 
 struct crl_timers {
   pthread_mutex_t mutex;
-  pthread_cond_t earlier; /* signalled when the root changed or `over` was set */
+  pthread_cond_t earlier; /* signalled when the first one changed or `over` was set */
   pthread_t thread;
   int started, over;
-  crl_timer **heap; /* indexed from 1 */
-  size_t count, room;
+  crl_heap heap;
 };
 
 crl_timers *crl_timers_new(void) {
@@ -34,18 +33,18 @@ void crl_timers_free(crl_timers *timers) {
   if (timers->started) pthread_join(timers->thread, NULL);
   pthread_cond_destroy(&timers->earlier);
   pthread_mutex_destroy(&timers->mutex);
-  free(timers->heap);
   free(timers);
+}
+
+static crl_timer *timer_of(crl_heap_node *node) {
+  return (crl_timer *)(void *)((char *)node - offsetof(crl_timer, node));
 }
 
 #ifdef CORRAL_CHECKS
 static void check(const crl_timers *timers) {
-  CRL_MUST(timers->count == 0 || timers->count < timers->room, "timers: the heap has room");
-  for (size_t i = 1; i <= timers->count && i <= CRL_CHECK_MOST; i++) {
-    CRL_MUST(timers->heap[i]->place == i, "timers: a timer knows its place");
-    CRL_MUST(i == 1 || timers->heap[i / 2]->at <= timers->heap[i]->at,
-             "timers: none rings before its parent");
-  }
+  CRL_MUST(timers->heap.first == NULL || timers->started, "timers: a thread waits for the first");
+  CRL_MUST(timers->heap.first == NULL || timer_of(timers->heap.first)->ring != NULL,
+           "timers: a timer can ring");
 }
 #endif
 
@@ -59,64 +58,12 @@ static void unlock(crl_timers *timers) {
   pthread_mutex_unlock(&timers->mutex);
 }
 
-/* ---- the heap; under the mutex ------------------------------------------------------------- */
-
-static void put(crl_timers *timers, size_t place, crl_timer *timer) {
-  timers->heap[place] = timer;
-  timer->place = place;
-}
-
-static void rise(crl_timers *timers, crl_timer *timer) {
-  size_t place = timer->place;
-  for (; place > 1 && timers->heap[place / 2]->at > timer->at; place /= 2)
-    put(timers, place, timers->heap[place / 2]);
-  put(timers, place, timer);
-}
-
-static void sink(crl_timers *timers, crl_timer *timer) {
-  size_t place = timer->place;
-  for (size_t child; (child = 2 * place) <= timers->count; place = child) {
-    if (child < timers->count && timers->heap[child + 1]->at < timers->heap[child]->at) child++;
-    if (timers->heap[child]->at >= timer->at) break;
-    put(timers, place, timers->heap[child]);
-  }
-  put(timers, place, timer);
-}
-
-static void take_out(crl_timers *timers, crl_timer *timer) {
-  size_t place = timer->place;
-  if (place == 0) return;
-  crl_timer *last = timers->heap[timers->count--];
-  timer->place = 0;
-  if (last == timer) return;
-  put(timers, place, last);
-  rise(timers, last);
-  sink(timers, last);
-}
-
-static int make_room(crl_timers *timers) {
-  if (timers->count + 1 < timers->room) return 1;
-  size_t room = timers->room == 0 ? 64 : 2 * timers->room;
-  crl_timer **heap = crl_alloc_more(timers->heap, room * sizeof *heap);
-  if (heap == NULL) return 0;
-  timers->heap = heap;
-  timers->room = room;
-  return 1;
-}
-
-/* There must be room. */
-static void insert(crl_timers *timers, crl_timer *timer, int64_t at) {
-  timer->at = at;
-  put(timers, ++timers->count, timer);
-  rise(timers, timer);
-}
-
 /* ---- the thread ---------------------------------------------------------------------------- */
 
 static void ring(crl_timers *timers, crl_timer *timer) {
-  take_out(timers, timer);
+  crl_heap_take(&timers->heap, &timer->node);
   int64_t again = timer->ring(timer);
-  if (again != INT64_MAX) insert(timers, timer, again);
+  if (again != INT64_MAX) crl_heap_put(&timers->heap, &timer->node, again);
 }
 
 static void *run(void *arg) {
@@ -124,13 +71,13 @@ static void *run(void *arg) {
   crl_env_thread_name("corral-timers");
   pthread_mutex_lock(&timers->mutex);
   while (!timers->over) {
-    crl_timer *next = timers->count > 0 ? timers->heap[1] : NULL;
+    crl_heap_node *next = timers->heap.first;
     if (next == NULL)
       pthread_cond_wait(&timers->earlier, &timers->mutex);
     else if (next->at > crl_env_now_ms())
       crl_env_cond_wait(&timers->earlier, &timers->mutex, next->at);
     else
-      ring(timers, next);
+      ring(timers, timer_of(next));
   }
   pthread_mutex_unlock(&timers->mutex);
   return NULL;
@@ -144,16 +91,12 @@ static int has_thread(crl_timers *timers) {
 /* ---- public -------------------------------------------------------------------------------- */
 
 int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
-  int status = CORRAL_OK;
   lock(timers);
-  take_out(timers, timer);
-  if (!has_thread(timers))
-    status = CORRAL_EIO;
-  else if (!make_room(timers))
-    status = CORRAL_ENOMEM;
+  crl_heap_take(&timers->heap, &timer->node);
+  int status = has_thread(timers) ? CORRAL_OK : CORRAL_EIO;
   if (status == CORRAL_OK) {
-    insert(timers, timer, at);
-    if (timer->place == 1) pthread_cond_signal(&timers->earlier);
+    crl_heap_put(&timers->heap, &timer->node, at);
+    if (timers->heap.first == &timer->node) pthread_cond_signal(&timers->earlier);
   }
   unlock(timers);
   return status;
@@ -161,6 +104,6 @@ int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
 
 void crl_timers_clear(crl_timers *timers, crl_timer *timer) {
   lock(timers);
-  take_out(timers, timer);
+  crl_heap_take(&timers->heap, &timer->node);
   unlock(timers);
 }

@@ -3,15 +3,13 @@
 #ifndef CRL_TIMERS_H
 #define CRL_TIMERS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/heap.h"
 
 typedef struct crl_timers crl_timers;
 
 /* One timer, in its owner's memory; zero before its first use. */
 typedef struct crl_timer {
-  int64_t at;   /* when it rings (crl_env_now_ms) */
-  size_t place; /* index in the heap, from 1; 0: not set */
+  crl_heap_node node; /* when it rings (crl_env_now_ms) */
   /* Called when the timer rings, on the thread of the timers and under their mutex: must not call
    * crl_timers_*. Returns when it rings again; INT64_MAX: it doesn't. Set by the owner before the
    * first crl_timers_set. */
@@ -23,7 +21,7 @@ crl_timers *crl_timers_new(void);
 /* No timer may be set. */
 void crl_timers_free(crl_timers *timers);
 /* Lets a timer ring once, at `at` or soon after, unless it is set anew or cleared before.
- * CORRAL_OK; CORRAL_ENOMEM, CORRAL_EIO (no thread): the timer is not set. */
+ * CORRAL_OK; CORRAL_EIO (no thread): the timer is not set. */
 int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at);
 /* When this returns the timer is not ringing and will not ring. */
 void crl_timers_clear(crl_timers *timers, crl_timer *timer);

@@ -7,6 +7,7 @@
 #include "os/env.h"
 #include "record/compress.h"
 #include "record/record.h"
+#include "tags/tag_memory.h"
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
@@ -190,6 +191,17 @@ void crl_found_note_cost(crl_found *found, uint64_t cost_us) {
 
 /* ---- a look -------------------------------------------------------------------------------- */
 
+/* Wants the versions of the record's tags. If others were expected, notes what it has. */
+static int want_tags(crl_found *found) {
+  crl_tag_versions *versions = &found->tag_versions;
+  crl_tag_memory *memory = found->context->tag_memory;
+  size_t expected = versions->count, count = found->has_tags ? found->tags->count : 0;
+  if (found->has_tags && !crl_tag_versions_want_all(versions, found->tags)) return CORRAL_ENOMEM;
+  if (memory != NULL && (versions->count != expected || expected != count))
+    crl_tag_memory_note(memory, found->hash, found->has_tags ? found->tags : NULL);
+  return CORRAL_OK;
+}
+
 /* Reads the tags of the record found and wants their tag versions. Where each value has the tag of
  * the whole namespace, a value without it may be from before the namespace was invalidated: it is
  * void. */
@@ -205,8 +217,7 @@ static int read_tags(crl_found *found, crl_request *e) {
   }
   e->is_void =
       found->context->generation && (!found->has_tags || crl_tags_find(found->tags, "", 0) == NULL);
-  if (!found->has_tags || e->is_void) return CORRAL_OK;
-  return crl_tag_versions_want_all(&found->tag_versions, found->tags) ? CORRAL_OK : CORRAL_ENOMEM;
+  return e->is_void ? CORRAL_OK : want_tags(found);
 }
 
 static void look_at_value(crl_found *found, const corral_op *op, int expired, crl_look *look) {
@@ -379,7 +390,7 @@ int crl_found_met_slow(const crl_found *found, const crl_request *e) {
 /* ---- GET ----------------------------------------------------------------------------------- */
 
 void crl_request_begin(const crl_found *found, crl_request *e, int64_t limit) {
-  memset(e, 0, offsetof(crl_request, all));
+  memset(e, 0, offsetof(crl_request, front));
   e->count = 1;
   e->limit = limit;
   e->began_us = has_hook(found) ? crl_env_now_us() : 0;
@@ -393,14 +404,15 @@ corral_op crl_found_op(crl_found *found, corral_verb verb) {
                      .error = &found->error};
 }
 
-/* The version of the tag that all values have, in the same round trip. */
-static int want_generation(crl_found *found, crl_request *e) {
+/* The versions that are read in the same round trip: of the tag that all values have, and of those
+ * that the key was seen with. */
+static int want_known(crl_found *found) {
   crl_tag_versions *versions = &found->tag_versions;
-  if (!found->context->generation) return CORRAL_OK;
-  e->count = 2;
-  return crl_tag_versions_want(versions, "", 0)
-             ? crl_tag_look_up(found->context, versions->tag_version, &e->all, &e->op[1])
-             : CORRAL_ENOMEM;
+  const crl_context *context = found->context;
+  crl_tag_versions_forget(versions);
+  if (context->generation && !crl_tag_versions_want(versions, "", 0)) return 0;
+  if (context->tag_memory != NULL) crl_tag_memory_want(context->tag_memory, found->hash, versions);
+  return 1;
 }
 
 void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
@@ -408,9 +420,8 @@ void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
   e->keeps = context->near != NULL && found->policy->near_ms > 0;
   e->looked = e->keeps ? crl_env_now_ms() : 0;
   e->epoch = e->keeps ? crl_near_epoch(context->near, found->hash) : 0;
-  crl_tag_versions_forget(&found->tag_versions);
   e->op[0] = crl_found_op(found, CORRAL_VERB_GET);
-  if (want_generation(found, e) != CORRAL_OK) {
+  if (!want_known(found)) {
     e->status = CORRAL_ENOMEM;
     e->count = 0;
   }
@@ -418,11 +429,22 @@ void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
     e->watched = crl_watch_up(context->watch);
 }
 
-static void got_tag_version(crl_found *found, crl_request *e) {
-  const crl_tag_version *tag_version = e->all.tag_version;
-  crl_tag_looked(found->context, &e->all, &e->op[1]);
-  if (tag_version->status != CORRAL_OK && tag_version->status != CORRAL_EMISS)
-    e->status = tag_version->status;
+void crl_found_perform(crl_found *found, crl_request *e) {
+  if (crl_request_asks_tags(e))
+    crl_tag_versions_perform(found->context, &found->tag_versions, found->policy->near_ms, e->op,
+                             e->count, e->limit);
+  else if (e->count > 0)
+    crl_pool_perform(found->context->pool, e->op, e->count, e->limit);
+}
+
+/* Without the version of the tag that all values have, there is no answer. Another tag need not be
+ * the record's. */
+static void got_known(crl_found *found, crl_request *e) {
+  const crl_tag_version *all = crl_tag_versions_find(&found->tag_versions, "", 0);
+  if (found->context->generation && all != NULL && all->status != CORRAL_OK &&
+      all->status != CORRAL_EMISS && all->status != CRL_TAG_WANTED)
+    e->status = all->status;
+  crl_tag_versions_retry(&found->tag_versions);
 }
 
 static int answers(int status) { return status == CORRAL_OK || status == CORRAL_EMISS; }
@@ -433,7 +455,7 @@ void crl_found_complete(crl_found *found, crl_request *e) {
   e->status = op->status;
   found->took_us = crl_request_fact(e).duration_us;
   crl_found_tell_trouble(found, e);
-  if (e->count == 2) got_tag_version(found, e);
+  if (found->tag_versions.count > 0) got_known(found, e);
   if (answers(e->status))
     e->read = crl_found_read(found, e);
   else if (op->found.drop != NULL)
@@ -477,7 +499,7 @@ void crl_found_fetch(crl_found *found, crl_request *e) {
 void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *told) {
   crl_request_begin(found, e, limit);
   crl_found_prepare(found, e, 0);
-  if (e->count > 0) crl_pool_perform(found->context->pool, e->op, e->count, e->limit);
+  crl_found_perform(found, e);
   crl_found_complete(found, e);
   crl_found_fetch(found, e);
   crl_found_interpret(found, e, NULL, told);

@@ -36,8 +36,8 @@ typedef struct crl_found {
 
 /* One ask of the store on its way: GET, CLAIM, SETTLE or RELEASE. The struct must not be moved. */
 typedef struct crl_request {
-  corral_op op[2];
-  size_t count;     /* of the ops; 0: none is to be performed, `status` tells why */
+  corral_op op[1];
+  size_t count;     /* 0: the op is not to be performed, `status` tells why */
   int64_t limit;    /* by when; crl_env_now_ms */
   int64_t began_us; /* crl_env_now_us; 0: nobody asks, as there is no hook */
   int status, read; /* of the ops; of reading the record found */
@@ -49,7 +49,6 @@ typedef struct crl_request {
   uint64_t epoch;
   int64_t looked;
   /* crl_request_begin zeroes only the fields above. */
-  crl_tag_look all; /* the tag version of the whole namespace: op[1] */
   uint8_t front[CORRAL_FRONT];
 } crl_request;
 
@@ -69,15 +68,22 @@ void crl_found_move(crl_found *to, crl_found *from);
 /* A hash of the name in this context. */
 uint64_t crl_found_self(const crl_context *context, uint64_t name_hash);
 
-/* ---- one look: prepare; the driver performs the ops; complete; the driver fetches the tag
- * versions that are wanted; interpret -------------------------------------------------------- */
+/* ---- one look: prepare; the driver performs the op, and reads with it the tag versions that are
+ * wanted already; complete; the driver fetches those that are wanted then; interpret ---------- */
 
 void crl_request_begin(const crl_found *found, crl_request *e, int64_t limit);
 /* An operation on the key; its detail goes to found->error, which is emptied. */
 corral_op crl_found_op(crl_found *found, corral_verb verb);
-/* `watches`: the looker has joined the watch. */
+/* Wants the versions of the tags that the key is known to have. `watches`: the looker has joined
+ * the watch. */
 void crl_found_prepare(crl_found *found, crl_request *e, int watches);
-/* After the ops: takes over what they found, and lists the tag versions that are wanted. */
+/* True for a look: the versions of tags that are wanted already go with it. */
+static inline int crl_request_asks_tags(const crl_request *e) {
+  return e->count > 0 && e->op[0].verb == CORRAL_VERB_GET;
+}
+/* Performs the op of this request alone. */
+void crl_found_perform(crl_found *found, crl_request *e);
+/* After the op: takes over what it found, and lists the tag versions that are wanted. */
 void crl_found_complete(crl_found *found, crl_request *e);
 /* Sets *told to the result of a GET. `looker`: NULL for a first look. */
 void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looker *looker,

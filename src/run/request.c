@@ -6,6 +6,7 @@
 #include "store/put.h"
 #include "record/record.h"
 #include "run/run.h"
+#include "tags/tag_memory.h"
 #include "base/status.h"
 
 static corral_op new_op(crl_run *r, corral_verb verb) {
@@ -203,7 +204,7 @@ void crl_run_perform(crl_run *r, crl_told *told) {
   int taken = 0;
   while (!taken) {
     crl_run_prepare(r, &e);
-    if (e.count > 0) crl_pool_perform(r->context->pool, e.op, e.count, e.limit);
+    crl_found_perform(&r->found, &e);
     crl_run_complete(r, &e);
     crl_found_fetch(&r->found, &e);
     taken = crl_run_interpret(r, &e, told);
@@ -238,6 +239,8 @@ static crl_made stamp_tags(crl_run *r) {
   if (!r->flight.leased) return CRL_MADE_VALUE;
   int status =
       crl_tag_versions_stamp(r->context, r->fill.tags, &r->found.tag_versions, r->claim_sent, &why);
+  if (status == CORRAL_OK && r->context->tag_memory != NULL)
+    crl_tag_memory_note(r->context->tag_memory, r->found.hash, r->fill.tags);
   if (status == CORRAL_OK) return CRL_MADE_VALUE;
   crl_found_emit(&r->found, status == CORRAL_ELOST ? CORRAL_EVENT_FENCED : CORRAL_EVENT_UNSTORED,
                  status == CORRAL_ELOST ? NULL : why.text);

@@ -16,7 +16,8 @@ struct crl_renewer {
   pthread_cond_t idle; /* wakes callers that wait for a lease to be no longer busy */
   crl_pool *pool;
   crl_events *events;
-  crl_renewed_lease *leases;
+  crl_heap due;   /* leases by when something is to be done; those that are busy stand in none */
+  crl_heap locks; /* those that aren't over, by their end */
   crl_task task;
 };
 
@@ -33,16 +34,24 @@ crl_renewer *crl_renewer_new(crl_pool *pool, crl_events *events, const crl_threa
   return renewer;
 }
 
+static crl_renewed_lease *due_lease(const crl_heap_node *node) {
+  return (crl_renewed_lease *)(void *)((char *)(uintptr_t)node - offsetof(crl_renewed_lease, due));
+}
+
+static crl_renewed_lease *ending_lock(const crl_heap_node *node) {
+  return (crl_renewed_lease *)(void *)((char *)(uintptr_t)node - offsetof(crl_renewed_lease, end));
+}
+
 #ifdef CORRAL_CHECKS
 static void check(const crl_renewer *renewer) {
-  crl_renewed_lease *const *link = &renewer->leases;
-  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
-    const crl_renewed_lease *lease = *link;
-    CRL_MUST(lease->link == link, "renewer: a lease knows the link to it");
-    /* one that is busy is being changed without the mutex */
-    CRL_MUST(lease->busy || lease->token == NULL || lease->lease_ms > 0,
-             "renewer: a lease has a length");
+  if (renewer->due.first != NULL) {
+    const crl_renewed_lease *lease = due_lease(renewer->due.first);
+    CRL_MUST(!lease->busy && !lease->over,
+             "renewer: nothing is due of a lease that is attended to");
+    CRL_MUST(lease->token == NULL || lease->lease_ms > 0, "renewer: a lease has a length");
   }
+  CRL_MUST(renewer->locks.first == NULL || ending_lock(renewer->locks.first)->is_lock,
+           "renewer: among the locks are locks only");
 }
 #endif
 
@@ -61,23 +70,40 @@ static int64_t due_at(const crl_renewed_lease *lease) {
   return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
 }
 
-/* Marks leases that are due as busy and lists them; returns how many. *next: when the next one is
- * due; *soonest: the end of the first lock that isn't over yet. Called with the mutex held. */
-static size_t collect(crl_renewer *renewer, crl_renewed_lease **due, int64_t now, int64_t *next,
+static void take_out(crl_renewer *renewer, crl_renewed_lease *lease) {
+  crl_heap_take(&renewer->due, &lease->due);
+  crl_heap_take(&renewer->locks, &lease->end);
+}
+
+/* Puts a lease where its moments belong, anew after they were changed. */
+static void put_in(crl_renewer *renewer, crl_renewed_lease *lease) {
+  take_out(renewer, lease);
+  int64_t at = due_at(lease);
+  if (at < INT64_MAX) crl_heap_put(&renewer->due, &lease->due, at);
+  if (lease->is_lock && !lease->over) crl_heap_put(&renewer->locks, &lease->end, lease->limit);
+}
+
+static void mark_busy(crl_renewer *renewer, crl_renewed_lease *lease, crl_renewed_lease **due,
+                      size_t *count) {
+  lease->busy = 1;
+  crl_heap_take(&renewer->due, &lease->due);
+  due[(*count)++] = lease;
+}
+
+/* Marks leases that are due as busy and lists them; returns how many. *soonest: the end of the
+ * first lock that isn't over. Locks that are over come first: they need nothing of the store.
+ * Called with the mutex held. */
+static size_t collect(crl_renewer *renewer, crl_renewed_lease **due, int64_t now,
                       int64_t *soonest) {
   size_t count = 0;
-  *next = *soonest = INT64_MAX;
-  for (crl_renewed_lease *lease = renewer->leases; lease != NULL; lease = lease->next) {
-    int64_t at = due_at(lease);
-    if (lease->is_lock && !lease->over && lease->limit > now && lease->limit < *soonest)
-      *soonest = lease->limit;
-    if (at <= now && count < BATCH) {
-      lease->busy = 1;
-      due[count++] = lease;
-    } else if (at < *next) {
-      *next = at;
-    }
+  while (crl_heap_first_at(&renewer->locks) <= now && count < BATCH) {
+    crl_renewed_lease *lock = ending_lock(renewer->locks.first);
+    crl_heap_take(&renewer->locks, &lock->end);
+    mark_busy(renewer, lock, due, &count);
   }
+  *soonest = crl_heap_first_at(&renewer->locks);
+  while (crl_heap_first_at(&renewer->due) <= now && count < BATCH)
+    mark_busy(renewer, due_lease(renewer->due.first), due, &count);
   return count;
 }
 
@@ -160,12 +186,16 @@ static int64_t renew(crl_task *task) {
   lock(renewer);
   for (;;) {
     int64_t now = crl_env_now_ms();
-    size_t count = collect(renewer, due, now, &next, &soonest);
+    size_t count = collect(renewer, due, now, &soonest);
+    next = crl_heap_first_at(&renewer->due);
     if (count == 0) break;
     unlock(renewer);
     attend(renewer, due, count, now, soonest);
     lock(renewer);
-    for (size_t i = 0; i < count; i++) due[i]->busy = 0;
+    for (size_t i = 0; i < count; i++) {
+      due[i]->busy = 0;
+      put_in(renewer, due[i]);
+    }
     pthread_cond_broadcast(&renewer->idle);
   }
   unlock(renewer);
@@ -175,39 +205,40 @@ static int64_t renew(crl_task *task) {
 
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since) {
   lease->busy = lease->over = 0;
+  lease->due = lease->end = (crl_heap_node){0};
   lease->next_at = since + lease->lease_ms / 3;
   lock(renewer);
-  lease->next = renewer->leases;
-  lease->link = &renewer->leases;
-  if (lease->next != NULL) lease->next->link = &lease->next;
-  renewer->leases = lease;
+  put_in(renewer, lease);
   int64_t at = due_at(lease);
   unlock(renewer);
   (void)crl_task_at(&renewer->task, at);
 }
 
-void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
+static void lock_idle(crl_renewer *renewer, const crl_renewed_lease *lease) {
   lock(renewer);
   while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
+}
+
+void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
+  lock_idle(renewer, lease);
   lease->limit = limit;
+  put_in(renewer, lease);
   int64_t at = due_at(lease);
   unlock(renewer);
   (void)crl_task_at(&renewer->task, at);
 }
 
 void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
-  lock(renewer);
-  while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
+  lock_idle(renewer, lease);
   lease->limit = INT64_MAX;
   if (lease->lease_most_ms < DOUBLED_MOST) lease->lease_most_ms = DOUBLED_MOST;
+  put_in(renewer, lease);
   unlock(renewer);
 }
 
 void crl_renewer_drop(crl_renewer *renewer, crl_renewed_lease *lease) {
-  lock(renewer);
-  while (lease->busy) pthread_cond_wait(&renewer->idle, &renewer->mutex);
-  *lease->link = lease->next;
-  if (lease->next != NULL) lease->next->link = lease->link;
+  lock_idle(renewer, lease);
+  take_out(renewer, lease);
   unlock(renewer);
 }
 

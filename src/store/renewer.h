@@ -6,6 +6,7 @@
 #ifndef CRL_RENEWER_H
 #define CRL_RENEWER_H
 
+#include "base/heap.h"
 #include "os/task.h"
 #include "store/pool.h"
 
@@ -14,7 +15,6 @@ typedef struct crl_renewer crl_renewer;
 /* The lease of one running compute, or a user's lock; in its owner's memory between hold and
  * drop. */
 typedef struct crl_renewed_lease {
-  struct crl_renewed_lease *next, **link;
   const void *key; /* as the store has it */
   size_t key_len;
   const void *user_key; /* for events */
@@ -38,7 +38,9 @@ typedef struct crl_renewed_lease {
    * move the limit, and set the token to NULL. */
   void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* a lock, for on_lost: left_ms of the reply that told the loss */
-  int64_t next_at;  /* the renewer's own */
+  /* the renewer's own */
+  int64_t next_at;
+  crl_heap_node due, end;
   int busy, over;
 } crl_renewed_lease;
 

@@ -14,7 +14,6 @@
 #include "base/value.h"
 
 enum {
-  BUCKETS = 256,
   PAUSE_MS = 1000,
   TURN_MS = 60000,
   REGISTER_MS = 2000,    /* limit of one registration, the silence that a watch may have */
@@ -40,7 +39,7 @@ typedef struct queue {
 struct crl_watch {
   crl_watch_options options;
   pthread_mutex_t mutex; /* guards the waiters, the queue, `up` and the start */
-  crl_watcher *buckets[BUCKETS];
+  crl_table watchers;
   queue queue;
   pthread_t thread;
   _Atomic int state;
@@ -74,19 +73,21 @@ void crl_watch_free(crl_watch *watch) {
   pthread_mutex_destroy(&watch->mutex);
   free(watch->queue.bytes);
   free(watch->work.bytes);
+  crl_table_clean(&watch->watchers);
   free(watch);
+}
+
+static crl_watcher *watcher_of(crl_table_node *node) {
+  return (crl_watcher *)(void *)((char *)node - offsetof(crl_watcher, node));
 }
 
 #ifdef CORRAL_CHECKS
 static void check(const crl_watch *watch) {
-  for (size_t i = 0; i < BUCKETS; i++) {
-    crl_watcher *const *link = &watch->buckets[i];
-    int left = CRL_CHECK_MOST;
-    for (; *link != NULL && left > 0; link = &(*link)->next, left--) {
-      CRL_MUST((*link)->link == link, "watch: a watcher knows the link to it");
-      CRL_MUST((*link)->hash % BUCKETS == i, "watch: a watcher is in the bucket of its hash");
-      CRL_MUST(!(*link)->stands || (*link)->print != 0, "watch: only a registered key stands");
-    }
+  for (size_t i = 0; i < watch->watchers.size && i < CRL_CHECK_MOST; i++) {
+    crl_table_node *node = watch->watchers.buckets[i];
+    for (int left = CRL_CHECK_MOST; node != NULL && left > 0; node = node->next, left--)
+      CRL_MUST(!watcher_of(node)->stands || watcher_of(node)->print != 0,
+               "watch: only a registered key stands");
   }
   CRL_MUST(watch->queue.used <= watch->queue.room, "watch: the queue is within its room");
   CRL_MUST(atomic_load(&watch->up) || watch->queue.used == 0,
@@ -106,11 +107,11 @@ static void unlock(crl_watch *watch) {
 
 /* ---- changes ------------------------------------------------------------------------------- */
 
-static void wake_bucket(crl_watcher *first, uint64_t hash) {
-  for (crl_watcher *w = first; w != NULL; w = w->next) {
-    if (hash != 0 && w->hash != hash) continue;
-    w->stands = 0;
-    crl_waiter_wake(w->waiter);
+static void wake_bucket(crl_table_node *first, uint64_t hash) {
+  for (crl_table_node *node = first; node != NULL; node = node->next) {
+    if (hash != 0 && node->hash != hash) continue;
+    watcher_of(node)->stands = 0;
+    crl_waiter_wake(watcher_of(node)->waiter);
   }
 }
 
@@ -118,8 +119,9 @@ static void tell(void *arg, uint64_t hash) {
   crl_watch *watch = arg;
   if (watch->options.on_change != NULL) watch->options.on_change(watch->options.arg, hash);
   lock(watch);
-  if (hash != 0) wake_bucket(watch->buckets[hash % BUCKETS], hash);
-  for (size_t i = 0; hash == 0 && i < BUCKETS; i++) wake_bucket(watch->buckets[i], 0);
+  if (hash != 0) wake_bucket(crl_table_first(&watch->watchers, hash), hash);
+  for (size_t i = 0; hash == 0 && i < watch->watchers.size; i++)
+    wake_bucket(watch->watchers.buckets[i], 0);
   unlock(watch);
 }
 
@@ -154,8 +156,8 @@ static void registered(crl_watch *watch, uint64_t hash, uint64_t print) {
   if (print != 0 && watch->options.on_registered != NULL)
     watch->options.on_registered(watch->options.arg, hash, print);
   lock(watch);
-  for (crl_watcher *w = watch->buckets[hash % BUCKETS]; w != NULL; w = w->next)
-    if (w->hash == hash && w->print != 0) compare(w, print);
+  for (crl_table_node *at = crl_table_first(&watch->watchers, hash); at != NULL; at = at->next)
+    if (at->hash == hash && watcher_of(at)->print != 0) compare(watcher_of(at), print);
   unlock(watch);
 }
 
@@ -349,22 +351,16 @@ int crl_watch_register(crl_watch *watch, crl_watcher *watcher, const crl_watch_k
 int crl_watch_refuses(const crl_watcher *watcher) { return atomic_load(&watcher->refused); }
 
 void crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash, crl_waiter *waiter) {
-  crl_watcher **bucket = &watch->buckets[hash % BUCKETS];
-  watcher->hash = hash;
   watcher->waiter = waiter;
   watcher->print = 0;
   watcher->stands = 0;
   lock(watch);
-  watcher->next = *bucket;
-  watcher->link = bucket;
-  if (watcher->next != NULL) watcher->next->link = &watcher->next;
-  *bucket = watcher;
+  crl_table_put(&watch->watchers, &watcher->node, hash);
   unlock(watch);
 }
 
 void crl_watch_leave(crl_watch *watch, crl_watcher *watcher) {
   lock(watch);
-  *watcher->link = watcher->next;
-  if (watcher->next != NULL) watcher->next->link = watcher->link;
+  crl_table_take(&watch->watchers, &watcher->node);
   unlock(watch);
 }

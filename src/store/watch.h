@@ -13,6 +13,7 @@
 
 #include <corral/plugin.h>
 
+#include "base/table.h"
 #include "os/cancel.h"
 #include "os/event.h"
 
@@ -34,8 +35,7 @@ typedef struct crl_watch_options {
 
 /* A waiter for changes of a key, in its owner's memory; its waiter is woken. */
 typedef struct crl_watcher {
-  struct crl_watcher *next, **link;
-  uint64_t hash;
+  crl_table_node node; /* by the hash of its key */
   crl_waiter *waiter;
   uint64_t print;      /* of the record that it waits on; 0: none is registered */
   int stands;          /* it is registered, and nothing was reported since; under the mutex */

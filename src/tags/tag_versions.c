@@ -127,9 +127,17 @@ static void take(crl_tag_version *tag_version, crl_key *key, corral_op *op) {
   op->found.drop = NULL;
 }
 
+/* The GET of one tag version. */
+typedef struct look {
+  crl_tag_version *tag_version;
+  crl_key key;
+  uint64_t hash, epoch;
+  int64_t looked;
+} look;
+
 /* ---- the near tier ------------------------------------------------------------------------- */
 
-static int find_near(crl_context *context, const crl_tag_look *a, int64_t near_ms, int64_t now) {
+static int find_near(crl_context *context, const look *a, int64_t near_ms, int64_t now) {
   crl_near_copy copy;
   if (context->near == NULL || near_ms <= 0) return 0;
   if (!crl_near_get(context->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
@@ -145,7 +153,7 @@ static int find_near(crl_context *context, const crl_tag_look *a, int64_t near_m
   return knows;
 }
 
-static void keep_near(crl_context *context, const crl_tag_look *a, uint64_t print) {
+static void keep_near(crl_context *context, const look *a, uint64_t print) {
   uint8_t *payload =
       context->near != NULL && a->tag_version->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
   if (payload == NULL) return;
@@ -165,73 +173,51 @@ static void keep_near(crl_context *context, const crl_tag_look *a, uint64_t prin
                         .fresh_until = a->looked + life,
                         .ttl = life,
                         .print = print};
-  if (crl_near_put(context->near, a->hash, a->key.stored, a->key.stored_len, &copy,
-                   a->cancel_token))
+  if (crl_near_put(context->near, a->hash, a->key.stored, a->key.stored_len, &copy, a->epoch))
     crl_context_watch_copy(context, a->key.stored, a->key.stored_len, a->hash);
   crl_bytes_unref(bytes);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static void set_up(crl_context *context, crl_tag_look *look, corral_op *op) {
-  look->looked = crl_env_now_ms();
+static void set_up(crl_context *context, look *l, corral_op *op) {
+  l->looked = crl_env_now_ms();
   if (context->near != NULL && context->watch != NULL) (void)crl_watch_up(context->watch);
-  if (context->near != NULL) look->cancel_token = crl_near_epoch(context->near, look->hash);
-  *op = (corral_op){
-      .verb = CORRAL_VERB_GET, .key = look->key.stored, .key_len = look->key.stored_len};
+  if (context->near != NULL) l->epoch = crl_near_epoch(context->near, l->hash);
+  *op = (corral_op){.verb = CORRAL_VERB_GET, .key = l->key.stored, .key_len = l->key.stored_len};
 }
 
-static int aim(const crl_context *context, crl_tag_version *tag_version, crl_tag_look *look) {
-  look->tag_version = tag_version;
-  if (make_key(&look->key, context, tag_version->name, tag_version->len) != CORRAL_OK)
-    return CORRAL_ENOMEM;
-  look->hash = crl_key_hash(&look->key);
-  return CORRAL_OK;
-}
-
-int crl_tag_look_up(crl_context *context, crl_tag_version *tag_version, crl_tag_look *look,
-                    corral_op *op) {
-  if (aim(context, tag_version, look) != CORRAL_OK) return CORRAL_ENOMEM;
-  set_up(context, look, op);
-  return CORRAL_OK;
-}
-
-void crl_tag_looked(crl_context *context, crl_tag_look *look, corral_op *op) {
+static void looked(crl_context *context, look *l, corral_op *op) {
   uint64_t print = context->near != NULL ? crl_watch_print(op->found.record, op->found.len) : 0;
-  take(look->tag_version, &look->key, op);
-  keep_near(context, look, print);
-  crl_key_clean(&look->key);
+  take(l->tag_version, &l->key, op);
+  keep_near(context, l, print);
+  crl_key_clean(&l->key);
+}
+
+static int aim(const crl_context *context, crl_tag_version *tag_version, look *l) {
+  l->tag_version = tag_version;
+  if (make_key(&l->key, context, tag_version->name, tag_version->len) != CORRAL_OK)
+    return CORRAL_ENOMEM;
+  l->hash = crl_key_hash(&l->key);
+  return CORRAL_OK;
 }
 
 /* Lists the wanted tag versions that the near tier doesn't answer, with their keys.
  * CORRAL_ENOMEM. */
 static int list_wanted(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
-                       crl_tag_look *list, size_t *count) {
+                       look *list, size_t *count) {
   int64_t now = crl_env_now_ms();
   *count = 0;
   for (size_t i = 0; i < tag_versions->count; i++) {
-    crl_tag_look *look = &list[*count];
+    look *l = &list[*count];
     if (tag_versions->tag_version[i].status != CRL_TAG_WANTED) continue;
-    if (aim(context, &tag_versions->tag_version[i], look) != CORRAL_OK) return CORRAL_ENOMEM;
-    if (find_near(context, look, near_ms, now))
-      crl_key_clean(&look->key);
+    if (aim(context, &tag_versions->tag_version[i], l) != CORRAL_OK) return CORRAL_ENOMEM;
+    if (find_near(context, l, near_ms, now))
+      crl_key_clean(&l->key);
     else
       ++*count;
   }
   return CORRAL_OK;
-}
-
-static int ask_store(crl_context *context, crl_tag_look *list, corral_op *ops, size_t count,
-                     int64_t deadline) {
-  int status = CORRAL_OK;
-  for (size_t i = 0; i < count; i++) set_up(context, &list[i], &ops[i]);
-  crl_pool_perform(context->pool, ops, count, deadline);
-  for (size_t i = 0; i < count; i++) {
-    crl_tag_looked(context, &list[i], &ops[i]);
-    int seen = list[i].tag_version->status;
-    if (seen != CORRAL_OK && seen != CORRAL_EMISS && status == CORRAL_OK) status = seen;
-  }
-  return status;
 }
 
 static size_t count_wanted(const crl_tag_versions *tag_versions) {
@@ -241,24 +227,66 @@ static size_t count_wanted(const crl_tag_versions *tag_versions) {
   return count;
 }
 
-static int fetch(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
-                 int64_t deadline, int asks) {
-  size_t wanted = count_wanted(tag_versions), count = 0;
-  if (wanted == 0) return CORRAL_OK;
-  crl_tag_look *list = crl_alloc(wanted * sizeof *list);
-  corral_op *ops = crl_alloc(wanted * sizeof *ops);
-  int status = list == NULL || ops == NULL
-                   ? CORRAL_ENOMEM
-                   : list_wanted(context, tag_versions, near_ms, list, &count);
-  if (status == CORRAL_OK && asks) {
-    if (count > 0) status = ask_store(context, list, ops, count, deadline);
-  } else {
-    if (count > 0) status = CORRAL_EMISS;
-    for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+static void clean_list(look *list, size_t count) {
+  for (size_t i = 0; i < count; i++) crl_key_clean(&list[i].key);
+}
+
+/* Performs `count` operations of the caller's and those of the list, in one batch. 0 without
+ * memory: none was performed. */
+static int perform_with(crl_context *context, corral_op *ops, size_t count, look *list,
+                        size_t looks, int64_t deadline) {
+  corral_op *all = crl_alloc_more(NULL, (count + looks) * sizeof *all);
+  if (all == NULL) return 0;
+  if (count > 0) memcpy(all, ops, count * sizeof *all);
+  for (size_t i = 0; i < looks; i++) set_up(context, &list[i], &all[count + i]);
+  crl_pool_perform(context->pool, all, count + looks, deadline);
+  if (count > 0) memcpy(ops, all, count * sizeof *all);
+  for (size_t i = 0; i < looks; i++) looked(context, &list[i], &all[count + i]);
+  free(all);
+  return 1;
+}
+
+/* The first error among the tag versions of a list that were looked at. */
+static int first_error(const look *list, size_t looks) {
+  for (size_t i = 0; i < looks; i++) {
+    int status = list[i].tag_version->status;
+    if (status != CORRAL_OK && status != CORRAL_EMISS) return status;
   }
+  return CORRAL_OK;
+}
+
+/* Reads the wanted tag versions; with a `deadline` of 0 from the near tier only. `ops`: the
+ * caller's, performed with them. */
+static int read_with(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                     corral_op *ops, size_t count, int64_t deadline) {
+  size_t wanted = count_wanted(tag_versions), looks = 0;
+  int performed = 0, status = CORRAL_OK;
+  look *list = wanted == 0 ? NULL : crl_alloc(wanted * sizeof *list);
+  if (wanted > 0)
+    status =
+        list == NULL ? CORRAL_ENOMEM : list_wanted(context, tag_versions, near_ms, list, &looks);
+  if (status == CORRAL_OK && looks > 0 && deadline > 0) {
+    performed = perform_with(context, ops, count, list, looks, deadline);
+    status = performed ? first_error(list, looks) : CORRAL_ENOMEM;
+  } else if (status == CORRAL_OK && looks > 0) {
+    status = CORRAL_EMISS;
+  }
+  if (!performed) clean_list(list, looks);
+  if (!performed && count > 0) crl_pool_perform(context->pool, ops, count, deadline);
   free(list);
-  free(ops);
   return status;
+}
+
+void crl_tag_versions_perform(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                              corral_op *ops, size_t count, int64_t deadline) {
+  (void)read_with(context, tag_versions, near_ms, ops, count, deadline);
+}
+
+void crl_tag_versions_retry(crl_tag_versions *tag_versions) {
+  for (size_t i = 0; i < tag_versions->count; i++) {
+    int *status = &tag_versions->tag_version[i].status;
+    if (*status != CORRAL_OK && *status != CORRAL_EMISS) *status = CRL_TAG_WANTED;
+  }
 }
 
 static int say(int status, corral_error *error) {
@@ -269,7 +297,7 @@ static int say(int status, corral_error *error) {
 
 int crl_tag_versions_fetch(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
                            int64_t deadline, corral_error *error) {
-  return say(fetch(context, tag_versions, near_ms, deadline, 1), error);
+  return say(read_with(context, tag_versions, near_ms, NULL, 0, deadline), error);
 }
 
 crl_standing crl_tag_versions_standing(crl_context *context, const uint8_t *metadata,
@@ -281,8 +309,7 @@ crl_standing crl_tag_versions_standing(crl_context *context, const uint8_t *meta
   if (tags != NULL && crl_tags_read(metadata, metadata_len, tags) &&
       (!context->generation || crl_tags_find(tags, "", 0) != NULL) &&
       crl_tag_versions_want_all(&tag_versions, tags) &&
-      fetch(context, &tag_versions, source->near_ms, source->deadline, source->deadline > 0) ==
-          CORRAL_OK)
+      read_with(context, &tag_versions, source->near_ms, NULL, 0, source->deadline) == CORRAL_OK)
     standing = crl_tag_versions_judge(&tag_versions, tags);
   crl_tag_versions_clean(&tag_versions);
   free(tags);

@@ -48,6 +48,12 @@ const crl_tag_version *crl_tag_versions_find(const crl_tag_versions *tag_version
  * none), the others from the store, in one batch, by `deadline`. CORRAL_OK, or the first error. */
 int crl_tag_versions_fetch(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
                            int64_t deadline, corral_error *error);
+/* Performs operations of the caller's, and reads the wanted tag versions in the same batch. Each
+ * tag version says how that went; without memory for them they stay wanted. */
+void crl_tag_versions_perform(crl_context *context, crl_tag_versions *tag_versions, int64_t near_ms,
+                              corral_op *ops, size_t count, int64_t deadline);
+/* Wants those anew that could not be read. */
+void crl_tag_versions_retry(crl_tag_versions *tag_versions);
 
 /* Where tag versions may be read: from near-tier copies not older than near_ms (CRL_NEAR_ANY_AGE,
  * for a store that is away: of any age, though changes may have been missed), and from the store by
@@ -75,21 +81,5 @@ int crl_tag_versions_stamp(crl_context *context, crl_tags *tags, const crl_tag_v
 /* Invalidates, or only expires, all values with a tag. */
 int crl_tag_versions_change(crl_context *context, const void *name, size_t len, int only_expire,
                             corral_error *error);
-
-/* The GET of one tag version, as one operation in a batch of the caller's. The struct must not be
- * moved. */
-typedef struct crl_tag_look {
-  crl_tag_version *tag_version;
-  crl_key key;
-  uint64_t hash, cancel_token;
-  int64_t looked;
-} crl_tag_look;
-
-/* Sets up *op for a wanted tag version. CORRAL_ENOMEM; after CORRAL_OK crl_tag_looked must
- * follow. */
-int crl_tag_look_up(crl_context *context, crl_tag_version *tag_version, crl_tag_look *look,
-                    corral_op *op);
-/* Takes the result of *op, and keeps a copy in the near tier. */
-void crl_tag_looked(crl_context *context, crl_tag_look *look, corral_op *op);
 
 #endif
