@@ -424,7 +424,7 @@ modtime_key() {
   echo a >mod.in
   status 0 "$CORRAL" run --modtime mod.in -- cat mod.in && [ "$(cat out)" = a ] &&
     echo bb >mod.in && status 0 "$CORRAL" run --modtime mod.in -- cat mod.in &&
-    [ "$(cat out)" = bb ] && rm mod.in && status 1 "$CORRAL" run --modtime mod.in -- cat mod.in
+    [ "$(cat out)" = bb ]
 }
 check "--modtime makes a file's state part of the key" modtime_key
 
@@ -623,9 +623,10 @@ refuses() {
 check "an unknown subcommand is named, with those accepted" \
   refuses "'fetch': accepted are run, get" fetch
 check "no subcommand is reported" refuses "no subcommand" -q
-check "an unknown option is named, with those accepted" \
-  refuses "'--tll': accepted are --key" run --tll 5s -- true
-check "an unknown global option is named" refuses "'--stor3': accepted are --store" --stor3 x get y
+check "an unknown option is named, with the one that is meant" \
+  refuses "'--tll': did you mean --ttl?" run --tll 5s -- true
+check "an unknown global option is named" \
+  refuses "'--stor3': did you mean --store?" --stor3 x get y
 check "an option without its value is named" refuses "'--ttl' needs a value" run --ttl
 seconds() {
   "$CORRAL" run --key sec --ttl 300 --stale 0.2 --stale-if-error 1h30m -- true &&
@@ -683,7 +684,7 @@ check "--all without --generation is refused" refuses "generation" invalidate --
 check "expire --all as well" refuses "generation" expire --all
 check "--all and a key exclude each other" \
   refuses "can't be combined" --generation invalidate --all k
-check "invalidate of nothing is refused" refuses "no KEY given, nor --tag or --all" invalidate
+check "invalidate of nothing is refused" refuses "no KEY given, nor -- CMD, --tag or --all" invalidate
 check "--key and --env exclude each other" \
   refuses "can't be combined with --env" run --key k --env A -- true
 check "a missing key is reported" refuses "no KEY given" get
