@@ -443,6 +443,15 @@ static int show(const locking *l) {
   return cli_finish(count > 0 ? CLI_OK : CLI_MISS);
 }
 
+static int show_absent(const locking *l) {
+  if (!l->cli->quiet) cli_say("lock: %s isn't there", l->cli->store);
+  if (l->cli->json)
+    print_json(&l->want, NULL, 0);
+  else
+    (void)puts("nobody holds it");
+  return cli_finish(CLI_MISS);
+}
+
 /* ---- lock ---------------------------------------------------------------------------------- */
 
 /* A lock's key differs from that of a run of the same name. */
@@ -477,6 +486,7 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
   if (!l.want.show && is_nested(&l, true))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",
                     cli_key_text(text, l.want.name, strlen(l.want.name)));
+  if (l.want.show && cli_store_is_absent(cli)) return show_absent(&l);
   bool ready = l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
                                pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
                                lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
