@@ -33,6 +33,7 @@ enum cli_exit {
 
 enum {
   CLI_KEY_TEXT = 96,      /* room for cli_key_text */
+  CLI_DETAIL_TEXT = 640,  /* room for cli_detail */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
   CLI_TAGS = 16           /* the library's limit */
@@ -148,6 +149,9 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
 /* The same for a key that has been made fit to be shown. */
 int cli_report_as(const char *name, int status, const corral_error *error);
+/* The detail of an error as it is to be shown: a refusal by a Redis ACL names one command, this all
+ * that corral needs. Returns `text` or `room`. */
+const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text);
 /* Writes a JSON string with its quotes. Invalid UTF-8 becomes \u0080 to \u00ff, byte by byte;
  * characters that a terminal obeys or hides are escaped, too. */
 void cli_json_string(FILE *f, const void *data, size_t size);

@@ -120,10 +120,26 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
   return cli_report_as(cli_key_text(text, key, key_len), status, error);
 }
 
+const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text) {
+  static const char needs[] =
+      "corral needs +get +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha "
+      "+select +client|setname +client|tracking, for locks +set +watch +unwatch +multi +exec "
+      "+discard +wait, too, and the keys that corral key names (ACL SETUSER)";
+  const char *refusal = strstr(text, "NOPERM");
+  if (refusal == NULL) return text;
+  const char *quote = strchr(refusal, '\'');
+  int len = quote != NULL ? (int)strcspn(quote + 1, "'") : 0;
+  (void)snprintf(room, CLI_DETAIL_TEXT, "%.*sthe server's ACL refuses this user %.*s; %s",
+                 (int)(refusal - text), text, quote != NULL ? len : 5,
+                 quote != NULL ? quote + 1 : "a key", needs);
+  return room;
+}
+
 int cli_report_as(const char *name, int status, const corral_error *error) {
+  char room[CLI_DETAIL_TEXT];
   const char *detail =
       error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
-  cli_say("%s: %s", name, detail);
+  cli_say("%s: %s", name, cli_detail(room, detail));
   switch (status) {
     case CORRAL_EDEADLINE: return CLI_DEADLINE;
     case CORRAL_EMISS:
