@@ -163,8 +163,7 @@ static void a_path_that_is_not_absolute_is_refused_with_its_entry(void **state) 
   unsetenv("CORRAL_PLUGIN_PATH");
 }
 
-/* No plugin is beside this program. */
-static void a_scheme_without_a_plugin_says_what_is_missing_or_meant(void **state) {
+static void a_scheme_that_nobody_has_is_answered_with_those_there_are_or_the_one_meant(void **state) {
   (void)state;
   static const char list[] = "; stores of values: memory lmdb redis memcached; of locks alone: "
                              "redlock sqlite postgresql mariadb zookeeper etcd";
@@ -172,10 +171,6 @@ static void a_scheme_without_a_plugin_says_what_is_missing_or_meant(void **state
       {"nosuch", "no store plugin for 'nosuch:'", list},
       {"redsi", "no store plugin for 'redsi:'", ": did you mean 'redis:'?"},
       {"postgres", "no store plugin for 'postgres:'", ": did you mean 'postgresql:'?"},
-      {"postgresql", "built without libpq-dev ", "or with CORRAL_POSTGRESQL=OFF; looked for "},
-      {"redlock", "built without libhiredis-dev and libssl-dev ", "or with CORRAL_REDIS=OFF"},
-      {"etcd", "libcurl4-openssl-dev and libcjson-dev ", "looked for corral_plugin_etcd.so in "},
-      {"https", "no origin plugin for 'https:'", "or with CORRAL_HTTP=OFF; looked for "},
   };
   setenv("CORRAL_PLUGIN_PATH", "/nowhere", 1);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -192,7 +187,7 @@ static void a_scheme_without_a_plugin_says_what_is_missing_or_meant(void **state
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_scheme_without_a_plugin_says_what_is_missing_or_meant),
+      cmocka_unit_test(a_scheme_that_nobody_has_is_answered_with_those_there_are_or_the_one_meant),
       cmocka_unit_test(a_plugin_is_never_sought_by_argv_0),
       cmocka_unit_test(a_program_finds_the_plugins_beside_its_own_file),
       cmocka_unit_test(

@@ -361,9 +361,7 @@ static void say_missing(const char *scheme, char *text, size_t size) {
   for (; row->plugin[len] != '\0' && len + 1 < sizeof upper; len++)
     upper[len] = (char)toupper((unsigned char)row->plugin[len]);
   upper[len] = '\0';
-  snprintf(text, size,
-           "no %s plugin for '%s:': this corral was built without %s (Debian's packages), or with "
-           "CORRAL_%s=OFF",
+  snprintf(text, size, "no %s plugin for '%s:': built without %s (of Debian) or with CORRAL_%s=OFF",
            strcmp(row->holds, "origin") == 0 ? "origin" : "store", scheme, row->build, upper);
 }
 
