@@ -163,12 +163,13 @@ bool cli_tells_waits(const cli_globals *cli);
 /* store.c: the default store; NULL: neither CACHE_DIRECTORY, the folders that systemd makes for a
  * service, nor XDG_CACHE_HOME, nor HOME, nor the user's entry of passwd names a folder. */
 const char *cli_default_store(void);
-/* True when the store is a file that isn't there: then nothing is stored. */
-bool cli_store_is_absent(const cli_globals *cli);
 /* Opens a corral by the global options and *more, in which it sets store, hook, host_lock, and the
  * global options that were given. Reports a failure. With --verbose, events go to stderr instead
  * of to more->on_event. With `goes_on`, the first later trouble with the store is reported. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
+/* The same for a look, which makes nothing: absent, the store is a file that isn't there, and must
+ * not be asked. */
+bool cli_open_to_look(const cli_globals *cli, corral_options *more, corral **ret, bool *ret_absent);
 /* Ends this process by `signo`, as if the signal had not been blocked. */
 void cli_die_of(int signo);
 /* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd for them, or -1 with errno set; *ret_old is the former mask in

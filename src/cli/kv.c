@@ -122,14 +122,14 @@ static int look_at_one(const cli_globals *cli, const char *name, int argc, char 
   corral *c = NULL;
   int status = begin_targets(&to, argc) ? parse_one(name, argc, argv, &to)
                                         : cli_fail("%s: out of memory", name);
+  bool is_absent;
+  corral_options options = {.size = sizeof options};
   if (status < 0) {
     target_of(&to, 0, &at);
-    if (cli_store_is_absent(cli))
-      status = absent(cli, &at);
-    else if (cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
-      status = look(cli, c, &at);
-    else
+    if (!cli_open_to_look(cli, &options, &c, &is_absent))
       status = CLI_FAILED;
+    else
+      status = is_absent ? absent(cli, &at) : look(cli, c, &at);
   }
   corral_close(c);
   end_targets(&to);

@@ -452,6 +452,15 @@ static int show_absent(const locking *l) {
   return cli_finish(CLI_MISS);
 }
 
+static int look(locking *l) {
+  bool is_absent;
+  corral_options options = {.size = sizeof options};
+  if (!cli_open_to_look(l->cli, &options, &l->corral, &is_absent)) return CLI_FAILED;
+  int exit_status = is_absent ? show_absent(l) : show(l);
+  corral_close(l->corral);
+  return exit_status;
+}
+
 /* ---- lock ---------------------------------------------------------------------------------- */
 
 /* A lock's key differs from that of a run of the same name. */
@@ -486,14 +495,14 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
   if (!l.want.show && is_nested(&l, true))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",
                     cli_key_text(text, l.want.name, strlen(l.want.name)));
-  if (l.want.show && cli_store_is_absent(cli)) return show_absent(&l);
-  bool ready = l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
-                               pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
-                               lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
+  if (l.want.show) return look(&l);
+  bool ready = setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
+               pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
+               lock_child_begin(&l.child, l.want.command, l.want.grace_ms);
   if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
   exit_status = CLI_FAILED;
   if (cli_open(cli, false, &options, &l.corral)) {
-    exit_status = l.want.show ? show(&l) : lock_and_run(&l);
+    exit_status = lock_and_run(&l);
     corral_close(l.corral);
   }
   lock_child_finish(&l.child);

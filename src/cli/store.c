@@ -65,7 +65,8 @@ static int hex(char c) {
   return at != NULL ? (int)(at - digits) : -1;
 }
 
-bool cli_store_is_absent(const cli_globals *cli) {
+/* True when the store is a file that isn't there: then nothing is stored. */
+static bool is_absent(const cli_globals *cli) {
   char path[PATH_ROOM];
   size_t used = 0;
   struct stat st;
@@ -126,4 +127,12 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
   if (status != CORRAL_OK) /* without the URI, which may have a password */
     cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
   return status == CORRAL_OK;
+}
+
+bool cli_open_to_look(const cli_globals *cli, corral_options *more, corral **ret,
+                      bool *ret_absent) {
+  cli_globals look = *cli;
+  look.is_default = false; /* its folder isn't made */
+  *ret_absent = is_absent(cli);
+  return cli_open(&look, false, more, ret);
 }
