@@ -60,7 +60,8 @@ bad 125 "unknown subcommand 'invaildate': did you mean invalidate?" invaildate k
 bad 125 "unknown subcommand 'exlpain': did you mean explain?" help exlpain
 bad 125 "unknown subcommand 'redis://u:***@h': accepted are run" redis://u:secret@h get k
 bad 125 "unknown option '--sotre': did you mean --store?" --sotre y get k
-bad 125 "unknown option '--ttl': it stands behind the subcommand, as in corral run --ttl" --ttl 5m run
+bad 125 "unknown option '--ttl': it stands behind the subcommand, as in corral run --ttl" \
+  --ttl 5m run
 bad 125 "unknown option '-x': accepted are --store" -x get k
 bad 125 "unknown option '-x'" -qx get k
 bad 125 "option '--store' needs a value" --store
@@ -75,7 +76,8 @@ bad 125 "for 'nostore:'; stores of values: memory lmdb redis memcached; of locks
   --store nostore:x get k
 bad 125 "no store plugin for 'redsi:': did you mean 'redis:'?" --store redsi://h get k
 bad 125 "no store plugin for 'postgres:': did you mean 'postgresql:'?" --store postgres://h get k
-bad 125 "store URI 'redis://h:0': the port must be a number from 1 to 65535" --store redis://h:0 get k
+bad 125 "store URI 'redis://h:0': the port must be a number from 1 to 65535" \
+  --store redis://h:0 get k
 bad 125 "u:***@h:99999': the port" --store redis://u:secret@h:99999 get k
 bad 125 "'%' must be followed by two hex digits" --store lmdb:%zz set k v
 bad 125 "unknown parameter 'sise'; accepted: size" --store "lmdb:$dir/x?sise=1" set k v
@@ -126,7 +128,8 @@ bad 125 "run: --tag: a tag of 0 bytes is not accepted: 1 to 200 are" run --tag '
 bad 125 "run: --tag: a tag of 201 bytes" run --tag "$(printf '%0201d' 0)" -- true
 # shellcheck disable=SC2046
 bad 125 "run: --tag: at most 16 are accepted" run $(seq -f '--tag %g' 17) -- true
-bad 125 "run: --value-version: '1.2' is not accepted: a whole number" run --value-version 1.2 -- true
+bad 125 "run: --value-version: '1.2' is not accepted: a whole number" \
+  run --value-version 1.2 -- true
 bad 125 "run: --value-version: '99999999999999999999' is" \
   run --value-version 99999999999999999999 -- true
 bad 125 "run: --pass-exit: '0' is not accepted: a whole number, 1 to 255" run --pass-exit 0 -- true

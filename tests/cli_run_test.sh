@@ -254,7 +254,8 @@ check "--key names a key that begins with a dash" dashed
 
 untouched() {
   CORRAL_STORE=lmdb:$dir/absent/none
-  status 1 "$CORRAL" get k && grep -q "k: nothing is stored: lmdb:$dir/absent/none isn't there" err &&
+  status 1 "$CORRAL" get k &&
+    grep -q "k: nothing is stored: lmdb:$dir/absent/none isn't there" err &&
     status 0 "$CORRAL" inspect k && grep -q '^state *none' out &&
     grep -q "isn't there" err && status 0 "$CORRAL" --json inspect k &&
     grep -q '"state":"none"' out && status 1 "$CORRAL" lock --show k &&

@@ -163,7 +163,7 @@ static void a_path_that_is_not_absolute_is_refused_with_its_entry(void **state) 
   unsetenv("CORRAL_PLUGIN_PATH");
 }
 
-static void a_scheme_that_nobody_has_is_answered_with_those_there_are_or_the_one_meant(void **state) {
+static void an_unknown_scheme_is_answered_with_those_there_are_or_the_one_meant(void **state) {
   (void)state;
   static const char list[] = "; stores of values: memory lmdb redis memcached; of locks alone: "
                              "redlock sqlite postgresql mariadb zookeeper etcd";
@@ -187,7 +187,7 @@ static void a_scheme_that_nobody_has_is_answered_with_those_there_are_or_the_one
 
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_scheme_that_nobody_has_is_answered_with_those_there_are_or_the_one_meant),
+      cmocka_unit_test(an_unknown_scheme_is_answered_with_those_there_are_or_the_one_meant),
       cmocka_unit_test(a_plugin_is_never_sought_by_argv_0),
       cmocka_unit_test(a_program_finds_the_plugins_beside_its_own_file),
       cmocka_unit_test(

@@ -58,7 +58,7 @@
   X(warm, "warm", "election", "flag", -1, -1, 1, "", NONE,                                         \
     "Nobody asked for this value yet; at max_computes everybody else goes first.")                 \
   X(wait_ms, "wait", "waiting", "ms", 30000, 1, 86400000, "run warm", LOCATION,                    \
-    "Deadline: longest wait for another's compute; unless set, no less than compute.")             \
+    "Deadline: longest wait for another's compute.")                                               \
   X(soft_ms, "soft", "waiting", "ms", 0, -1, 86400000, "run", LOCATION,                            \
     "After so long a wait, take what serves on error.")                                            \
   X(at_deadline, "at_deadline", "waiting", "error|compute", 1, 1, 2, "run", LOCATION,              \

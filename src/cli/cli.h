@@ -172,8 +172,8 @@ bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral
 bool cli_open_to_look(const cli_globals *cli, corral_options *more, corral **ret, bool *ret_absent);
 /* Ends this process by `signo`, as if the signal had not been blocked. */
 void cli_die_of(int signo);
-/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd for them, or -1 with errno set; *ret_old is the former mask in
- * both cases. */
+/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd
+ * for them, or -1 with errno set; *ret_old is the former mask in both cases. */
 int cli_take_signals(sigset_t *ret_old);
 /* Writes all of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);

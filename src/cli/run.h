@@ -80,8 +80,8 @@ bool run_take_result(const void *data, size_t size, run_result *ret);
 bool run_fill_result(corral_fill *fill, const run_child *child);
 /* Reads `size` bytes from the start of a spool. */
 bool run_read_spool(int fd, void *ret, uint64_t size);
-/* run.c: writes why a run left no value, for messages, and for other callers, who get the first 63 bytes.
- * Returns the exit status for that. */
+/* run.c: writes why a run left no value, for messages, and for other callers, who get the first 63
+ * bytes. Returns the exit status for that. */
 int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
                      size_t size);
 

@@ -58,7 +58,7 @@ typedef struct run_child_job {
 
 /* Runs job->argv to its end and fills *child; its spools are to be closed with run_child_close in
  * any case. A run ends when the command has exited and both streams are closed, also by processes
- * that inherited them. A run is killed by SIGTERM for the command and all that descends from it, then
+ * that inherited them. To kill a run is SIGTERM for the command and all that descends from it, then
  * SIGKILL one second later. */
 void run_child_do(run_child *child, const run_child_job *job);
 void run_child_close(run_child *child);

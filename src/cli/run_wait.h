@@ -1,5 +1,5 @@
-/* run_wait.h: says once for whom a call waits, from a thread of its own, since a hook may not ask the
- * store. */
+/* run_wait.h: says once for whom a call waits, from a thread of its own, since a hook may not ask
+ * the store. */
 #ifndef CORRAL_CLI_RUN_WAIT_H
 #define CORRAL_CLI_RUN_WAIT_H
 

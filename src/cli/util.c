@@ -232,7 +232,7 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   return corral_duration_show(ms, text, CLI_DURATION_TEXT);
 }
 
-/* ---- signals, output --------- ---------------------------------------------------------------- */
+/* ---- signals, output ----------------------------------------------------------------------- */
 
 bool cli_tells_waits(const cli_globals *cli) {
   return cli->verbose || (!cli->quiet && isatty(STDERR_FILENO));
