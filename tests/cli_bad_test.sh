@@ -276,17 +276,10 @@ if [ -n "$plugins" ]; then
 fi
 
 # ---- a Redis user whose ACL lacks something ----
-if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+if ! redis_begin redis; then
   skip "a Redis ACL" "there is no redis-server and redis-cli"
   exit $failed
 fi
-deathsig="setpriv --pdeathsig KILL"
-$deathsig true 2>/dev/null || deathsig=
-$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" \
-  >redis.log 2>&1 &
-server=$!
-finish() { kill -9 $server 2>/dev/null; }
-await redis-cli -s redis PING >redis.out 2>&1 || { cat redis.log; exit 1; }
 acl() { redis-cli -s redis ACL SETUSER "$@" >redis.out 2>&1 && grep -q OK redis.out; }
 unix=redis+unix://u:p@$dir/redis
 acl u on '>p' '~*' '&*' +get

@@ -6,8 +6,6 @@
 # each case and exits 1 when one failed. Commands under test wait at a FIFO until this script lets
 # them go; the script waits for a state, never for a time. Each case has lock names of its own.
 . "$(dirname "$0")/support/cli.sh"
-server=
-finish() { [ -z "$server" ] || kill -9 "$server" 2>/dev/null; }
 
 # ends N PID ERR: the command in the background ends with status N.
 ends() {
@@ -576,18 +574,11 @@ away_lmdb() {
 check "a store that can't be opened runs no command" away_lmdb
 
 store=redis
-if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+if ! redis_begin redis; then
   skip "corral lock on Redis" "there is no redis-server and redis-cli"
   echo "SKIPPED: corral lock on Redis: there is no redis-server and redis-cli" >&2
   exit $failed
 fi
-deathsig=
-command -v setpriv >/dev/null && setpriv --pdeathsig KILL true 2>/dev/null &&
-  deathsig="setpriv --pdeathsig KILL"
-$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" \
-  >redis.log 2>&1 &
-server=$!
-await redis PING || { cat redis.log; exit 1; }
 CORRAL_STORE=redis+unix://$dir/redis
 on_store
 check "a deleted lock ends the command" deleted

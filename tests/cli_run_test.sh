@@ -10,8 +10,6 @@ TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
 export TMPDIR CORRAL_STORE
 
-server=
-finish() { [ -z "$server" ] || kill -9 "$server" 2>/dev/null; }
 
 # ---- a command that its corral doesn't survive ----
 
@@ -271,20 +269,11 @@ check "get, inspect and lock --show make no store that isn't there, and say so" 
 # ---- a lease that is lost ----
 
 store=redis
-if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+if ! redis_begin redis; then
   skip "a run whose lease is lost" "there is no redis-server and redis-cli"
   echo "SKIPPED: a run whose lease is lost: there is no redis-server and redis-cli" >&2
   exit $failed
 fi
-deathsig="setpriv --pdeathsig KILL"
-$deathsig true 2>/dev/null || deathsig=
-start_server() {
-  $deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no \
-    --dir "$dir" >redis.log 2>&1 &
-  server=$!
-  await redis-cli -s "$dir/redis" PING >redis.out 2>&1
-}
-start_server || { cat redis.log; exit 1; }
 CORRAL_STORE=redis+unix://$dir/redis
 
 mkfifo lost.gate
@@ -309,7 +298,7 @@ emptied() { begin_lost --cache-failures 1h && redis-cli -s redis FLUSHALL >redis
 check "a run whose lease is lost goes on, and its caller gets what isn't kept" emptied
 restarted() {
   begin_lost --cache-failures 1h && kill -9 $server && wait $server
-  start_server && goes_on
+  redis_begin redis && goes_on
 }
 check "also through a restart of the server" restarted
 

@@ -1,5 +1,5 @@
-/* descendants.c: the contract is in descendants.h. Processes are listed in static arrays; those that
- * don't fit are found in a later round. */
+/* descendants.c: the contract is in descendants.h. Processes are listed in static arrays; those
+ * that don't fit are found in a later round. */
 #include "descendants.h"
 
 #include <errno.h>
