@@ -510,6 +510,7 @@ typedef struct corral_inspection {
   char holder[64];       /* holder of the lease: "host/pid"; empty when there is none */
   char failure[64];      /* text of the remembered failure */
   uint64_t version;      /* of the value; 0: none */
+  int64_t lease_held_ms; /* since the leader began; 0: there is none; -1 unknown */
 } corral_inspection;
 
 /* Looks at the record of a key, or of the call's variant of it, which stays as it is. The caller

@@ -21,12 +21,14 @@ kept_there() { # a second run is answered by the file in the first of the folder
 check "the default store is in CACHE_DIRECTORY, the folder that systemd makes for a service" \
   kept_there
 
-told_what_to_set() { # FOLDER
-  status 125 env -u HOME CACHE_DIRECTORY="$1" "$CORRAL" run --key a -- echo one &&
-    grep -q "set CORRAL_STORE, CACHE_DIRECTORY, XDG_CACHE_HOME or HOME" err
+own_home() { # HOME: the user's entry in /etc/passwd counts; a look makes nothing there
+  status 1 env CACHE_DIRECTORY=first HOME="$1" "$CORRAL" get no.such.key
 }
-check "where nothing names a folder, it is said what can be set" told_what_to_set ''
-check "a CACHE_DIRECTORY that is no absolute path is not taken" told_what_to_set first
+home=$(getent passwd "$(id -u)" | cut -d : -f 6)
+if [ -d "$home" ] && [ "$home" != / ]; then
+  check "HOME=/ is no home: the user's entry in /etc/passwd has it" own_home /
+  check "nor is an empty HOME, or a CACHE_DIRECTORY that is no absolute path" own_home ''
+fi
 
 # ---- PID namespaces ----
 
@@ -114,10 +116,27 @@ without_entry() {
   [ "$(cat out)" = one ] && [ ! -s err ]
 }
 
+# Where nothing names a folder, what can be done without a store is done.
+goes_on_without() { # HOME
+  status 0 nobody_s HOME="$1" "$CORRAL" run --key a -- echo ran && [ "$(cat out)" = ran ] &&
+    lines 1 err && grep -q 'no store: neither CORRAL_STORE.*going on without one' err &&
+    status 0 nobody_s HOME="$1" "$CORRAL" -q run --key a -- echo again &&
+    [ "$(cat out)" = again ] && [ ! -s err ] &&
+    status 125 nobody_s HOME="$1" "$CORRAL" run --away error --key a -- touch ran &&
+    grep -q 'away error forbids' err && [ ! -e ran ] &&
+    status 125 nobody_s HOME="$1" "$CORRAL" get a &&
+    grep -q "set CORRAL_STORE, CACHE_DIRECTORY, XDG_CACHE_HOME or HOME" err &&
+    status 125 nobody_s HOME="$1" "$CORRAL" lock a -- touch ran && [ ! -e ran ] &&
+    status 0 nobody_s HOME="$1" "$CORRAL" key a
+}
+
 if nobody_s "$CORRAL" --version >/dev/null 2>&1 && mkdir theirs &&
   chown $stranger:$stranger theirs; then
   chmod 711 "$dir"
   check "a user without an entry in /etc/passwd has a store, too" without_entry
+  check "where nothing names a folder a run goes on without a store, and the rest says so" \
+    goes_on_without ''
+  check "also with HOME=/" goes_on_without /
 else
   skip "a user without an entry in /etc/passwd" "this user may not become another one"
 fi

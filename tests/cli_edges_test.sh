@@ -67,14 +67,7 @@ store=lmdb
 without_streams
 
 store=redis
-if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then
-  deathsig="setpriv --pdeathsig KILL"
-  $deathsig true 2>/dev/null || deathsig=
-  $deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" \
-    >redis.log 2>&1 &
-  server=$!
-  finish() { kill -9 $server 2>/dev/null; }
-  await redis-cli -s "$dir/redis" PING >redis.out 2>&1 || { cat redis.log; exit 1; }
+if redis_begin redis; then
   CORRAL_STORE=redis+unix://$dir/redis
   without_streams
 else
@@ -166,13 +159,7 @@ check "a corral command below uses the same store, or none, but never another on
 
 # ---- passwords from files, descriptors and variables ----
 
-server=
-if command -v redis-server >/dev/null && command -v redis-cli >/dev/null; then
-  $deathsig redis-server --port 0 --unixsocket "$dir/closed" --requirepass s3cr3t --save '' \
-    --appendonly no --dir "$dir" >closed.log 2>&1 &
-  closed=$!
-  finish() { kill -9 $server $closed 2>/dev/null; }
-  await redis-cli -s "$dir/closed" PING >redis.out 2>&1
+if redis_begin closed --requirepass s3cr3t; then
   unix=redis+unix://$dir/closed
   (umask 077 && echo s3cr3t >pw && printf s3cr3t >bare && echo wrong >wrong && : >empty &&
     echo s3cr3t >open && chmod 644 open && head -c 5000 /dev/zero | tr '\0' x >long &&

@@ -6,8 +6,6 @@
 # each case and exits 1 when one failed. Commands under test wait at a FIFO until this script lets
 # them go; the script waits for a state, never for a time. Each case has lock names of its own.
 . "$(dirname "$0")/support/cli.sh"
-server=
-finish() { [ -z "$server" ] || kill -9 "$server" 2>/dev/null; }
 
 # ends N PID ERR: the command in the background ends with status N.
 ends() {
@@ -116,7 +114,7 @@ not_there() {
 # The end of the command and an order to its guard may cross.
 short() {
   for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    status 0 "$CORRAL" lock --keep short -- true || return 1
+    status 0 "$CORRAL" lock short -- true || return 1
   done
 }
 
@@ -142,7 +140,7 @@ ten() {
   i=0
   pids=
   while [ $i -lt 10 ]; do
-    (for j in 1 2 3; do "$CORRAL" lock --keep ten -- ./count || echo "$?" >>overlaps; done) &
+    (for j in 1 2 3; do "$CORRAL" lock ten -- ./count || echo "$?" >>overlaps; done) &
     pids="$pids $!"
     i=$((i + 1))
   done
@@ -178,10 +176,12 @@ waits_so_long() {
 }
 
 waits_for_it() {
-  begin turn --keep turn -- ./sleeper turn || return 1
+  begin turn turn -- ./sleeper turn || return 1
   "$CORRAL" -v lock turn -- echo mine >turn2.out 2>turn2.err &
   waiter=$!
-  await asked 2 turn2.err && [ ! -s turn2.out ] && kill "$(cat turn.pid)" "$(cat turn.child)" &&
+  await asked 2 turn2.err && [ ! -s turn2.out ] &&
+    grep -q "^corral: turn: waiting: held by $(uname -n)/$pid/.*: for [0-9]* ms" turn2.err &&
+    kill "$(cat turn.pid)" "$(cat turn.child)" &&
     ends 143 "$pid" turn.err && ends 0 $waiter turn2.err &&
     [ "$(cat turn2.out)" = mine ]
 }
@@ -254,52 +254,50 @@ b' &&
 
 # ---- the end of a hold ----
 
-no_keep() {
-  begin nokeep --ttl 1500ms nokeep -- ./sleeper nokeep || return 1
-  ends 76 "$pid" nokeep.err && one_line "lost: the hold with fencing token " nokeep.err &&
-    one_line "--keep extends it" nokeep.err && both_gone nokeep
-}
-
-no_keep_deaf() {
-  begin deaf1 --ttl 1500ms --lost-exit 33 deaf1 -- ./deaf deaf1 || return 1
-  ends 33 "$pid" deaf1.err && both_gone deaf1 && status 0 "$CORRAL" lock -n deaf1 -- true
-}
-
-polite_end() {
-  begin polite --ttl 1500ms polite -- ./polite polite || return 1
-  ends 76 "$pid" polite.err && lines 1 polite.got
-}
-
-keeps() {
-  begin keeps --ttl 4s --keep keeps -- ./sleeper keeps || return 1
-  await held_for 5000 keeps && status 75 "$CORRAL" lock -n keeps -- true && kill "$pid" &&
-    ends 143 "$pid" keeps.err && [ ! -s keeps.err ] && free keeps && return 0
-  echo "# $(cat keeps.err)"
+# A short lease is extended until the job has ended.
+holds() {
+  begin holds --ttl 1500ms holds -- ./sleeper holds || return 1
+  await held_for 4000 holds && status 75 "$CORRAL" lock -n holds -- true && kill "$pid" &&
+    ends 143 "$pid" holds.err && [ ! -s holds.err ] && free holds && return 0
+  echo "# $(cat holds.err)"
   return 1
 }
 
-keep_max() {
-  begin keepmax --ttl 1s --keep-max 1s keepmax -- ./sleeper keepmax || return 1
-  ends 76 "$pid" keepmax.err && one_line "--keep-max passed" keepmax.err && both_gone keepmax
+max_ends() {
+  begin max --ttl 500ms --max 2s max -- ./sleeper max || return 1
+  await held_for 1000 max && ends 76 "$pid" max.err &&
+    one_line "max: lost: --max 2s passes in 125ms: the command is ended" max.err && both_gone max &&
+    free max
+}
+
+max_ends_deaf() {
+  begin deaf1 --max 1500ms --lost-exit 33 deaf1 -- ./deaf deaf1 || return 1
+  ends 33 "$pid" deaf1.err && one_line "--max 1.500s passes in 375ms" deaf1.err &&
+    both_gone deaf1 && status 0 "$CORRAL" lock -n deaf1 -- true
+}
+
+polite_end() {
+  begin polite --max 1500ms polite -- ./polite polite || return 1
+  ends 76 "$pid" polite.err && lines 1 polite.got
 }
 
 # The case holds with a shell that looks after the process group and without one. Without one the
 # kernel hangs up on the orphaned group when a member is stopped.
 stopped() {
-  begin stopped --ttl 1500ms --keep stopped -- ./deaf stopped || return 1
+  begin stopped --ttl 1500ms stopped -- ./deaf stopped || return 1
   kill -STOP "$pid" && await both_gone stopped && kill -CONT "$pid" &&
     ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
 }
 
 killed() {
-  begin killed --ttl 1s --keep killed -- ./deaf killed || return 1
+  begin killed --ttl 1s killed -- ./deaf killed || return 1
   kill -9 "$pid" && await both_gone killed && wait "$pid"
   status 0 "$CORRAL" lock --wait 20s killed -- sh -c 'echo free' && [ "$(cat out)" = free ]
 }
 
 # The next holder never meets the command of one who was killed.
 killed_alone() {
-  begin alone --ttl 1s --keep alone -- ./deaf alone || return 1
+  begin alone --ttl 1s alone -- ./deaf alone || return 1
   "$CORRAL" lock alone -- sh -c '
     kill -0 $(cat alone.pid) 2>/dev/null && echo beside
     kill -0 $(cat alone.child) 2>/dev/null && echo beside
@@ -313,7 +311,7 @@ guard_of() {
   for t in /proc/[0-9]*/stat; do sed -n "s/^\([0-9]*\) .*) [A-Z] $1 .*/\1/p" "$t" 2>/dev/null; done
 }
 guard_killed() {
-  begin guarded --keep guarded -- ./deaf guarded || return 1
+  begin guarded guarded -- ./deaf guarded || return 1
   guard=$(guard_of "$pid")
   kill -9 "$guard" && ends 125 "$pid" guarded.err &&
     one_line "the guard of the command was killed" guarded.err && await both_gone guarded &&
@@ -322,7 +320,7 @@ guard_killed() {
 
 out_of_sight() {
   rm -f sight
-  "$CORRAL" lock --ttl 1500ms sight -- sh -c '
+  "$CORRAL" lock --max 1500ms sight -- sh -c '
     setsid sh -c "
       trap \"\" TERM; echo \$\$ >sight.tmp; mv sight.tmp sight
       while :; do sleep 1; done" &
@@ -334,14 +332,14 @@ out_of_sight() {
 # ---- signals ----
 
 handed_on() {
-  begin handed --keep handed -- ./polite handed || return 1
+  begin handed handed -- ./polite handed || return 1
   kill -TERM "$pid" && ends 3 "$pid" handed.err && lines 1 handed.got && [ ! -s handed.err ] &&
     free handed
 }
 
 interrupted() {
   rm -f inted.pid
-  env --default-signal=INT "$CORRAL" lock --keep inted -- ./sleeper inted 2>inted.err &
+  env --default-signal=INT "$CORRAL" lock inted -- ./sleeper inted 2>inted.err &
   pid=$!
   await [ -s inted.pid ] && kill -INT "$pid" && ends 130 "$pid" inted.err && both_gone inted &&
     free inted
@@ -349,13 +347,13 @@ interrupted() {
 
 # A command that ends on the signal leaves no process that goes on without the lock.
 rest_is_ended() {
-  begin rest --keep --grace 100ms rest -- sh -c './deaf rest & wait' || return 1
+  begin rest --grace 100ms rest -- sh -c './deaf rest & wait' || return 1
   kill -TERM "$pid" && ends 143 "$pid" rest.err && both_gone rest && free rest
 }
 
 ignored() {
   rm -f ignored.pid
-  (trap '' HUP; exec "$CORRAL" lock --keep ignored -- ./sleeper ignored) 2>ignored.err &
+  (trap '' HUP; exec "$CORRAL" lock ignored -- ./sleeper ignored) 2>ignored.err &
   pid=$!
   await [ -s ignored.pid ] && kill -HUP "$pid" && held ignored && kill -TERM "$pid" &&
     ends 143 "$pid" ignored.err
@@ -363,7 +361,7 @@ ignored() {
 
 wait_ended() {
   rm -f front2.err # an earlier store's would end the wait below too early
-  begin front --keep front -- ./sleeper front || return 1
+  begin front front -- ./sleeper front || return 1
   "$CORRAL" -v lock front -- touch ran 2>front2.err &
   waiter=$!
   await asked 2 front2.err && kill -TERM $waiter && ends 143 $waiter front2.err
@@ -391,7 +389,7 @@ terminal() {
 
 ctrl_c() {
   rm -f keys ctrlc.pid && mkfifo keys
-  on_terminal "$CORRAL lock --keep tty -- ./sleeper ctrlc; echo status \$?" &
+  on_terminal "$CORRAL lock tty -- ./sleeper ctrlc; echo status \$?" &
   terminal=$!
   exec 8>keys
   await [ -s ctrlc.pid ] && printf '\003' >&8 && await both_gone ctrlc && await free tty &&
@@ -425,14 +423,16 @@ refuses() {
 wrong_use() {
   refuses "no NAME given: corral lock" lock && refuses "no command given: corral lock" lock name &&
     refuses "no command given" lock name -- &&
-    refuses "'--tll': accepted are --no-wait, --note" lock --tll 1s name -- true &&
+    refuses "lock: unknown option '--tll': did you mean --ttl?" lock --tll 1s name -- true &&
     refuses "unknown option '-x'" lock name -x -- true &&
     refuses "'5y' is no duration" lock --ttl 5y name -- true &&
     refuses "--ttl: '10ms' is out of range; accepted: 50ms to 1d" lock --ttl 10ms n -- true &&
     refuses "--wait: '2d' is out of range; accepted: off, 1ms to 1d" lock -w 2d n -- true &&
-    refuses "--keep-max: '1ms' is out of range; accepted: 50ms to" lock --keep-max 1ms n -- true &&
+    refuses "--max: '2y' is no duration; accepted: off, 1ms to 365d" lock --max 2y n -- true &&
     refuses "--grace: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
       lock --grace 6s n -- true &&
+    refuses "--grace: too long for a --max of 2s: accepted is 0 to half of that, 1s" \
+      lock --grace 1100ms --max 2s n -- true &&
     refuses "--repair: '2d' is out of range; accepted: off, 1ms to 1d" lock --repair 2d n -- true &&
     refuses "a note of 41 bytes is not accepted: 0 to 40" \
       lock --note "$(printf '%041d' 0)" n -- true &&
@@ -458,34 +458,34 @@ away() {
 redis() { redis-cli -s "$dir/redis" "$@" >redis.out 2>&1; }
 
 deleted() {
-  begin deleted --ttl 900ms --keep deleted -- ./polite deleted || return 1
+  begin deleted --ttl 900ms deleted -- ./polite deleted || return 1
   redis DEL ~lock::deleted && ends 76 "$pid" deleted.err &&
     one_line "deleted: lost: the hold with fencing token " deleted.err &&
     one_line "is over: its time passed" deleted.err && lines 1 deleted.got
 }
 
 flushed_deaf() {
-  begin flushed --ttl 900ms --grace 100ms --keep flushed -- ./deaf flushed || return 1
+  begin flushed --ttl 900ms --grace 100ms flushed -- ./deaf flushed || return 1
   redis FLUSHALL && ends 76 "$pid" flushed.err &&
     one_line "is over: its time passed" flushed.err && both_gone flushed
 }
 
 taken() {
-  begin taken --ttl 3s --keep taken -- ./polite taken || return 1
+  begin taken --ttl 3s taken -- ./polite taken || return 1
   loser=$pid
-  redis DEL ~lock::taken && begin taker --keep taken -- ./sleeper taker &&
+  redis DEL ~lock::taken && begin taker taken -- ./sleeper taker &&
     ends 76 "$loser" taken.err && one_line "somebody else has the lock" taken.err &&
     held taken && kill "$pid" && ends 143 "$pid" taker.err
 }
 
-# Without --keep nobody asks the store about the hold before the release.
+# The hold is lost before it is first extended.
 lost_at_release() {
   status 76 "$CORRAL" lock late -- redis-cli -s "$dir/redis" DEL ~lock::late &&
     one_line "late: lost: the hold with fencing token " err
 }
 
 server_stopped() {
-  begin cut --ttl 1s --keep cut -- ./deaf cut || return 1
+  begin cut --ttl 1s cut -- ./deaf cut || return 1
   kill -STOP "$server" && ends 76 "$pid" cut.err && both_gone cut
   got=$?
   kill -CONT "$server"
@@ -523,7 +523,7 @@ on_store() {
   check "the command knows the lock's name, and a fencing token that grows" environment
   check "a command that can't be run is told, and the lock is released" not_there
   check "what a command leaves behind lives, and has no lock" left_behind
-  check "with --keep a command that ends at once has its status" short
+  check "a command that ends at once has its status" short
   check "of ten at once never two run beside each other" ten
   check "--no-wait says who holds it, unless --quiet" busy
   check "--wait ends with 124" waits_so_long
@@ -532,11 +532,10 @@ on_store() {
   check "--show tells who holds it, as text and as JSON" shows
   check "--show prints a note so that no terminal obeys it" hostile
   check "a name is any text of 1 to 65536 bytes" names
-  check "without --keep the command is ended with its hold" no_keep
-  check "also one that doesn't hear SIGTERM" no_keep_deaf
+  check "the hold is extended until the command has ended" holds
+  check "--max ends the command, and the hold" max_ends
+  check "also one that doesn't hear SIGTERM" max_ends_deaf
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end
-  check "--keep extends the hold while the command runs" keeps
-  check "--keep-max ends that" keep_max
   check "when corral is stopped the command is ended with its hold" stopped
   check "when corral is killed the command is, and the lock is free by its ttl" killed
   check "nobody has the lock before the command of one who was killed is dead" killed_alone
@@ -575,24 +574,17 @@ away_lmdb() {
 check "a store that can't be opened runs no command" away_lmdb
 
 store=redis
-if ! command -v redis-server >/dev/null || ! command -v redis-cli >/dev/null; then
+if ! redis_begin redis; then
   skip "corral lock on Redis" "there is no redis-server and redis-cli"
   echo "SKIPPED: corral lock on Redis: there is no redis-server and redis-cli" >&2
   exit $failed
 fi
-deathsig=
-command -v setpriv >/dev/null && setpriv --pdeathsig KILL true 2>/dev/null &&
-  deathsig="setpriv --pdeathsig KILL"
-$deathsig redis-server --port 0 --unixsocket "$dir/redis" --save '' --appendonly no --dir "$dir" \
-  >redis.log 2>&1 &
-server=$!
-await redis PING || { cat redis.log; exit 1; }
 CORRAL_STORE=redis+unix://$dir/redis
 on_store
 check "a deleted lock ends the command" deleted
 check "an emptied store does, also one that doesn't hear SIGTERM" flushed_deaf
 check "who lost it to somebody else is told so" taken
-check "without --keep a loss is told at the release" lost_at_release
+check "a loss that no extension has met is told at the release" lost_at_release
 check "while the store is away the command is ended with its hold" server_stopped
 check "who waits goes on when the store leaves, and says so once" waits_for_store
 check "what corral did not write is refused, and ends by --repair" foreign

@@ -41,7 +41,7 @@ static void the_defaults_are_told_without_a_warning(void **state) {
             "computing the key usually takes if that is less, but at least 500ms; while it lives "
             "it extends it every third of that, to twice as long each time, up to 2s.\n"
             "A compute that takes longer than 30s is given up, and its result not stored.\n"
-            "A call waits up to 5s for somebody else's compute, woken where the store can, else "
+            "A call waits up to 30s for somebody else's compute, woken where the store can, else "
             "looking again after up to 5ms, doubling up to 250ms; "
             "then it takes a stale value in its grace, else an error.\n"
             "With near_bytes, a copy in this process answers for 1s without a look at the store.\n"
@@ -83,17 +83,89 @@ static void the_growth_of_a_lease_is_told(void **state) {
 
 static void what_makes_no_sense_is_warned_of(void **state) {
   (void)state;
-  explained(CORRAL_POLICY(.poll_ms = 500, .poll_max_ms = 100, .retry_ms = 60000, .lease_ms = 60000,
-                          .negative_ttl_ms = 120000, .wait_ms = 400, .ttl_ms = 50, .early_pct = 60,
-                          .jitter_pct = 60));
-  says("warning: poll_max_ms (100ms) is below poll_ms (500ms)");
-  says("warning: retry_max_ms (30s) is below retry_ms (1m)");
-  says("warning: lease_ms (1m) is above compute_ms (30s)");
-  says("warning: negative_ttl_ms (2m) is above ttl_ms (50ms)");
-  says("warning: wait_ms (400ms) is below poll_ms (500ms)");
-  says("warning: ttl_ms (50ms) is below poll_max_ms (100ms)");
+  explained(CORRAL_POLICY(.retry_ms = CORRAL_OFF, .early_pct = 60, .jitter_pct = 60));
+  says("warning: retry_ms is off");
   says("warning: early_pct is 60");
   says("warning: jitter_pct is 60");
+}
+
+/* No warning is of the same two options: "ONE (5s) is below OTHER (30s)". */
+static void does_not_warn_of(const char *warning) {
+  char begin[64], other[64];
+  const char *end = strrchr(warning, '(');
+  snprintf(begin, sizeof begin, "warning: %.*s(", (int)strcspn(warning, "("), warning);
+  for (end--; end[-1] != ' ';) end--;
+  snprintf(other, sizeof other, " %.*s(", (int)strcspn(end, "("), end);
+  for (const char *at = text; (at = strstr(at, begin)) != NULL; at++) {
+    const char *found = strstr(at, other);
+    if (found != NULL && found < at + strcspn(at, "\n")) fail_msg("'%s' in:\n%s", other, text);
+  }
+}
+
+/* Each pair: warned of, and not where it doesn't contradict itself. */
+static void each_pair_that_contradicts_itself_is_warned_of(void **state) {
+  (void)state;
+  const struct {
+    const char *warning;
+    const corral_policy *bad, *good;
+  } rows[] = {
+      {"wait_ms (5s) is below compute_ms (30s)", CORRAL_POLICY(.wait_ms = 5000),
+       CORRAL_POLICY(.wait_ms = 5000, .sie_ms = 60000)},
+      {"wait_ms (5s) is below compute_ms (30s)", CORRAL_POLICY(.wait_ms = 5000),
+       CORRAL_POLICY(.wait_ms = 5000, .at_deadline = CORRAL_DEADLINE_COMPUTE)},
+      {"wait_ms (5s) is below compute_ms (30s)", CORRAL_POLICY(.wait_ms = 5000),
+       CORRAL_POLICY(.wait_ms = 30000)},
+      {"wait_ms (700ms) is below lease_ms (2s)", CORRAL_POLICY(.wait_ms = 700),
+       CORRAL_POLICY(.wait_ms = 800)},
+      {"wait_ms (400ms) is below poll_ms (500ms)",
+       CORRAL_POLICY(.wait_ms = 400, .poll_ms = 500, .poll_max_ms = 500),
+       CORRAL_POLICY(.wait_ms = 500, .poll_ms = 500, .poll_max_ms = 500)},
+      {"soft_ms (30s) is not below wait_ms (30s)", CORRAL_POLICY(.soft_ms = 30000, .sie_ms = 60000),
+       CORRAL_POLICY(.soft_ms = 29000, .sie_ms = 60000)},
+      {"sie_ms (off) is not above swr_ms (off)", CORRAL_POLICY(.soft_ms = 100),
+       CORRAL_POLICY(.soft_ms = 100, .sie_ms = 60000)},
+      {"sie_ms (1m) is not above swr_ms (1m)",
+       CORRAL_POLICY(.soft_ms = 100, .sie_ms = 60000, .swr_ms = 60000),
+       CORRAL_POLICY(.soft_ms = 100, .sie_ms = 60001, .swr_ms = 60000)},
+      {"sie_ms (1m) is below swr_ms (2m)", CORRAL_POLICY(.sie_ms = 60000, .swr_ms = 120000),
+       CORRAL_POLICY(.sie_ms = 120000, .swr_ms = 120000)},
+      {"lease_ms (1m) is above compute_ms (30s)", CORRAL_POLICY(.lease_ms = 60000),
+       CORRAL_POLICY(.lease_ms = 30000)},
+      {"lease_min_ms (3s) is above lease_ms (2s)", CORRAL_POLICY(.lease_min_ms = 3000),
+       CORRAL_POLICY(.lease_min_ms = 2000)},
+      {"poll_max_ms (100ms) is below poll_ms (500ms)",
+       CORRAL_POLICY(.poll_ms = 500, .poll_max_ms = 100), CORRAL_POLICY(.poll_ms = 250)},
+      {"ttl_ms (200ms) is below poll_max_ms (250ms)",
+       CORRAL_POLICY(.ttl_ms = 200, .negative_ttl_ms = 200),
+       CORRAL_POLICY(.ttl_ms = 250, .negative_ttl_ms = 200)},
+      {"retry_max_ms (30s) is below retry_ms (1m)", CORRAL_POLICY(.retry_ms = 60000),
+       CORRAL_POLICY(.retry_ms = 30000)},
+      {"negative_ttl_ms (2m) is above ttl_ms (1m)", CORRAL_POLICY(.negative_ttl_ms = 120000),
+       CORRAL_POLICY(.negative_ttl_ms = 60000)},
+      {"near_ms (2m) is above ttl_ms (1m)", CORRAL_POLICY(.near_ms = 120000),
+       CORRAL_POLICY(.near_ms = 60000)},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    explained(rows[i].bad);
+    says("warning: ");
+    says(rows[i].warning);
+    explained(rows[i].good);
+    does_not_warn_of(rows[i].warning);
+  }
+}
+
+static void a_wait_that_is_not_set_is_no_shorter_than_the_compute(void **state) {
+  (void)state;
+  explained(CORRAL_POLICY(.compute_ms = 90000));
+  says("A call waits up to 90s ");
+  does_not_say("warning");
+  explained(CORRAL_POLICY(.compute_ms = 10000));
+  says("A call waits up to 30s ");
+  explained(CORRAL_POLICY(.compute_ms = 90000, .wait_ms = 1000));
+  says("A call waits up to 1s ");
+  corral_policy older = {.size = offsetof(corral_policy, wait_ms), .compute_ms = 90000};
+  explained(&older);
+  says("A call waits up to 90s ");
 }
 
 static void too_little_room_cuts_and_a_wrong_policy_writes_nothing(void **state) {
@@ -118,6 +190,8 @@ int main(void) {
       cmocka_unit_test(what_is_off_is_told),
       cmocka_unit_test(the_growth_of_a_lease_is_told),
       cmocka_unit_test(what_makes_no_sense_is_warned_of),
+      cmocka_unit_test(each_pair_that_contradicts_itself_is_warned_of),
+      cmocka_unit_test(a_wait_that_is_not_set_is_no_shorter_than_the_compute),
       cmocka_unit_test(too_little_room_cuts_and_a_wrong_policy_writes_nothing),
   };
   return cmocka_run_group_tests_name("explain", tests, NULL, NULL);

@@ -277,12 +277,12 @@ static void a_kept_hold_outlives_its_ttl(void **state) {
   assert_int_equal(told, 0);
 }
 
-static void what_is_kept_is_kept_for_keep_max_at_most(void **state) {
+static void what_is_kept_is_kept_for_max_ms_at_most(void **state) {
   (void)state;
   _Atomic int told = 0;
   int64_t begun = crl_env_now_ms();
   corral_lock *lock = take(a, "n",
-                           CORRAL_LOCK(.ttl_ms = 1000, .keep = 1, .keep_max_ms = 2500,
+                           CORRAL_LOCK(.ttl_ms = 1000, .keep = 1, .max_ms = 2500,
                                        .on_lost = lost_once, .lost_arg = &told));
   corral_lock *next = take(b, "n", CORRAL_LOCK(0));
   assert_true(crl_env_now_ms() - begun >= 2400);
@@ -564,7 +564,7 @@ int main(void) {
       T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),
       T(what_became_of_a_lost_hold_is_in_the_error),
       T(a_kept_hold_outlives_its_ttl),
-      T(what_is_kept_is_kept_for_keep_max_at_most),
+      T(what_is_kept_is_kept_for_max_ms_at_most),
       T(extending_lengthens_and_never_shortens),
       T(a_waiter_elsewhere_is_woken_by_the_release),
       T(a_waiter_in_the_same_process_is_woken_without_a_watch),

@@ -325,9 +325,9 @@ static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
   corral_close(hasty);
 }
 
-static void t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer(void **state) {
+static void t3_a_stuck_holder_is_kept_for_max_ms_and_no_longer(void **state) {
   (void)state;
-  corral_lock *stuck = take(a, "n", CORRAL_LOCK(.ttl_ms = 200, .keep = 1, .keep_max_ms = 700));
+  corral_lock *stuck = take(a, "n", CORRAL_LOCK(.ttl_ms = 200, .keep = 1, .max_ms = 700));
   corral_lock *next = take(b, "n", CORRAL_LOCK(.wait_ms = 20000));
   assert_int_equal(corral_lock_release(stuck, &error), CORRAL_ELOST);
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
@@ -430,7 +430,7 @@ int main(void) {
       T(t2_a_keeper_never_extends_somebody_elses_hold),
       T(t3_the_server_is_gone_and_the_holder_is_told_without_it),
       T(t3_a_server_that_was_away_for_a_while_costs_no_hold),
-      T(t3_a_stuck_holder_is_kept_for_keep_max_and_no_longer),
+      T(t3_a_stuck_holder_is_kept_for_max_ms_and_no_longer),
       T(t4_a_process_that_was_stopped_learns_that_it_lost_and_keeps_its_hands_off),
       T(n1_n2_n3_the_last_release_frees_the_lock_for_others_at_once),
       T(n4_t5_a_nested_take_goes_to_the_server_and_reports_the_loss),

@@ -163,8 +163,31 @@ static void a_path_that_is_not_absolute_is_refused_with_its_entry(void **state) 
   unsetenv("CORRAL_PLUGIN_PATH");
 }
 
+static void an_unknown_scheme_is_answered_with_those_there_are_or_the_one_meant(void **state) {
+  (void)state;
+  static const char list[] = "; stores of values: memory lmdb redis memcached; of locks alone: "
+                             "redlock sqlite postgresql mariadb zookeeper etcd";
+  static const char *const rows[][3] = {
+      {"nosuch", "no store plugin for 'nosuch:'", list},
+      {"redsi", "no store plugin for 'redsi:'", ": did you mean 'redis:'?"},
+      {"postgres", "no store plugin for 'postgres:'", ": did you mean 'postgresql:'?"},
+  };
+  setenv("CORRAL_PLUGIN_PATH", "/nowhere", 1);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const corral_store *store;
+    corral_error error = {0};
+    assert_int_equal(crl_registry_find(rows[i][0], &store, &error), CORRAL_ENOPLUGIN);
+    assert_non_null(strstr(error.text, rows[i][1]));
+    assert_non_null(strstr(error.text, rows[i][2]));
+    assert_null(strstr(error.text, "..."));
+    assert_true(strlen(error.text) < sizeof error.text - 1);
+  }
+  unsetenv("CORRAL_PLUGIN_PATH");
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_unknown_scheme_is_answered_with_those_there_are_or_the_one_meant),
       cmocka_unit_test(a_plugin_is_never_sought_by_argv_0),
       cmocka_unit_test(a_program_finds_the_plugins_beside_its_own_file),
       cmocka_unit_test(

@@ -43,10 +43,10 @@ typedef struct corral_lock corral_lock;
 #define CORRAL_LOCK_MAP(X)                                                                         \
   X(ttl_ms, "ttl", "hold", "ms", 10000, 50, 86400000, "lock", NONE,                                \
     "Life of a hold by the store's clock.")                                                        \
-  X(keep, "keep", "hold", "flag", -1, -1, 1, "lock", NONE,                                         \
+  X(keep, "keep", "hold", "flag", -1, -1, 1, "", NONE,                                             \
     "Extended every third of its ttl until its release.")                                          \
-  X(keep_max_ms, "keep_max", "hold", "ms", 3600000, 50, 31536000000, "lock", NONE,                 \
-    "After so long it is kept no more; it ends by its ttl.")                                       \
+  X(max_ms, "max", "hold", "ms", -1, -1, 31536000000, "lock", NONE,                                \
+    "Longest hold: then it is extended no more, and ends by its ttl.")                             \
   X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
     "Together with other shared holds (readers).")                                                 \
   X(reentrant, "reentrant", "hold", "flag", -1, -1, 1, "", NONE,                                   \

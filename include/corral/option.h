@@ -57,7 +57,7 @@
     "A compute that nobody waits for any more is told to stop.")                                   \
   X(warm, "warm", "election", "flag", -1, -1, 1, "", NONE,                                         \
     "Nobody asked for this value yet; at max_computes everybody else goes first.")                 \
-  X(wait_ms, "wait", "waiting", "ms", 5000, 1, 86400000, "run warm", LOCATION,                     \
+  X(wait_ms, "wait", "waiting", "ms", 30000, 1, 86400000, "run warm", LOCATION,                    \
     "Deadline: longest wait for another's compute.")                                               \
   X(soft_ms, "soft", "waiting", "ms", 0, -1, 86400000, "run", LOCATION,                            \
     "After so long a wait, take what serves on error.")                                            \

@@ -24,6 +24,12 @@ __attribute__((format(printf, 2, 3))) static void say(page *p, const char *forma
 
 static const char *span(char room[32], int64_t ms) { return crl_text_show_duration(room, ms); }
 
+static corral_policy defaults(void) {
+  corral_policy policy = {0};
+  (void)crl_policy_resolve(&policy, NULL, NULL, NULL);
+  return policy;
+}
+
 static void say_lives(page *p, const corral_policy *policy) {
   char a[32];
   say(p, "A value is fresh for %s", span(a, policy->ttl_ms));
@@ -144,40 +150,93 @@ static void say_settings(page *p, const corral_policy *policy) {
 
 /* ---- warnings ------------------------------------------------------------------------------ */
 
-static void warn(page *p, const corral_policy *policy) {
+static int always(const corral_policy *policy) { return policy != NULL; }
+static int retries(const corral_policy *policy) { return policy->retry_ms > 0; }
+static int has_soft(const corral_policy *policy) { return policy->soft_ms > 0; }
+static int has_both_graces(const corral_policy *policy) {
+  return policy->soft_ms <= 0 && policy->swr_ms > 0 && policy->sie_ms > 0;
+}
+static int near_is_chosen(const corral_policy *policy) {
+  return policy->near_ms != defaults().near_ms;
+}
+/* A wait that has passed is an error. */
+static int has_no_other_end(const corral_policy *policy) {
+  return policy->swr_ms <= 0 && policy->sie_ms <= 0 && policy->at_deadline == CORRAL_DEADLINE_ERROR;
+}
+static int ends_before_takeover(const corral_policy *policy) {
+  return has_no_other_end(policy) && policy->wait_ms < crl_policy_lease(policy, 0);
+}
+
+/* The pairs of options that contradict each other: one, how it must not stand to the other, and
+ * what comes of it. */
+enum { BELOW, ABOVE, NOT_BELOW, NOT_ABOVE };
+static const struct pair {
+  const char *one;
+  size_t at_one;
+  int relation;
+  const char *other;
+  size_t at_other;
+  int (*counts)(const corral_policy *policy);
+  const char *text;
+} pairs[] = {
+#define PAIR(one, relation, other, counts, text)                                                   \
+  {                                                                                                \
+#one, offsetof(corral_policy, one), relation, #other, offsetof(corral_policy, other), counts,  \
+        text                                                                                       \
+  }
+    PAIR(wait_ms, BELOW, compute_ms, has_no_other_end,
+         "callers get an error while a compute may still bring the value"),
+    PAIR(wait_ms, BELOW, lease_ms, ends_before_takeover,
+         "callers get an error before a leader that died is replaced"),
+    PAIR(wait_ms, BELOW, poll_ms, always, "a call may end before its first look"),
+    PAIR(soft_ms, NOT_BELOW, wait_ms, has_soft, "the call ends before"),
+    PAIR(sie_ms, NOT_ABOVE, swr_ms, has_soft, "there is never a value to take after soft_ms"),
+    PAIR(sie_ms, BELOW, swr_ms, has_both_graces,
+         "it adds nothing, for what is served while it is rebuilt is also served when that fails"),
+    PAIR(lease_ms, ABOVE, compute_ms, always,
+         "a leader that dies late is waited for longer than any compute may take"),
+    PAIR(lease_min_ms, ABOVE, lease_ms, always, "each lease is lease_ms long from its beginning"),
+    PAIR(poll_max_ms, BELOW, poll_ms, always, "no pause is as long as poll_ms"),
+    PAIR(ttl_ms, BELOW, poll_max_ms, always,
+         "a waiter may look so seldom that it misses a whole life"),
+    PAIR(retry_max_ms, BELOW, retry_ms, retries, "the pause never grows"),
+    PAIR(negative_ttl_ms, ABOVE, ttl_ms, always,
+         "what comes into being stays \"no such thing\" longer than a value lives"),
+    PAIR(near_ms, ABOVE, ttl_ms, near_is_chosen, "a copy ends with its value's fresh life"),
+#undef PAIR
+};
+
+static int64_t field_of(const corral_policy *policy, size_t at) {
+  int64_t ms = *(const int64_t *)(const void *)((const char *)policy + at);
+  return ms > 0 ? ms : 0;
+}
+
+static int contradicts(int relation, int64_t one, int64_t other) {
+  switch (relation) {
+    case BELOW: return one < other;
+    case ABOVE: return one > other;
+    case NOT_BELOW: return one >= other;
+    default: return one <= other;
+  }
+}
+
+static void warn_of_pairs(page *p, const corral_policy *policy) {
+  static const char *const relations[] = {"below", "above", "not below", "not above"};
   char a[32], b[32];
-  if (policy->poll_max_ms < policy->poll_ms)
-    say(p, "warning: poll_max_ms (%s) is below poll_ms (%s), which is then never reached.\n",
-        span(a, policy->poll_max_ms), span(b, policy->poll_ms));
-  if (policy->retry_ms > 0 && policy->retry_max_ms < policy->retry_ms)
-    say(p, "warning: retry_max_ms (%s) is below retry_ms (%s): the pause never grows.\n",
-        span(a, policy->retry_max_ms), span(b, policy->retry_ms));
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    const struct pair *r = &pairs[i];
+    int64_t one = field_of(policy, r->at_one), other = field_of(policy, r->at_other);
+    if (contradicts(r->relation, one, other) && r->counts(policy))
+      say(p, "warning: %s (%s) is %s %s (%s): %s.\n", r->one, one > 0 ? span(a, one) : "off",
+          relations[r->relation], r->other, other > 0 ? span(b, other) : "off", r->text);
+  }
+}
+
+static void warn(page *p, const corral_policy *policy) {
+  warn_of_pairs(p, policy);
   if (policy->retry_ms <= 0)
     say(p, "warning: retry_ms is off: an origin that fails is asked again by one call after the "
            "other.\n");
-  if (policy->lease_ms > policy->compute_ms)
-    say(p,
-        "warning: lease_ms (%s) is above compute_ms (%s): a leader that dies late is waited for "
-        "longer than any compute may take.\n",
-        span(a, policy->lease_ms), span(b, policy->compute_ms));
-  if (policy->negative_ttl_ms > policy->ttl_ms)
-    say(p,
-        "warning: negative_ttl_ms (%s) is above ttl_ms (%s): what comes into being stays \"no such "
-        "thing\" longer than a value lives.\n",
-        span(a, policy->negative_ttl_ms), span(b, policy->ttl_ms));
-  if (policy->wait_ms < policy->poll_ms)
-    say(p, "warning: wait_ms (%s) is below poll_ms (%s): a call may end before its first look.\n",
-        span(a, policy->wait_ms), span(b, policy->poll_ms));
-  if (policy->ttl_ms < policy->poll_max_ms)
-    say(p,
-        "warning: ttl_ms (%s) is below poll_max_ms (%s): a waiter may look so seldom that it "
-        "misses a whole life.\n",
-        span(a, policy->ttl_ms), span(b, policy->poll_max_ms));
-  if (policy->soft_ms > 0 && policy->sie_ms <= 0)
-    say(p, "warning: soft_ms is set and sie_ms is not: there is never a value to take then.\n");
-  if (policy->soft_ms > 0 && policy->soft_ms >= policy->wait_ms)
-    say(p, "warning: soft_ms (%s) is not below wait_ms (%s): the call ends before.\n",
-        span(a, policy->soft_ms), span(b, policy->wait_ms));
   if (policy->early_pct > 50)
     say(p,
         "warning: early_pct is %d: values are rebuilt more than twice as often as they expire.\n",
@@ -194,6 +253,9 @@ int corral_policy_explain(const corral_policy *policy, char *text, size_t size,
   if (status != CORRAL_OK) return status;
   if (text == NULL || size == 0)
     return crl_status_fail(error, CORRAL_EINVAL, "corral_policy_explain: no room for text");
+  corral_policy set = whole;
+  if (!crl_policy_sets_wait(policy))
+    set.wait_ms = defaults().wait_ms; /* else it may follow compute_ms */
   page p = {.text = text, .size = size};
   text[0] = '\0';
   say_lives(&p, &whole);
@@ -201,7 +263,7 @@ int corral_policy_explain(const corral_policy *policy, char *text, size_t size,
   say_failures(&p, &whole);
   say_times(&p, &whole);
   say_away(&p, &whole);
-  say_settings(&p, &whole);
+  say_settings(&p, &set);
   warn(&p, &whole);
   return CORRAL_OK;
 }

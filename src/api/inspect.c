@@ -16,11 +16,18 @@ static void copy_note(char to[64], const char from[CORRAL_NOTE]) {
   to[CORRAL_NOTE - 1] = '\0';
 }
 
+/* The store's time now is the lease's end less what is left of it; -1: unknown. */
+static int64_t held_of(const corral_header *header, int64_t left_ms) {
+  int64_t held = header->until - left_ms - header->since;
+  return left_ms < 0 || header->since <= 0 || held < 0 ? -1 : held;
+}
+
 static void inspect_header(const corral_header *header, const corral_op *op,
                            corral_inspection *ret) {
   ret->failures = header->failures;
   if (header->state == CORRAL_LEASED && op->state.left_ms != 0) {
     ret->lease_left_ms = op->state.left_ms;
+    ret->lease_held_ms = held_of(header, op->state.left_ms);
     copy_note(ret->holder, header->note);
   } else if (header->state == CORRAL_VERDICT && op->state.left_ms != 0) {
     ret->retry_left_ms = op->state.left_ms;

@@ -33,6 +33,7 @@ enum cli_exit {
 
 enum {
   CLI_KEY_TEXT = 96,      /* room for cli_key_text */
+  CLI_DETAIL_TEXT = 640,  /* room for cli_detail */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
   CLI_TAGS = 16           /* the library's limit */
@@ -42,6 +43,8 @@ enum {
 typedef struct cli_globals {
   const char *store;
   bool store_given;       /* by --store or CORRAL_STORE, not by default */
+  bool is_default;        /* the default store, whose folder is made when it is opened */
+  bool is_nowhere;        /* there is no store: a run's result isn't shared */
   bool no_host_lock;      /* no election by the host's lock */
   corral_options options; /* those that the table has as global ones */
   bool json;
@@ -80,6 +83,19 @@ typedef struct cli_grammar {
  * reported. An option of the tables is a number for cli_flag_set. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
 
+/* The name nearest to a misspelt one of `len` bytes: all are considered, then `best` is it; NULL:
+ * none is near. */
+typedef struct cli_guess {
+  const char *wanted;
+  size_t len;
+  const char *best;
+  unsigned distance;
+} cli_guess;
+void cli_guess_consider(cli_guess *g, const char *name);
+
+/* main.c: adds the global options to an array of CLI_FLAGS. */
+void cli_globals_add(struct option *longs);
+
 /* flags.c: the options that the library's tables give to the command. */
 enum { CLI_FLAG = 0x10000, CLI_FLAGS = 80 }; /* first number of one; their most */
 /* Where the values of such options go; NULL: the subcommand has none of that kind. */
@@ -95,6 +111,8 @@ bool cli_flag_set(const cli_flags *to, int option, const char *text);
 bool cli_flag_set_as(const cli_flags *to, const char *what, const char *name, const char *text);
 /* Number of the option of that name; -1: the subcommand has none. */
 int cli_flag_of(const char *subcommand, const char *name);
+/* True when some subcommand has an option of that name, with dashes. */
+bool cli_flag_is_any(const char *name, size_t len);
 /* The table's default for it. */
 int64_t cli_flag_default(const char *subcommand, const char *name);
 /* Adds those of a subcommand to an array, after `count` others; returns their number. */
@@ -129,22 +147,34 @@ const char *cli_visible(char *to, size_t room, const void *text, size_t size);
 const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len);
 /* Reports why a call on `key` failed; returns the exit status for that. */
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
+/* The same for a key that has been made fit to be shown. */
+int cli_report_as(const char *name, int status, const corral_error *error);
+/* The detail of an error as it is to be shown: a refusal by a Redis ACL names one command, this all
+ * that corral needs. Returns `text` or `room`. */
+const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text);
 /* Writes a JSON string with its quotes. Invalid UTF-8 becomes \u0080 to \u00ff, byte by byte;
  * characters that a terminal obeys or hides are escaped, too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
 
 /* ---- store, signals, output ---------------------------------------------------------------- */
 
+/* True when a call that waits for somebody else says so: with --verbose, and on a terminal. */
+bool cli_tells_waits(const cli_globals *cli);
+/* store.c: the default store; NULL: neither CACHE_DIRECTORY, the folders that systemd makes for a
+ * service, nor XDG_CACHE_HOME, nor HOME, nor the user's entry of passwd names a folder. */
+const char *cli_default_store(void);
 /* Opens a corral by the global options and *more, in which it sets store, hook, host_lock, and the
  * global options that were given. Reports a failure. With --verbose, events go to stderr instead
  * of to more->on_event. With `goes_on`, the first later trouble with the store is reported. */
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret);
+/* The same for a look, which makes nothing: absent, the store is a file that isn't there, and must
+ * not be asked. */
+bool cli_open_to_look(const cli_globals *cli, corral_options *more, corral **ret, bool *ret_absent);
 /* Ends this process by `signo`, as if the signal had not been blocked. */
 void cli_die_of(int signo);
-/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones, and `with_children` SIGCHLD.
- * Returns a non-blocking signalfd for them, or -1 with errno set; *ret_old is the former mask in
- * both cases. */
-int cli_take_signals(bool with_children, sigset_t *ret_old);
+/* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd
+ * for them, or -1 with errno set; *ret_old is the former mask in both cases. */
+int cli_take_signals(sigset_t *ret_old);
 /* Writes all of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout and returns `exit_status`; CLI_FAILED, reported, when any output was lost. */

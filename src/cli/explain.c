@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-enum { OPT_HELP = 256, TEXT_ROOM = 8192, NAME_ROOM = 128 };
+enum { TEXT_ROOM = 8192, NAME_ROOM = 128 };
 
-static const struct option longs[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
+static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {0}};
 
 static bool set(corral_policy *policy, const char *word) {
   char name[NAME_ROOM];
@@ -23,12 +23,12 @@ static bool set(corral_policy *policy, const char *word) {
 
 int cli_explain(const cli_globals *cli, int argc, char **argv) {
   static char text[TEXT_ROOM];
-  const cli_grammar grammar = {"explain", "+:", longs};
+  const cli_grammar grammar = {"explain", "+:h", longs};
   corral_error error = {0};
   corral_policy policy = {.size = sizeof policy};
   (void)cli;
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
-    if (option != OPT_HELP) return CLI_FAILED;
+    if (option != 'h') return CLI_FAILED;
     (void)fputs(cli_help("explain"), stdout);
     return cli_finish(CLI_OK);
   }

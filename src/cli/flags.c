@@ -78,6 +78,14 @@ int cli_flag_of(const char *subcommand, const char *name) {
   return -1;
 }
 
+bool cli_flag_is_any(const char *name, size_t len) {
+  for (size_t i = 0; i < ROWS; i++)
+    if (rows[i].command[0] != '\0' && !is_of(&rows[i], "corral") && strlen(dashed(i)) == len &&
+        memcmp(dashed(i), name, len) == 0)
+      return true;
+  return false;
+}
+
 int64_t cli_flag_default(const char *subcommand, const char *name) {
   int option = cli_flag_of(subcommand, name);
   return option >= 0 ? rows[option - CLI_FLAG].def : 0;

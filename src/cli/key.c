@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_HELP = 256, OPT_TAG, OPT_LOCK, OPT_VARIANT };
+enum { OPT_TAG = 256, OPT_LOCK, OPT_VARIANT };
 
 typedef struct wish {
   corral_key_kind kind;
@@ -18,15 +18,15 @@ static int parse_options(int argc, char **argv, wish *w) {
   static const struct option longs[] = {{"tag", no_argument, NULL, OPT_TAG},
                                         {"lock", no_argument, NULL, OPT_LOCK},
                                         {"variant", required_argument, NULL, OPT_VARIANT},
-                                        {"help", no_argument, NULL, OPT_HELP},
+                                        {"help", no_argument, NULL, 'h'},
                                         {0}};
-  const cli_grammar grammar = {"key", ":", longs};
+  const cli_grammar grammar = {"key", ":h", longs};
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1; w->options++) {
     switch (option) {
       case OPT_TAG: w->kind = CORRAL_KEY_TAG; break;
       case OPT_LOCK: w->kind = CORRAL_KEY_LOCK; break;
       case OPT_VARIANT: w->variant = optarg; break;
-      case OPT_HELP: (void)fputs(cli_help("key"), stdout); return cli_finish(CLI_OK);
+      case 'h': (void)fputs(cli_help("key"), stdout); return cli_finish(CLI_OK);
       default: return CLI_FAILED;
     }
   }
@@ -80,7 +80,9 @@ int cli_key(const cli_globals *cli, int argc, char **argv) {
   corral *c = NULL;
   int status = parse(argc, argv, &w);
   if (status >= 0) return status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
+  cli_globals quiet = *cli; /* the store isn't asked: it may be any */
+  quiet.quiet = true;
+  if (!cli_open(&quiet, false, &(corral_options){.size = sizeof(corral_options)}, &c))
     return CLI_FAILED;
   status = print(cli, c, &w);
   corral_close(c);

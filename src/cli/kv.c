@@ -1,8 +1,9 @@
 /* kv.c: corral get, set, invalidate, expire and inspect: changes and shows keys of the store.
  *
- * None of them computes. `get` and `set` move raw bytes; `inspect` prints a table, or one JSON
- * object with --json. */
-#include "cli.h"
+ * None of them computes. `set` takes raw bytes; `get` prints them, or the standard output of a
+ * command's result; `inspect` prints a table, or one JSON object with --json. The last two make no
+ * store that isn't there. */
+#include "run.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,53 +11,158 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPT_HELP = 256, OPT_TAG, OPT_ALL };
+enum { OPT_TAG = 256, OPT_ALL };
 
 enum { READ_STEP = 65536 };
 
 static const size_t most_value = CORRAL_VALUE_MAX;
 
-static const struct option no_options[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
+/* ---- targets ------------------------------------------------------------------------------- */
 
-/* Parses the command line of a subcommand that takes one KEY and no options. -1: go on; else the
- * exit status. */
-static int parse_plain(const char *name, int argc, char **argv) {
-  const cli_grammar grammar = {name, ":", no_options};
-  int got = cli_option(&grammar, argc, argv);
-  if (got == OPT_HELP) {
-    (void)fputs(cli_help(name), stdout);
-    return cli_finish(CLI_OK);
+/* The keys and tags of a command line: KEYs, or the key of a command's result. */
+typedef struct targets {
+  bool all;
+  const char **tags; /* these two have room for all of argv */
+  const char **keys;
+  size_t tag_count, key_count;
+  char **command; /* its end: none */
+  run_key result; /* key of its result, or of --key */
+} targets;
+
+static bool has_result(const targets *to) { return to->result.named || to->command[0] != NULL; }
+
+static bool take_option(targets *to, const char *name, int option) {
+  switch (option) {
+    case 1: to->keys[to->key_count++] = optarg; return true;
+    case OPT_TAG: to->tags[to->tag_count++] = optarg; return true;
+    case OPT_ALL: to->all = true; return true;
+    case RUN_OPT_KEY:
+    case RUN_OPT_ENV:
+    case RUN_OPT_CWD:
+    case RUN_OPT_MODTIME: return run_key_option(&to->result, name, option, optarg);
+    default: return false;
   }
-  if (got != -1) return CLI_FAILED;
-  if (argc - optind < 1)
-    return cli_fail("%s: no KEY given: corral %s --help shows the usage", name, name);
-  if (argc - optind > 1)
-    return cli_fail("%s: '%s' is one argument too many: exactly one KEY is accepted", name,
-                    argv[optind + 1]);
+}
+
+static bool check_result(const targets *to, const char *name) {
+  if (to->command[0] == NULL && to->result.context != NULL)
+    cli_say("%s: %s is for a command: -- CMD [ARGUMENT]... behind it is accepted", name,
+            to->result.context);
+  else if (to->command[0] != NULL && to->result.named)
+    cli_say("%s: --key names the key: it can't be combined with a command", name);
+  else
+    return true;
+  return false;
+}
+
+/* -1: go on; else the exit status. */
+static int parse_targets(const char *name, const struct option *longs, int argc, char **argv,
+                         targets *to) {
+  const cli_grammar grammar = {name, "-:h", longs};
+  for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
+    if (option == 'h') return (void)fputs(cli_help(name), stdout), cli_finish(CLI_OK);
+    if (!take_option(to, name, option)) return CLI_FAILED;
+  }
+  to->command = argv + optind;
+  bool is_good =
+      check_result(to, name) && (!has_result(to) || run_key_finish(&to->result, name, to->command));
+  return is_good ? -1 : CLI_FAILED;
+}
+
+static bool begin_targets(targets *to, int argc) {
+  to->tags = calloc((size_t)argc, sizeof *to->tags);
+  to->keys = calloc((size_t)argc, sizeof *to->keys);
+  return to->tags != NULL && to->keys != NULL;
+}
+
+static void end_targets(targets *to) {
+  free(to->tags);
+  free(to->keys);
+}
+
+/* One key, and its text for messages. */
+typedef struct target {
+  const void *key;
+  size_t len;
+  char name[RUN_KEY_TEXT];
+} target;
+
+/* KEYs come first. */
+static void target_of(const targets *to, size_t i, target *ret) {
+  bool is_key = i < to->key_count;
+  ret->key = is_key ? to->keys[i] : to->result.bytes;
+  ret->len = is_key ? strlen(to->keys[i]) : to->result.size;
+  if (is_key)
+    (void)cli_visible(ret->name, CLI_KEY_TEXT, ret->key, ret->len);
+  else
+    (void)run_key_text(&to->result, to->command, ret->name);
+}
+
+static int parse_one(const char *name, int argc, char **argv, targets *to) {
+  static const struct option longs[] = {RUN_KEY_OPTIONS, {"help", no_argument, NULL, 'h'}, {0}};
+  int status = parse_targets(name, longs, argc, argv, to);
+  size_t count = status < 0 ? to->key_count + (has_result(to) ? 1 : 0) : 0;
+  if (status >= 0) return status;
+  if (count < 1)
+    return cli_fail("%s: no KEY given, nor -- CMD [ARGUMENT]...: corral %s --help shows the usage",
+                    name, name);
+  if (count > 1)
+    return cli_fail("%s: '%s' is one argument too many: one KEY, or -- CMD [ARGUMENT]..., is "
+                    "accepted",
+                    name, to->key_count > 1 ? to->keys[1] : to->command[0]);
   return -1;
+}
+
+/* Looks at one key of the store with `look`. */
+static int look_at_one(const cli_globals *cli, const char *name, int argc, char **argv,
+                       int (*look)(const cli_globals *cli, corral *c, const target *at),
+                       int (*absent)(const cli_globals *cli, const target *at)) {
+  static targets to;
+  target at;
+  corral *c = NULL;
+  int status = begin_targets(&to, argc) ? parse_one(name, argc, argv, &to)
+                                        : cli_fail("%s: out of memory", name);
+  bool is_absent;
+  corral_options options = {.size = sizeof options};
+  if (status < 0) {
+    target_of(&to, 0, &at);
+    if (!cli_open_to_look(cli, &options, &c, &is_absent))
+      status = CLI_FAILED;
+    else
+      status = is_absent ? absent(cli, &at) : look(cli, c, &at);
+  }
+  corral_close(c);
+  end_targets(&to);
+  return status;
 }
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
-static int get(corral *c, const char *key) {
+/* Of a command's result, what it has printed. */
+static int get(const cli_globals *cli, corral *c, const target *at) {
   corral_error error = {0};
   corral_value *value = NULL;
-  int status = corral_get(c, key, strlen(key), CORRAL_CALL(.error = &error), &value);
-  if (status != CORRAL_OK) return cli_report(key, strlen(key), status, &error);
-  bool ok = cli_write(STDOUT_FILENO, corral_value_data(value), corral_value_size(value));
+  run_result result;
+  (void)cli;
+  int status = corral_get(c, at->key, at->len, CORRAL_CALL(.error = &error), &value);
+  if (status != CORRAL_OK) return cli_report_as(at->name, status, &error);
+  const void *data = corral_value_data(value);
+  size_t size = corral_value_size(value);
+  bool is_result = run_take_result(data, size, &result);
+  bool ok = cli_write(STDOUT_FILENO, is_result ? result.out : data,
+                      is_result ? (size_t)result.out_size : size);
+  int code = errno;
   corral_value_unref(value);
-  return ok ? CLI_OK : cli_fail("standard output: %s", strerror(errno));
+  return ok ? CLI_OK : cli_fail("standard output: %s", strerror(code));
+}
+
+static int get_absent(const cli_globals *cli, const target *at) {
+  cli_say("%s: nothing is stored: %s isn't there", at->name, cli->store);
+  return CLI_MISS;
 }
 
 int cli_get(const cli_globals *cli, int argc, char **argv) {
-  int status = parse_plain("get", argc, argv);
-  corral *c = NULL;
-  if (status >= 0) return status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
-    return CLI_FAILED;
-  status = get(c, argv[optind]);
-  corral_close(c);
-  return status;
+  return look_at_one(cli, "get", argc, argv, get, get_absent);
 }
 
 /* ---- set ----------------------------------------------------------------------------------- */
@@ -111,11 +217,11 @@ static int set(const cli_globals *cli, const char *key, const corral_policy *pol
 
 /* -1: go on; else the exit status. */
 static int parse_set(int argc, char **argv, corral_policy *policy) {
-  static const struct option longs[] = {{"help", no_argument, NULL, OPT_HELP}, {0}};
-  const cli_grammar grammar = {"set", ":", longs};
+  static const struct option longs[] = {{"help", no_argument, NULL, 'h'}, {0}};
+  const cli_grammar grammar = {"set", ":h", longs};
   const cli_flags flags = {.subcommand = "set", .policy = policy};
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
-    if (option == OPT_HELP) return (void)fputs(cli_help("set"), stdout), cli_finish(CLI_OK);
+    if (option == 'h') return (void)fputs(cli_help("set"), stdout), cli_finish(CLI_OK);
     if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
   }
   policy->sie_ms = policy->swr_ms;
@@ -152,21 +258,13 @@ typedef struct change {
   int (*all)(corral *c, corral_error *error);
 } change;
 
-/* The targets of a change. */
-typedef struct targets {
-  bool all;
-  const char **tags;
-  size_t tag_count;
-  char *const *keys;
-} targets;
-
 /* True for CORRAL_OK; else reports the failure for a tag, or for all values (NULL). */
 static bool went_well(const char *tag, int status, const corral_error *error) {
-  char text[CLI_KEY_TEXT] = "";
+  char text[CLI_KEY_TEXT] = "", room[CLI_DETAIL_TEXT];
   if (status == CORRAL_OK) return true;
   if (tag != NULL) (void)cli_key_text(text, tag, strlen(tag));
   cli_say("%s%s: %s", tag != NULL ? "--tag " : "--all", text,
-          error->text[0] != '\0' ? error->text : corral_status_text(status));
+          cli_detail(room, error->text[0] != '\0' ? error->text : corral_status_text(status)));
   return false;
 }
 
@@ -180,52 +278,48 @@ static int perform(corral *c, const change *what, const targets *to) {
     if (!went_well(to->tags[i], what->tag(c, to->tags[i], strlen(to->tags[i]), &error), &error))
       exit_status = CLI_FAILED;
   }
-  for (char *const *key = to->keys; *key != NULL; key++) {
+  for (size_t i = 0; i < to->key_count + (has_result(to) ? 1 : 0); i++) {
+    target at;
+    target_of(to, i, &at);
     error = (corral_error){0};
-    int status = what->key(c, *key, strlen(*key), CORRAL_CALL(.error = &error));
+    int status = what->key(c, at.key, at.len, CORRAL_CALL(.error = &error));
     if (status == CORRAL_OK) continue;
-    (void)cli_report(*key, strlen(*key), status, &error);
+    (void)cli_report_as(at.name, status, &error);
     exit_status = CLI_FAILED;
   }
   return exit_status;
 }
 
-/* -1: go on; else the exit status. `to->tags` has room for all of argv. */
-static int parse_targets(const char *name, int argc, char **argv, targets *to) {
-  static const struct option longs[] = {{"tag", required_argument, NULL, OPT_TAG},
+/* -1: go on; else the exit status. */
+static int parse_change(const char *name, int argc, char **argv, targets *to) {
+  static const struct option longs[] = {RUN_KEY_OPTIONS,
+                                        {"tag", required_argument, NULL, OPT_TAG},
                                         {"all", no_argument, NULL, OPT_ALL},
-                                        {"help", no_argument, NULL, OPT_HELP},
+                                        {"help", no_argument, NULL, 'h'},
                                         {0}};
-  const cli_grammar grammar = {name, ":", longs};
-  for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
-    switch (option) {
-      case OPT_TAG: to->tags[to->tag_count++] = optarg; break;
-      case OPT_ALL: to->all = true; break;
-      case OPT_HELP: (void)fputs(cli_help(name), stdout); return cli_finish(CLI_OK);
-      default: return CLI_FAILED;
-    }
-  }
-  to->keys = argv + optind;
-  bool some = to->tag_count > 0 || *to->keys != NULL;
+  int status = parse_targets(name, longs, argc, argv, to);
+  if (status >= 0) return status;
+  bool some = to->tag_count > 0 || to->key_count > 0 || has_result(to);
   if (to->all && some)
     return cli_fail("%s: --all is every key and tag: it can't be combined with another", name);
   if (!to->all && !some)
-    return cli_fail("%s: no KEY given, nor --tag or --all: corral %s --help shows the usage", name,
-                    name);
+    return cli_fail(
+        "%s: no KEY given, nor -- CMD, --tag or --all: corral %s --help shows the usage", name,
+        name);
   return -1;
 }
 
 static int change_all_of(const cli_globals *cli, const change *what, int argc, char **argv) {
-  targets to = {.tags = calloc((size_t)argc, sizeof *to.tags)};
+  static targets to;
   corral *c = NULL;
-  if (to.tags == NULL) return cli_fail("%s: out of memory", what->name);
-  int exit_status = parse_targets(what->name, argc, argv, &to);
+  int exit_status = begin_targets(&to, argc) ? parse_change(what->name, argc, argv, &to)
+                                             : cli_fail("%s: out of memory", what->name);
   if (exit_status < 0) {
     bool open = cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c);
     exit_status = open ? perform(c, what, &to) : CLI_FAILED;
     corral_close(c);
   }
-  free(to.tags);
+  end_targets(&to);
   return exit_status;
 }
 
@@ -251,9 +345,9 @@ static void json_number(const char *name, int64_t n) {
   (void)printf(",\"%s\":%lld", name, (long long)n);
 }
 
-static void inspect_json(const char *key, const corral_inspection *i) {
+static void inspect_json(const target *at, const corral_inspection *i, const run_result *result) {
   (void)printf("{\"key\":");
-  cli_json_string(stdout, key, strlen(key));
+  cli_json_string(stdout, at->key, at->len);
   json_pair("state", i->state);
   (void)printf(",\"size\":%llu,\"stored_size\":%llu", (unsigned long long)i->value_size,
                (unsigned long long)i->stored_size);
@@ -271,6 +365,12 @@ static void inspect_json(const char *key, const corral_inspection *i) {
   json_number("failure_code", i->failure_code);
   json_pair("failure", i->failure);
   json_number("retry_left_ms", i->retry_left_ms);
+  json_number("lease_held_ms", i->lease_held_ms);
+  if (result != NULL) {
+    json_number("exit_status", result->exit_status);
+    json_number("stdout_bytes", (int64_t)result->out_size);
+    json_number("stderr_bytes", (int64_t)result->err_size);
+  }
   (void)printf("}\n");
 }
 
@@ -309,14 +409,20 @@ static void inspect_value(const corral_inspection *i) {
     row("version", "none");
 }
 
-static void inspect_table(const char *key, const corral_inspection *i) {
-  char text[CLI_KEY_TEXT];
+static void inspect_result(const run_result *result) {
+  (void)printf("%-10s %d\n", "exit", result->exit_status);
+  (void)printf("%-10s %llu bytes\n", "stdout", (unsigned long long)result->out_size);
+  (void)printf("%-10s %llu bytes\n", "stderr", (unsigned long long)result->err_size);
+}
+
+static void inspect_table(const target *at, const corral_inspection *i, const run_result *result) {
   char left[CLI_DURATION_TEXT];
   char holder[4 * sizeof i->holder + 8];
   char failure[4 * sizeof i->failure + 8];
-  row("key", cli_key_text(text, key, strlen(key)));
+  row("key", at->name);
   row("state", i->state);
   if (strcmp(i->state, "none") != 0) inspect_value(i);
+  if (result != NULL) inspect_result(result);
   if (i->lease_left_ms > 0)
     (void)printf("%-10s %s, %s left\n", "lease",
                  i->holder[0] != '\0'
@@ -334,22 +440,41 @@ static void inspect_table(const char *key, const corral_inspection *i) {
     row("failure", "none");
 }
 
-int cli_inspect(const cli_globals *cli, int argc, char **argv) {
-  int exit_status = parse_plain("inspect", argc, argv);
-  corral *c = NULL;
-  if (exit_status >= 0) return exit_status;
-  if (!cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c))
-    return CLI_FAILED;
-  const char *key = argv[optind];
-  corral_error error = {0};
-  corral_inspection inspection = {.size = sizeof inspection};
-  int status = corral_inspect(c, key, strlen(key), CORRAL_CALL(.error = &error), &inspection);
-  if (status != CORRAL_OK)
-    exit_status = cli_report(key, strlen(key), status, &error);
-  else if (cli->json)
-    inspect_json(key, &inspection);
+static void print(const cli_globals *cli, const target *at, const corral_inspection *i,
+                  const run_result *result) {
+  if (cli->json)
+    inspect_json(at, i, result);
   else
-    inspect_table(key, &inspection);
-  corral_close(c);
-  return cli_finish(status == CORRAL_OK ? CLI_OK : exit_status);
+    inspect_table(at, i, result);
+}
+
+/* The value as long as it may serve; NULL: it may not, or it is none of a value's. */
+static corral_value *value_of(corral *c, const target *at, const corral_inspection *i) {
+  corral_value *value = NULL;
+  if (strcmp(i->state, "fresh") != 0 && strcmp(i->state, "stale") != 0) return NULL;
+  return corral_get(c, at->key, at->len, NULL, &value) == CORRAL_OK ? value : NULL;
+}
+
+static int inspect(const cli_globals *cli, corral *c, const target *at) {
+  corral_error error = {0};
+  run_result result;
+  corral_inspection i = {.size = sizeof i};
+  int status = corral_inspect(c, at->key, at->len, CORRAL_CALL(.error = &error), &i);
+  if (status != CORRAL_OK) return cli_report_as(at->name, status, &error);
+  corral_value *value = value_of(c, at, &i);
+  bool is_result =
+      value != NULL && run_take_result(corral_value_data(value), corral_value_size(value), &result);
+  print(cli, at, &i, is_result ? &result : NULL);
+  corral_value_unref(value);
+  return cli_finish(CLI_OK);
+}
+
+static int inspect_absent(const cli_globals *cli, const target *at) {
+  if (!cli->quiet) cli_say("%s: nothing is stored: %s isn't there", at->name, cli->store);
+  print(cli, at, &(corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1}, NULL);
+  return cli_finish(CLI_OK);
+}
+
+int cli_inspect(const cli_globals *cli, int argc, char **argv) {
+  return look_at_one(cli, "inspect", argc, argv, inspect, inspect_absent);
 }

@@ -1,8 +1,8 @@
 /* lock.c: corral lock: runs a command under a lock, and shows the holders of a lock.
  *
- * As far as this host's clocks can tell, the command never runs without the hold: it starts after
- * the taking, is ended by the end of the hold, and the lock is released after the command has
- * ended. lock_child.c runs it. */
+ * The hold is extended until the command has ended. As far as this host's clocks can tell, the
+ * command never runs without it: it starts after the taking, is ended by the end of a hold that
+ * can't be extended, or by --max, and the lock is released after it. lock_child.c runs it. */
 #include "cli.h"
 #include "lock_child.h"
 
@@ -24,7 +24,8 @@ enum {
   HOLDERS = 64, /* room at first; more if there are more */
   GRACE_MS = 2000,
   ANSWER_MS = 2000, /* ms to wait for a store that is away at first */
-  TICKS = 20        /* checks of a kept hold per ttl */
+  TICKS = 20,       /* checks of a hold per ttl */
+  CLOCKS_MS = 100   /* by which two clocks of this host may differ */
 };
 
 static const int64_t day_ms = 86400000;
@@ -35,6 +36,7 @@ typedef struct lock_options {
   const char *note;
   corral_lock_options lock;
   int64_t ttl_ms;
+  int64_t max_ms;  /* INT64_MAX: no limit */
   int64_t wait_ms; /* CORRAL_OFF: one try; 0: no limit */
   int64_t grace_ms;
   int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
@@ -50,7 +52,8 @@ typedef struct locking {
   corral *corral;
   corral_lock *lock;
   uint64_t fence;
-  int lost[2]; /* pipe: on_lost writes the reason, hear_lost reads it */
+  int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
+  int lost[2];     /* pipe: on_lost writes the reason, hear_lost reads it */
   bool is_lost;
   int caught;               /* the last signal that was handed on; 0: none */
   atomic_bool says_trouble; /* the next trouble with the store is to be reported */
@@ -58,7 +61,7 @@ typedef struct locking {
 
 /* ---- options ------------------------------------------------------------------------------- */
 
-enum { OPT_HELP = 256, OPT_NOTE, OPT_GRACE, OPT_LOST_EXIT, OPT_SHOW };
+enum { OPT_NOTE = 256, OPT_GRACE, OPT_LOST_EXIT, OPT_SHOW };
 
 static const struct option longs[] = {
     {"no-wait", no_argument, NULL, 'n'},
@@ -67,7 +70,7 @@ static const struct option longs[] = {
     {"conflict-exit", required_argument, NULL, 'E'},
     {"lost-exit", required_argument, NULL, OPT_LOST_EXIT},
     {"show", no_argument, NULL, OPT_SHOW},
-    {"help", no_argument, NULL, OPT_HELP},
+    {"help", no_argument, NULL, 'h'},
     {0},
 };
 
@@ -94,16 +97,23 @@ static bool set_option(lock_options *o, int option) {
   }
 }
 
+/* The command may have to end so soon. */
+static int64_t least_end(const lock_options *o) {
+  return o->ttl_ms < o->max_ms ? o->ttl_ms : o->max_ms;
+}
+
 /* Sets what follows from other options. */
 static void complete(lock_options *o) {
   o->ttl_ms = o->lock.ttl_ms != 0 ? o->lock.ttl_ms : cli_flag_default("lock", "ttl");
   o->wait_ms = o->lock.wait_ms;
-  if (o->lock.keep_max_ms != 0) o->lock.keep = 1;
-  if (o->grace_ms < 0) o->grace_ms = o->ttl_ms / 4 < GRACE_MS ? o->ttl_ms / 4 : GRACE_MS;
+  o->max_ms = o->lock.max_ms > 0 ? o->lock.max_ms : INT64_MAX;
+  o->lock.keep = 1;
+  int64_t quarter = least_end(o) / 4;
+  if (o->grace_ms < 0) o->grace_ms = quarter < GRACE_MS ? quarter : GRACE_MS;
 }
 
 static bool check(lock_options *o) {
-  char ttl[CLI_DURATION_TEXT];
+  char least[CLI_DURATION_TEXT];
   char most[CLI_DURATION_TEXT];
   size_t len = o->name != NULL ? strlen(o->name) : 0;
   complete(o);
@@ -119,9 +129,10 @@ static bool check(lock_options *o) {
   else if (!o->show && o->command[0] == NULL)
     cli_say(
         "lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
-  else if (o->grace_ms > o->ttl_ms / 2)
-    cli_say("lock: --grace: too long for a --ttl of %s: accepted is 0 to half of that, %s",
-            cli_duration_text(ttl, o->ttl_ms), cli_duration_text(most, o->ttl_ms / 2));
+  else if (o->grace_ms > least_end(o) / 2)
+    cli_say("lock: --grace: too long for a --%s of %s: accepted is 0 to half of that, %s",
+            o->max_ms < o->ttl_ms ? "max" : "ttl", cli_duration_text(least, least_end(o)),
+            cli_duration_text(most, least_end(o) / 2));
   else
     return true;
   return false;
@@ -129,13 +140,13 @@ static bool check(lock_options *o) {
 
 /* -1: go on; else the exit status. Options may stand before and after NAME. */
 static int parse(lock_options *o, int argc, char **argv) {
-  const cli_grammar grammar = {"lock", "+:snw:E:", longs};
+  const cli_grammar grammar = {"lock", "+:snw:E:h", longs};
   *o = (lock_options){
       .lock = {.size = sizeof o->lock}, .grace_ms = -1, .conflict_exit = -1, .lost_exit = CLI_LOST};
   for (;;) {
     int option = cli_option(&grammar, argc, argv);
     bool ended = option == -1 && strcmp(argv[optind - 1], "--") == 0;
-    if (option == OPT_HELP) return (void)fputs(cli_help("lock"), stdout), cli_finish(CLI_OK);
+    if (option == 'h') return (void)fputs(cli_help("lock"), stdout), cli_finish(CLI_OK);
     if (option == -1 && (o->name != NULL || optind >= argc)) break;
     if (option == -1) {
       o->name = argv[optind++];
@@ -222,12 +233,20 @@ static int take_waiting(locking *l, corral_error *error) {
   return status;
 }
 
+static void say_waiting(const locking *l, const corral_error *error) {
+  char text[CLI_KEY_TEXT];
+  cli_say("%s: waiting: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), error->text);
+}
+
 /* Even a wait without limit fails when the store is away for its first ANSWER_MS; a store that goes
  * away later is waited for. */
 static int take(locking *l, corral_error *error) {
-  if (l->want.wait_ms > 0) return take_waiting(l, error);
+  bool tells = cli_tells_waits(l->cli);
+  if (l->want.wait_ms > 0 && !tells) return take_waiting(l, error);
   int status = try_take(l, CORRAL_OFF, NULL, error);
-  if (l->want.wait_ms < 0) return status;
+  if (l->want.wait_ms < 0 || status == CORRAL_OK) return status;
+  if (status == CORRAL_EBUSY && tells) say_waiting(l, error);
+  if (l->want.wait_ms > 0) return take_waiting(l, error);
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)
     status = try_take(l, ANSWER_MS, NULL, error);
   return status == CORRAL_EBUSY || status == CORRAL_EDEADLINE ? take_waiting(l, error) : status;
@@ -260,14 +279,30 @@ static void say_lost(locking *l, const char *why) {
   l->is_lost = true;
 }
 
+static int64_t left_to_max(const locking *l) {
+  return l->max_end < INT64_MAX ? l->max_end - cli_now_ms() : INT64_MAX;
+}
+
+/* What is left for the command, in ms: of the hold, or until --max. */
+static int64_t left_ms(const locking *l) {
+  int64_t hold = corral_lock_left_ms(l->lock);
+  int64_t most = left_to_max(l);
+  return hold < most ? hold : most > 0 ? most : 0;
+}
+
 static void say_ending(locking *l) {
   char why[WHY_ROOM];
   char grace[CLI_DURATION_TEXT];
-  const char *hint = l->want.lock.keep > 0 ? "it could not be extended, or --keep-max passed"
-                                           : "--keep extends it";
-  (void)snprintf(why, sizeof why,
-                 "the hold with fencing token %llu expires in %s (%s): the command is ended",
-                 (unsigned long long)l->fence, cli_duration_text(grace, l->want.grace_ms), hint);
+  char most[CLI_DURATION_TEXT];
+  (void)cli_duration_text(grace, l->want.grace_ms);
+  if (left_to_max(l) <= l->want.grace_ms + CLOCKS_MS)
+    (void)snprintf(why, sizeof why, "--max %s passes in %s: the command is ended",
+                   cli_duration_text(most, l->want.max_ms), grace);
+  else
+    (void)snprintf(why, sizeof why,
+                   "the hold with fencing token %llu expires in %s, as it could not be extended: "
+                   "the command is ended",
+                   (unsigned long long)l->fence, grace);
   say_lost(l, why);
 }
 
@@ -292,11 +327,10 @@ static void hand_on(locking *l) {
 static lock_child_said watch(locking *l, int *number) {
   struct pollfd fds[3] = {
       {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
-  int tick = l->want.lock.keep > 0 ? (int)(l->want.ttl_ms / TICKS) : -1;
+  int tick = (int)(l->want.ttl_ms / TICKS);
   for (;;) {
     int ready = poll(fds, 3, tick);
-    if (l->want.lock.keep > 0 && !l->is_lost)
-      lock_child_extend(&l->child, corral_lock_left_ms(l->lock));
+    if (!l->is_lost) lock_child_extend(&l->child, left_ms(l));
     if (ready <= 0) continue;
     if (fds[2].revents != 0) hear_lost(l);
     if (fds[1].revents != 0) hand_on(l);
@@ -338,9 +372,10 @@ static int run(locking *l) {
   bool told;
   int number = 0;
   l->fence = corral_lock_fence(l->lock);
+  l->max_end = l->want.max_ms < INT64_MAX ? cli_now_ms() + l->want.max_ms : INT64_MAX;
   l->caught = lock_child_caught(&l->child, &told);
   if (l->caught != 0) return release(l, CLI_SIGNAL + l->caught);
-  lock_child_go(&l->child, l->fence, corral_lock_left_ms(l->lock));
+  lock_child_go(&l->child, l->fence, left_ms(l));
   lock_child_said said = watch(l, &number);
   lock_child_finish(&l->child);
   return release(l, exit_of(l, said, number));
@@ -408,6 +443,24 @@ static int show(const locking *l) {
   return cli_finish(count > 0 ? CLI_OK : CLI_MISS);
 }
 
+static int show_absent(const locking *l) {
+  if (!l->cli->quiet) cli_say("lock: %s isn't there", l->cli->store);
+  if (l->cli->json)
+    print_json(&l->want, NULL, 0);
+  else
+    (void)puts("nobody holds it");
+  return cli_finish(CLI_MISS);
+}
+
+static int look(locking *l) {
+  bool is_absent;
+  corral_options options = {.size = sizeof options};
+  if (!cli_open_to_look(l->cli, &options, &l->corral, &is_absent)) return CLI_FAILED;
+  int exit_status = is_absent ? show_absent(l) : show(l);
+  corral_close(l->corral);
+  return exit_status;
+}
+
 /* ---- lock ---------------------------------------------------------------------------------- */
 
 /* A lock's key differs from that of a run of the same name. */
@@ -442,13 +495,14 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
   if (!l.want.show && is_nested(&l, true))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",
                     cli_key_text(text, l.want.name, strlen(l.want.name)));
-  bool ready = l.want.show || (setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
-                               pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
-                               lock_child_begin(&l.child, l.want.command, l.want.grace_ms));
+  if (l.want.show) return look(&l);
+  bool ready = setenv("CORRAL_LOCK_NAME", l.want.name, 1) == 0 &&
+               pipe2(l.lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
+               lock_child_begin(&l.child, l.want.command, l.want.grace_ms);
   if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
   exit_status = CLI_FAILED;
   if (cli_open(cli, false, &options, &l.corral)) {
-    exit_status = l.want.show ? show(&l) : lock_and_run(&l);
+    exit_status = lock_and_run(&l);
     corral_close(l.corral);
   }
   lock_child_finish(&l.child);

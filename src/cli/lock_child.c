@@ -3,8 +3,8 @@
 #include "lock_child.h"
 
 #include "cli.h"
+#include "descendants.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -56,87 +56,6 @@ static int64_t boot_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* ---- descendants of this process ----------------------------------------------------------- */
-
-typedef struct member {
-  pid_t pid;
-  pid_t parent;
-} member;
-
-/* The parent of a process; 0: the process is gone. The name in parentheses may contain anything. */
-static pid_t parent_of(const char *pid) {
-  char path[64];
-  char text[512];
-  (void)snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-  if (fd >= 0) (void)close(fd);
-  text[n > 0 ? n : 0] = '\0';
-  const char *end = strrchr(text, ')');
-  if (end == NULL || strlen(end) < 5) return 0;
-  return (pid_t)strtol(end + 4, NULL, 10);
-}
-
-static size_t list_processes(member **ret) {
-  size_t count = 0;
-  size_t room = 0;
-  DIR *proc = opendir("/proc");
-  for (struct dirent *entry; proc != NULL && (entry = readdir(proc)) != NULL;) {
-    pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-    pid_t parent = pid > 0 ? parent_of(entry->d_name) : 0;
-    if (parent <= 0) continue;
-    if (count == room) {
-      room = room == 0 ? 256 : 2 * room;
-      member *more = realloc(*ret, room * sizeof **ret);
-      if (more == NULL) break;
-      *ret = more;
-    }
-    (*ret)[count++] = (member){pid, parent};
-  }
-  if (proc != NULL) (void)closedir(proc);
-  return count;
-}
-
-static bool is_in(const pid_t *pids, size_t count, pid_t pid) {
-  for (size_t i = 0; i < count; i++)
-    if (pids[i] == pid) return true;
-  return false;
-}
-
-/* Signals all descendants, found generation by generation. A process born meanwhile is found the
- * next time. `child` (0: none) is signalled even where there is no /proc. */
-static void signal_below(pid_t child, int signo) {
-  member *all = NULL;
-  size_t count = list_processes(&all);
-  pid_t *below = malloc((count + 1) * sizeof *below);
-  size_t found = 1;
-  if (below != NULL) {
-    below[0] = getpid();
-    for (size_t before = 0; before != found;) {
-      before = found;
-      for (size_t i = 0; i < count; i++)
-        if (is_in(below, found, all[i].parent) && !is_in(below, found, all[i].pid))
-          below[found++] = all[i].pid;
-    }
-    for (size_t i = 1; i < found; i++) (void)kill(below[i], signo);
-  }
-  if (child > 0 && (below == NULL || !is_in(below, found, child))) (void)kill(child, signo);
-  free(below);
-  free(all);
-}
-
-/* Kills all descendants, until none is left. */
-static void kill_below(pid_t child) {
-  for (;;) {
-    signal_below(child, SIGKILL);
-    child = 0;
-    pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) continue;
-    if (pid < 0 && errno == ECHILD) return;
-    (void)poll(NULL, 0, KILL_AGAIN_MS);
-  }
-}
-
 /* ---- the guard ----------------------------------------------------------------------------- */
 
 static void say(const guard *g, lock_child_said said, int number) {
@@ -181,7 +100,9 @@ static int start(guard *g, uint64_t fence) {
   return code;
 }
 
-static void signal_all(const guard *g, int signo) { signal_below(g->ended ? 0 : g->pid, signo); }
+static void signal_all(const guard *g, int signo) {
+  descendants_signal(g->ended ? 0 : g->pid, signo);
+}
 
 /* SIGCONT, since a stopped process can't act on SIGTERM. */
 static void stop(guard *g) {
@@ -199,7 +120,7 @@ static void obey(guard *g) {
   ssize_t n = recv(g->link, &p, sizeof p, MSG_DONTWAIT);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n != (ssize_t)sizeof p) {
-    kill_below(g->ended ? 0 : g->pid);
+    descendants_kill(g->ended ? 0 : g->pid);
     _exit(0);
   }
   if (p.kind == ORDER_EXTEND && p.until > g->until) g->until = p.until;
@@ -290,7 +211,7 @@ bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   *child = (lock_child){.guard = -1, .link = -1, .signals = -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0) return false;
   child->link = link[0];
-  child->signals = cli_take_signals(false, &child->old_mask);
+  child->signals = cli_take_signals(&child->old_mask);
   child->guard = child->signals >= 0 ? fork() : -1;
   if (child->guard == 0) {
     (void)close(link[0]);
@@ -351,6 +272,6 @@ void lock_child_finish(lock_child *child) {
   if (child->link >= 0) (void)close(child->link);
   child->link = -1;
   while (child->guard > 0 && waitpid(child->guard, &status, 0) < 0 && errno == EINTR) continue;
-  if (child->guard > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) kill_below(0);
+  if (child->guard > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) descendants_kill(0);
   child->guard = -1;
 }

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct subcommand {
@@ -25,9 +24,9 @@ static const struct subcommand {
     {"storm", cli_storm},
 };
 
-enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0], PATH_ROOM = 4096 };
+enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0] };
 
-enum { OPT_HELP = 256, OPT_VERSION, OPT_STORE, OPT_JSON, OPT_NO_HOST_LOCK, OPT_PASS_STORE };
+enum { OPT_STORE = 256, OPT_JSON, OPT_NO_HOST_LOCK, OPT_PASS_STORE };
 
 static const struct option longs[] = {
     {"store", required_argument, NULL, OPT_STORE},
@@ -36,8 +35,8 @@ static const struct option longs[] = {
     {"json", no_argument, NULL, OPT_JSON},
     {"quiet", no_argument, NULL, 'q'},
     {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
     {0},
 };
 
@@ -51,37 +50,7 @@ static const char *env_text(const char *name) {
   return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Makes each missing folder of `path`, which is changed only while this runs. The store reports a
- * folder that can't be made. */
-static void make_folders(char *path) {
-  char *slash = path;
-  while ((slash = strchr(slash + 1, '/')) != NULL) {
-    *slash = '\0';
-    (void)mkdir(path, 0700);
-    *slash = '/';
-  }
-  (void)mkdir(path, 0700);
-}
-
-/* The default store, whose folder is made here; NULL: neither CACHE_DIRECTORY, the folders that
- * systemd makes for a service, nor XDG_CACHE_HOME, nor HOME. The text is static. */
-static const char *default_store(void) {
-  static char uri[PATH_ROOM];
-  const char *service = env_text("CACHE_DIRECTORY");
-  const char *cache = env_text("XDG_CACHE_HOME");
-  const char *home = env_text("HOME");
-  if (service != NULL && service[0] != '/') service = NULL;
-  if (service == NULL && cache == NULL && home == NULL) return NULL;
-  int n = service != NULL
-              ? snprintf(uri, sizeof uri, "lmdb:%.*s/corral", (int)strcspn(service, ":"), service)
-          : cache != NULL ? snprintf(uri, sizeof uri, "lmdb:%s/corral", cache)
-                          : snprintf(uri, sizeof uri, "lmdb:%s/.cache/corral", home);
-  if (n < 0 || (size_t)n + sizeof "/store" > sizeof uri) return NULL;
-  make_folders(uri + strlen("lmdb:"));
-  memcpy(uri + n, "/store", sizeof "/store");
-  return uri;
-}
-
+/* The URI that a word may be, whose --store is missing, loses its password. */
 static int unknown_subcommand(const char *name) {
   char list[128];
   size_t used = 0;
@@ -90,15 +59,42 @@ static int unknown_subcommand(const char *name) {
         snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
     used += n > 0 ? (size_t)n : 0;
   }
-  char shown[CLI_KEY_TEXT]; /* may be a URI whose --store is missing: its password is hidden */
+  char uri[CLI_KEY_TEXT], shown[CLI_KEY_TEXT];
   if (name == NULL) return cli_fail("no subcommand: accepted are %s", list);
-  corral_uri_show(name, shown, sizeof shown);
+  corral_uri_show(name, uri, sizeof uri);
+  (void)cli_visible(shown, sizeof shown, uri, strlen(uri));
+  cli_guess g = {.wanted = name, .len = strlen(name)};
+  for (size_t i = 0; i < SUBCOMMANDS; i++) cli_guess_consider(&g, subcommands[i].name);
+  if (g.best != NULL) return cli_fail("unknown subcommand '%s': did you mean %s?", shown, g.best);
   return cli_fail("unknown subcommand '%s': accepted are %s", shown, list);
 }
 
 static int print(const char *text) {
   (void)fputs(text, stdout);
   return cli_finish(CLI_OK);
+}
+
+static int version(void) {
+  (void)printf("corral %s\n", corral_version());
+  return cli_finish(CLI_OK);
+}
+
+static const struct subcommand *find(const char *name) {
+  for (size_t i = 0; i < SUBCOMMANDS; i++)
+    if (strcmp(subcommands[i].name, name) == 0) return &subcommands[i];
+  return NULL;
+}
+
+void cli_globals_add(struct option *all) {
+  size_t count = 0;
+  for (; longs[count].name != NULL; count++) all[count] = longs[count];
+  (void)cli_flags_add(NULL, all, count);
+}
+
+/* `corral help [SUBCOMMAND]`; NULL: its name isn't given. */
+static int help(const char *name) {
+  if (name == NULL || find(name) != NULL) return print(cli_help(name));
+  return unknown_subcommand(name);
 }
 
 /* CORRAL_OP counts unless --op is given. */
@@ -110,7 +106,7 @@ static bool take_op(cli_globals *cli, const char *text) {
 
 /* Parses the global options. -1: go on; else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
-  const cli_grammar grammar = {NULL, "+:qv", longs};
+  const cli_grammar grammar = {NULL, "+:qvhV", longs};
   const cli_flags flags = {.options = &cli->options};
   for (;;) {
     int option = cli_option(&grammar, argc, argv);
@@ -128,26 +124,35 @@ static int parse(cli_globals *cli, int argc, char **argv) {
         cli->verbose = true;
         cli->quiet = false;
         break;
-      case OPT_HELP: return print(cli_help(NULL));
-      case OPT_VERSION: (void)printf("corral %s\n", corral_version()); return cli_finish(CLI_OK);
+      case 'h': return print(cli_help(NULL));
+      case 'V': return version();
       default:
         if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
     }
   }
 }
 
-static int start(cli_globals *cli, const struct subcommand *sub, int argc, char **argv) {
-  bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-  if (help) return print(cli_help(sub->name));
-  cli->store_given = cli->store != NULL;
+/* False: there is no store, and the subcommand can't go on without one. */
+static bool choose_store(cli_globals *cli, const struct subcommand *sub) {
   bool needs_store = sub->main != cli_storm && sub->main != cli_explain;
-  if (!cli->store_given && needs_store && cli->store_withheld)
-    return cli_fail("no store: the corral command that runs this one keeps its CORRAL_STORE to "
-                    "itself: give --store here, or --pass-store there");
-  if (!cli->store_given && needs_store) cli->store = default_store();
-  if (cli->store == NULL && needs_store)
-    return cli_fail("no store: give --store, or set CORRAL_STORE, CACHE_DIRECTORY, "
-                    "XDG_CACHE_HOME or HOME");
+  cli->store_given = cli->store != NULL;
+  if (cli->store_given || !needs_store) return true;
+  if (cli->store_withheld)
+    return cli_say("no store: the corral command that runs this one keeps its CORRAL_STORE to "
+                   "itself: give --store here, or --pass-store there"),
+           false;
+  cli->store = cli_default_store();
+  cli->is_default = cli->store != NULL;
+  cli->is_nowhere = cli->store == NULL && (sub->main == cli_run || sub->main == cli_key);
+  if (cli->is_nowhere) cli->store = "memory:";
+  if (cli->store == NULL)
+    cli_say("no store: give --store, or set CORRAL_STORE, CACHE_DIRECTORY, XDG_CACHE_HOME or HOME");
+  return cli->store != NULL;
+}
+
+static int start(cli_globals *cli, const struct subcommand *sub, int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "--help") == 0) return print(cli_help(sub->name));
+  if (!choose_store(cli, sub)) return CLI_FAILED;
   if (!cli_hand_down_store(cli)) return cli_fail("out of memory");
   optind = 0;
   return sub->main(cli, argc, argv);
@@ -181,8 +186,9 @@ int main(int argc, char **argv) {
   if (status >= 0) return status;
   if (!take_op(&cli, op)) return CLI_FAILED;
   if (optind >= argc) return unknown_subcommand(NULL);
-  for (size_t i = 0; i < SUBCOMMANDS; i++)
-    if (strcmp(subcommands[i].name, argv[optind]) == 0)
-      return start(&cli, &subcommands[i], argc - optind, argv + optind);
+  const struct subcommand *sub = find(argv[optind]);
+  if (sub != NULL) return start(&cli, sub, argc - optind, argv + optind);
+  if (strcmp(argv[optind], "help") == 0) return help(argv[optind + 1]);
+  if (strcmp(argv[optind], "version") == 0) return version();
   return unknown_subcommand(argv[optind]);
 }

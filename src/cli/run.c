@@ -1,26 +1,22 @@
 /* run.c: corral run: runs a command at most once for all callers that ask for it now.
  *
- * The value is a header (magic, version, exit status, length of stdout, length of stderr; numbers
- * little-endian), then stdout, then stderr. A run that leaves no such value is a failure for the
- * other callers; its code holds the exit status that each of them returns. */
+ * A run that leaves no value is a failure for the other callers; its code holds the exit status
+ * that each of them returns. */
 #include "run.h"
 #include "run_child.h"
+#include "run_wait.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-  HEADER = 28, /* bytes before stdout */
-  FORMAT = 1,  /* version of the header */
   COPY = 65536,
   TAKEOVERS = 3, /* runs at most, while each one loses its lease */
   LIMIT_SLACK = RUN_LIMIT_SLACK,
   FAIL_CODE = RUN_FAIL_CODE
 };
-
-static const char magic[4] = {'C', 'R', 'U', 'N'};
-static const uint64_t most_value = CORRAL_VALUE_MAX;
 
 /* The state of one `corral run`. */
 typedef struct run {
@@ -29,69 +25,17 @@ typedef struct run {
   run_child child;   /* the run of this process; how is RUN_NOT if there was none */
   corral_fill *fill; /* while the command runs */
   bool lent;         /* the command got the old result */
+  bool unmodified;   /* and the command said that it still holds */
+  bool heeds_pipe;   /* SIGPIPE isn't ignored by whoever started this process */
 } run;
-
-/* ---- value --------------------------------------------------------------------------------- */
-
-typedef struct result {
-  int exit_status;
-  const char *out;
-  uint64_t out_size;
-  const char *err;
-  uint64_t err_size;
-} result;
-
-static void put_number(unsigned char *at, uint64_t n, int bytes) {
-  for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(n >> (8 * i));
-}
-
-static uint64_t take_number(const unsigned char *at, int bytes) {
-  uint64_t n = 0;
-  for (int i = 0; i < bytes; i++) n |= (uint64_t)at[i] << (8 * i);
-  return n;
-}
-
-static bool take_result(const void *data, size_t size, result *ret) {
-  const unsigned char *at = data;
-  if (size < HEADER || memcmp(at, magic, sizeof magic) != 0 || take_number(at + 4, 4) != FORMAT)
-    return false;
-  uint64_t exit_status = take_number(at + 8, 4);
-  uint64_t out_size = take_number(at + 12, 8);
-  uint64_t err_size = take_number(at + 20, 8);
-  uint64_t body = size - HEADER;
-  if (exit_status > 255 || out_size > body || err_size != body - out_size) return false;
-  const char *out = (const char *)data + HEADER;
-  *ret = (result){(int)exit_status, out, out_size, out + out_size, err_size};
-  return true;
-}
-
-bool run_read_spool(int fd, void *ret, uint64_t size) {
-  unsigned char *to = ret;
-  for (uint64_t done = 0; done < size;) {
-    ssize_t n = pread(fd, to + done, size - done, (off_t)done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    done += (uint64_t)n;
-  }
-  return true;
-}
-
-bool run_fill_result(corral_fill *fill, const run_child *child) {
-  uint64_t size = HEADER + child->size[0] + child->size[1];
-  unsigned char *at = size <= most_value ? corral_fill_reserve(fill, size) : NULL;
-  if (at == NULL) return false;
-  memcpy(at, magic, sizeof magic);
-  put_number(at + 4, FORMAT, 4);
-  put_number(at + 8, (uint64_t)child->number, 4);
-  put_number(at + 12, child->size[0], 8);
-  put_number(at + 20, child->size[1], 8);
-  return run_read_spool(child->spool[0], at + HEADER, child->size[0]) &&
-         run_read_spool(child->spool[1], at + HEADER + child->size[0], child->size[1]);
-}
 
 /* ---- compute ------------------------------------------------------------------------------- */
 
-static bool stop_wanted(void *arg) { return corral_fill_should_stop(((run *)arg)->fill) != 0; }
+/* Without --if-lost kill a run whose lease was lost goes on: its caller gets the output. */
+static bool stop_wanted(void *arg) {
+  const run *r = arg;
+  return r->want.kills_lost && corral_fill_should_stop(r->fill) != 0;
+}
 
 int run_failure_text(const run_child *child, const char *command, int64_t limit_ms, char *text,
                      size_t size) {
@@ -164,7 +108,8 @@ static void settle_exit(run *r, corral_fill *fill) {
     corral_fill_fail(fill, FAIL_CODE + CLI_FAILED, "out of memory");
     return;
   }
-  if (is_unmodified(r, fill)) return;
+  r->unmodified = is_unmodified(r, fill);
+  if (r->unmodified) return;
   if (passes)
     corral_fill_pass(fill);
   else if (fails_over(r, fill))
@@ -176,10 +121,10 @@ static void settle_exit(run *r, corral_fill *fill) {
 /* The old result's standard output, in a file for the command, which may find it unchanged; -1:
  * none. */
 static int lend_old(const run *r, const corral_fill *fill) {
-  result old = {0};
+  run_result old = {0};
   size_t size = 0;
   const void *data = corral_fill_old(fill, &size);
-  if (r->want.unmodified_exit == 0 || data == NULL || !take_result(data, size, &old) ||
+  if (r->want.unmodified_exit == 0 || data == NULL || !run_take_result(data, size, &old) ||
       old.exit_status != 0)
     return -1;
   int fd = run_child_file();
@@ -200,6 +145,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   run_child_do(&r->child, &(run_child_job){.argv = r->want.command,
                                            .lent = old,
                                            .limit_ms = r->want.limit_ms,
+                                           .live = {r->want.live[0], r->want.live[1]},
+                                           .heeds_pipe = r->heeds_pipe,
                                            .should_stop = stop_wanted,
                                            .arg = r});
   if (old >= 0) (void)close(old);
@@ -218,11 +165,16 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 
 /* ---- answer -------------------------------------------------------------------------------- */
 
-static int lost_output(void) { return cli_fail("run: writing the output: %s", strerror(errno)); }
+/* A reader that went away ends this process as it would have ended the command. */
+static int lost_output(const run *r) {
+  int code = errno;
+  if (code == EPIPE && r->heeds_pipe) cli_die_of(SIGPIPE);
+  return cli_fail("run: writing the output: %s", strerror(code));
+}
 
-static bool copy_spool(int from, int to, uint64_t size) {
+static bool copy_spool(int from, int to, uint64_t done, uint64_t size) {
   static char chunk[COPY];
-  for (uint64_t done = 0; done < size;) {
+  while (done < size) {
     ssize_t n = pread(from, chunk, sizeof chunk, (off_t)done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0 || !cli_write(to, chunk, (size_t)n)) return false;
@@ -242,12 +194,16 @@ static void print_json(const run *r, const char *how, int64_t age_ms, int exit_s
                 (unsigned long long)err);
 }
 
+/* Prints what the run of this process has printed, but for what was shown while it ran. */
+static bool print_own(const run_child *child) {
+  return copy_spool(child->spool[0], STDOUT_FILENO, child->shown[0], child->size[0]) &&
+         copy_spool(child->spool[1], STDERR_FILENO, child->shown[1], child->size[1]);
+}
+
 /* Answers with the run of this process, which left no value. */
 static int answer_own(const run *r) {
   const run_child *child = &r->child;
-  bool ok = copy_spool(child->spool[0], STDOUT_FILENO, child->size[0]) &&
-            copy_spool(child->spool[1], STDERR_FILENO, child->size[1]);
-  if (!ok) return lost_output();
+  if (!print_own(child)) return lost_output(r);
   if (r->cli->verbose) cli_say("run: computed, not shared: exit status %d", child->number);
   if (r->cli->json) print_json(r, "computed", 0, child->number, child->size[0], child->size[1]);
   return child->number;
@@ -261,16 +217,20 @@ static const char *kept_text(const corral_value *value) {
   }
 }
 
-static void notes(const run *r, const corral_value *value, const result *res) {
+static void say_stale(const run *r, const corral_value *value) {
   char age[CLI_DURATION_TEXT];
   char text[240];
+  if (corral_value_how(value) != CORRAL_STALE || r->child.how == RUN_NOT || r->cli->quiet) return;
+  (void)failure_of(r, text, sizeof text);
+  cli_say("run: %s: serving the result of %s ago", text,
+          cli_duration_text(age, corral_value_age_ms(value)));
+}
+
+static void notes(const run *r, const corral_value *value, const run_result *res) {
+  char age[CLI_DURATION_TEXT];
   corral_how how = corral_value_how(value);
   int64_t age_ms = corral_value_age_ms(value);
   (void)cli_duration_text(age, age_ms);
-  if (how == CORRAL_STALE && r->child.how != RUN_NOT && !r->cli->quiet) {
-    (void)failure_of(r, text, sizeof text);
-    cli_say("run: %s: serving the result of %s ago", text, age);
-  }
   if (r->cli->verbose)
     cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s",
             corral_how_name(how), age, res->exit_status, (unsigned long long)res->out_size,
@@ -279,30 +239,30 @@ static void notes(const run *r, const corral_value *value, const result *res) {
     print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
 }
 
+static bool print_result(const run *r, const corral_value *value, const run_result *res) {
+  if (corral_value_how(value) == CORRAL_COMPUTED && r->child.how == RUN_EXITED && !r->unmodified)
+    return print_own(&r->child);
+  return cli_write(STDOUT_FILENO, res->out, res->out_size) &&
+         cli_write(STDERR_FILENO, res->err, res->err_size);
+}
+
 static int answer_value(const run *r, const corral_value *value) {
-  result res = {0};
+  run_result res = {0};
   char text[CLI_KEY_TEXT];
-  if (!take_result(corral_value_data(value), corral_value_size(value), &res))
+  if (!run_take_result(corral_value_data(value), corral_value_size(value), &res))
     return cli_fail(
         "run: %s: what is stored is no result of corral run: use another --key, or --force",
         cli_key_text(text, r->want.key.bytes, r->want.key.size));
-  if (!cli_write(STDOUT_FILENO, res.out, res.out_size) ||
-      !cli_write(STDERR_FILENO, res.err, res.err_size))
-    return lost_output();
+  say_stale(r, value);
+  if (!print_result(r, value, &res)) return lost_output(r);
   notes(r, value, &res);
   return res.exit_status;
 }
 
 /* Messages name the run by its --key, or by the command's words. */
 static int report(const run *r, int status, const corral_error *error) {
-  char words[2 * CLI_KEY_TEXT] = "";
-  size_t used = 0;
-  if (r->want.named) return cli_report(r->want.key.bytes, r->want.key.size, status, error);
-  for (char **word = r->want.command; *word != NULL && used < sizeof words - 1; word++) {
-    int n = snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? " " : "", *word);
-    used += n > 0 ? (size_t)n : 0;
-  }
-  return cli_report(words, strlen(words), status, error);
+  char name[RUN_KEY_TEXT];
+  return cli_report_as(run_key_text(&r->want.key, r->want.command, name), status, error);
 }
 
 /* Answers without a value. The failure of another caller's run carries its exit status. */
@@ -319,10 +279,16 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
   return exit_status == CLI_MISS ? CLI_FAILED : exit_status;
 }
 
-/* A run that lost its lease was killed: the next try waits for the new holder, or runs the command
- * again. */
+/* With --if-lost kill a run that lost its lease was killed: the next try waits for the new holder,
+ * or runs the command again. */
 static int ask(run *r, corral *c) {
+  char name[RUN_KEY_TEXT];
   corral_error error = {0};
+  run_wait wait = {.corral = c,
+                   .key = &r->want.key,
+                   .name = run_key_text(&r->want.key, r->want.command, name),
+                   .at_once = r->cli->verbose};
+  if (cli_tells_waits(r->cli)) run_wait_begin(&wait);
   const corral_policy *policy = &r->want.policy;
   corral_value *value = NULL;
   int status = CORRAL_OK;
@@ -332,6 +298,7 @@ static int ask(run *r, corral *c) {
                               CORRAL_CALL(.policy = policy, .error = &error), compute, r, &value);
     if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
+  run_wait_end(&wait);
   if (status != CORRAL_OK) return answer_failure(r, status, &error);
   bool too_large =
       corral_value_how(value) == CORRAL_STALE && r->child.how == RUN_EXITED && r->child.number == 0;
@@ -356,6 +323,18 @@ static int nested(const run *r) {
   return report(r, CORRAL_ERECURSION, &error);
 }
 
+static const char no_store[] =
+    "no store: neither CORRAL_STORE, CACHE_DIRECTORY, XDG_CACHE_HOME, HOME nor this user's entry "
+    "in /etc/passwd names a folder";
+
+/* A reader of live output that goes away doesn't end a run that others wait for. */
+static void heed_pipe(run *r) {
+  struct sigaction old;
+  r->heeds_pipe = (r->want.live[0] || r->want.live[1]) && sigaction(SIGPIPE, NULL, &old) == 0 &&
+                  old.sa_handler == SIG_DFL;
+  if (r->heeds_pipe) (void)signal(SIGPIPE, SIG_IGN);
+}
+
 int cli_run(const cli_globals *cli, int argc, char **argv) {
   static run r;
   r = (run){.cli = cli, .child.spool = {-1, -1}};
@@ -363,7 +342,12 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   int exit_status = run_options_parse(&r.want, argc, argv);
   if (exit_status >= 0) return exit_status;
   if (cli_nested(cli, r.want.key.bytes, r.want.key.size)) return nested(&r);
+  if (cli->is_nowhere && r.want.policy.when_away == CORRAL_AWAY_ERROR)
+    return cli_fail("%s, and --away error forbids to go on without one", no_store);
+  if (cli->is_nowhere && !cli->quiet)
+    cli_say("%s: going on without one: the result is not shared", no_store);
   if (!cli_open(cli, true, &r.want.options, &c)) return CLI_FAILED;
+  heed_pipe(&r);
   exit_status = r.want.force ? forced(&r, c) : CLI_OK;
   if (exit_status == CLI_OK) exit_status = ask(&r, c);
   corral_close(c);

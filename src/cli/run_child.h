@@ -1,10 +1,12 @@
 /* run_child.h: one run of a command: its two streams in unlinked files, and its end.
  *
+ *   corral -- guard -- command
+ *
  * The command leads a process group of its own and reads /dev/null. It can't outlive its caller:
- * the kernel sends it SIGKILL when the caller's thread dies, and a guard process, which waits on a
- * pipe of the caller, kills the rest of the group. The guard shares the caller's open file
- * descriptions, so an OFD lock of the caller is released only after the group was killed: a
- * successor never runs beside the command. */
+ * the guard, a process between the two, kills it when the caller dies, with all that descends from
+ * it, whatever group or session that went to: the guard is their reaper. When the guard dies, the
+ * kernel kills the command. The guard shares the caller's open file descriptions, so an OFD lock of
+ * the caller is released only after all of that is dead: a successor never runs beside it. */
 #ifndef CORRAL_RUN_CHILD_H
 #define CORRAL_RUN_CHILD_H
 
@@ -21,7 +23,9 @@ typedef enum run_how {
   RUN_STOPPED,     /* killed: should_stop returned true */
   /* number: the signal that this process got and handed on; the command has ended */
   RUN_INTERRUPTED,
-  RUN_BROKEN /* number: errno of a failing system call; the command was killed */
+  /* number: errno of a failing system call, EOWNERDEAD when the guard died; the command was
+   * killed */
+  RUN_BROKEN
 } run_how;
 
 typedef struct run_child {
@@ -29,6 +33,7 @@ typedef struct run_child {
   int number;
   int spool[2]; /* stdout, stderr; -1: none */
   uint64_t size[2];
+  uint64_t shown[2]; /* bytes that were passed on while it ran */
 } run_child;
 
 /* Makes an empty file without a name, to be closed by the caller; -1 with errno set. */
@@ -41,6 +46,8 @@ typedef struct run_child_job {
    * and no such variable. Only if env is NULL */
   int lent;
   int64_t limit_ms;
+  bool live[2];    /* stdout, stderr: passed on as it comes; then SIGPIPE must be ignored */
+  bool heeds_pipe; /* the command doesn't ignore SIGPIPE, though this process may */
   bool (*should_stop)(void *arg);
   void *arg;
   /* NULL: SIGINT, SIGTERM, SIGHUP and SIGQUIT are taken while the command runs, and handed on; only
@@ -51,7 +58,8 @@ typedef struct run_child_job {
 
 /* Runs job->argv to its end and fills *child; its spools are to be closed with run_child_close in
  * any case. A run ends when the command has exited and both streams are closed, also by processes
- * that inherited them. A run is killed by SIGTERM for the group, then SIGKILL one second later. */
+ * that inherited them. To kill a run is SIGTERM for the command and all that descends from it, then
+ * SIGKILL one second later. */
 void run_child_do(run_child *child, const run_child_job *job);
 void run_child_close(run_child *child);
 

@@ -17,8 +17,7 @@
 #include <unistd.h>
 
 enum {
-  OPT_HELP = 256,
-  OPT_PROCESSES,
+  OPT_PROCESSES = 256,
   OPT_THREADS,
   OPT_KEYS,
   OPT_ZIPF,
@@ -67,7 +66,7 @@ static const struct option longs[] = {
     {"duration", required_argument, NULL, OPT_DURATION},
     {"kill-leader", no_argument, NULL, OPT_KILL_LEADER},
     {"kill-every", required_argument, NULL, OPT_KILL_EVERY},
-    {"help", no_argument, NULL, OPT_HELP},
+    {"help", no_argument, NULL, 'h'},
     {0},
 };
 
@@ -106,9 +105,9 @@ static bool set_option(storm_options *o, int option) {
 
 /* -1: go on; else the exit status. */
 static int parse(storm_options *o, int argc, char **argv) {
-  const cli_grammar grammar = {"storm", ":", longs};
+  const cli_grammar grammar = {"storm", ":h", longs};
   for (int option; (option = cli_option(&grammar, argc, argv)) != -1;) {
-    if (option == OPT_HELP) {
+    if (option == 'h') {
       (void)fputs(cli_help("storm"), stdout);
       return cli_finish(CLI_OK);
     }

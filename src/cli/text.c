@@ -28,7 +28,7 @@ static const char help_main[] =
     "  --no-host-lock      No election on this host before the store's\n"
     "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
     "  -q, --quiet, -v, --verbose  Less, more on stderr\n"
-    "  --help, --version   This text, corral SUBCOMMAND --help: its; the version\n"
+    "  -h, --help, -V, --version   This text, corral help SUBCOMMAND: its; version\n"
     "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_OP, ...: see man corral\n";
 
 static const char help_run[] =
@@ -38,8 +38,8 @@ static const char help_run[] =
     "  --env N, --cwd, --modtime FILE  Variable, folder, a file's time and size\n" ROWS
     "  --cache-failures D  How long a failing CMD's result is kept (1s)\n"
     "  --force             Run it again, whatever is stored\n"
-    "  --tag TAG           Tag of the result, for invalidate --tag; up to 16\n"
-    "  --value-version N   Never store it over one of a later version\n"
+    "  --if-lost HOW, --live, --no-live   Lost lease: go-on|kill; output as it comes\n"
+    "  --tag TAG, --value-version N   For invalidate --tag; never over a later one\n"
     "  --unmodified-exit N, --pass-exit N   CMD's status: no change; not for others\n"
     "D is a number of seconds, or has ms, s, m, h, d or w: 0.2, 5m, 1h30m.\n"
     "Exit: CMD's own status; 124 --wait or --compute passed, 125 corral failed, 126\n"
@@ -47,7 +47,9 @@ static const char help_run[] =
 
 static const char help_get[] =
     "Usage: corral get KEY\n"
-    "Print the value stored under KEY, byte for byte. It is not computed.\n"
+    "       corral get [--env N]... [--cwd] [--modtime FILE]... -- CMD [ARGUMENT]...\n"
+    "Print the value stored under KEY, byte for byte, or what CMD printed when corral\n"
+    "run ran it with these options. It is not computed. --key K is KEY.\n"
     "\n"
     "Exit: 0 printed, 1 nothing usable is stored, 125 corral failed.\n";
 
@@ -60,20 +62,22 @@ static const char help_set[] =
     "Exit: 0 stored, 125 corral failed: nothing is known to be stored.\n";
 
 static const char help_invalidate[] =
-    "Usage: corral invalidate [--tag TAG]... [KEY]...\n"
+    "Usage: corral invalidate [--tag TAG]... [KEY]... [-- CMD [ARGUMENT]...]\n"
     "       corral --generation invalidate --all\n"
     "Never serve again what was computed until now, nor what is being computed.\n"
     "\n"
+    "  -- CMD     the result of corral run -- CMD; --env, --cwd, --modtime as there\n"
     "  --tag TAG  all results of runs with this --tag, however many\n"
     "  --all      all values of the --namespace, which all must use with --generation\n"
     "\n"
     "Exit: 0 done (also when nothing was stored), 125 failed for at least one.\n";
 
 static const char help_expire[] =
-    "Usage: corral expire [--tag TAG]... [KEY]...\n"
+    "Usage: corral expire [--tag TAG]... [KEY]... [-- CMD [ARGUMENT]...]\n"
     "       corral --generation expire --all\n"
     "End the fresh life now: the value still serves inside its grace (--stale).\n"
     "\n"
+    "  -- CMD     the result of corral run -- CMD; --env, --cwd, --modtime as there\n"
     "  --tag TAG  all results of runs with this --tag, however many\n"
     "  --all      all values of the --namespace, which all must use with --generation\n"
     "\n"
@@ -81,8 +85,10 @@ static const char help_expire[] =
 
 static const char help_inspect[] =
     "Usage: corral [--json] inspect KEY\n"
+    "       corral inspect [--env N]... [--cwd] [--modtime FILE]... -- CMD...\n"
     "Show what the store keeps under KEY: state, age, lives, cost, size, version, who\n"
-    "holds the lease and for how long, and a remembered failure.\n"
+    "holds the lease and for how long, a remembered failure; of a result of corral\n"
+    "run its exit status and sizes.\n"
     "\n"
     "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
 
@@ -115,14 +121,14 @@ static const char help_lock[] =
     "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
     "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
     "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
-    "                      end (2s, or a quarter of --ttl)\n"
+    "                      end (2s, or a quarter of --ttl or --max)\n"
     "  -n, --no-wait       Don't wait: as --wait 0\n"
     "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
     "  --show              Who holds it, for how long, and what was noted\n"
-    "CMD is ended by the end of the hold. --keep-max is also --keep.\n"
-    "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost while\n"
-    "CMD ran; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
+    "The hold lasts as long as CMD; by the end of one that is lost CMD is ended.\n"
+    "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost, or\n"
+    "--max; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
     "CMD not found, 128+N ended by signal N. --show: 0 held, 1 nobody holds it.\n";
 
 static const char help_warm[] =

@@ -1,4 +1,4 @@
-/* util.c: options, messages, durations, JSON strings, signals, and the opening of a corral, for the
+/* util.c: messages, durations, JSON strings, signals, and the opening of a corral, for the
  * corral command.
  *
  * A message is built in a buffer and written at once, so that lines of several processes don't
@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,9 +117,29 @@ int cli_fail(const char *format, ...) {
 
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error) {
   char text[CLI_KEY_TEXT];
+  return cli_report_as(cli_key_text(text, key, key_len), status, error);
+}
+
+const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text) {
+  static const char needs[] =
+      "corral needs +get +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha "
+      "+select +client|setname +client|tracking, for locks +set +watch +unwatch +multi +exec "
+      "+discard +wait, too, and the keys that corral key names (ACL SETUSER)";
+  const char *refusal = strstr(text, "NOPERM");
+  if (refusal == NULL) return text;
+  const char *quote = strchr(refusal, '\'');
+  int len = quote != NULL ? (int)strcspn(quote + 1, "'") : 0;
+  (void)snprintf(room, CLI_DETAIL_TEXT, "%.*sthe server's ACL refuses this user %.*s; %s",
+                 (int)(refusal - text), text, quote != NULL ? len : 5,
+                 quote != NULL ? quote + 1 : "a key", needs);
+  return room;
+}
+
+int cli_report_as(const char *name, int status, const corral_error *error) {
+  char room[CLI_DETAIL_TEXT];
   const char *detail =
       error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
-  cli_say("%s: %s", cli_key_text(text, key, key_len), detail);
+  cli_say("%s: %s", name, cli_detail(room, detail));
   switch (status) {
     case CORRAL_EDEADLINE: return CLI_DEADLINE;
     case CORRAL_EMISS:
@@ -153,38 +172,6 @@ void cli_json_string(FILE *f, const void *data, size_t size) {
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
-
-static void list_options(const struct option *longs, char *text, size_t size) {
-  size_t used = 0;
-  for (const struct option *o = longs; o->name != NULL && used < size; o++) {
-    int n = snprintf(text + used, size - used, "%s--%s", used > 0 ? ", " : "", o->name);
-    used += n > 0 ? (size_t)n : 0;
-  }
-}
-
-int cli_option(const cli_grammar *grammar, int argc, char **argv) {
-  struct option longs[CLI_FLAGS] = {0};
-  size_t count = 0;
-  for (; grammar->longs[count].name != NULL; count++) longs[count] = grammar->longs[count];
-  (void)cli_flags_add(grammar->name, longs, count);
-  opterr = 0;
-  int got = getopt_long(argc, argv, grammar->shorts, longs, NULL);
-  if (got != '?' && got != ':') return got;
-  const char *sub = grammar->name != NULL ? grammar->name : "";
-  const char *colon = grammar->name != NULL ? ": " : "";
-  const char *word = argv[optind - 1];
-  if (got == ':') {
-    cli_say("%s%soption '%s' needs a value", sub, colon, word);
-    return '?';
-  }
-  char accepted[512];
-  list_options(longs, accepted, sizeof accepted);
-  char letter[3] = {'-', (char)optopt, '\0'};
-  bool is_letter = optopt > ' ' && optopt < 0x7f && strncmp(word, "--", 2) != 0;
-  cli_say("%s%sunknown option '%.*s': accepted are %s", sub, colon,
-          (int)strcspn(is_letter ? letter : word, "="), is_letter ? letter : word, accepted);
-  return '?';
-}
 
 enum { TAG_MOST = 200 }; /* the library's limit */
 
@@ -245,40 +232,10 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   return corral_duration_show(ms, text, CLI_DURATION_TEXT);
 }
 
-/* ---- store, signals, output ---------------------------------------------------------------- */
+/* ---- signals, output ----------------------------------------------------------------------- */
 
-static void print_event(const corral_event_info *info, void *arg) {
-  (void)arg;
-  char text[CLI_KEY_TEXT] = "";
-  if (info->key != NULL) (void)cli_key_text(text, info->key, info->key_len);
-  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(info->event), corral_event_text(info->event),
-          info->detail != NULL ? ": " : "", info->detail != NULL ? info->detail : "",
-          info->key != NULL ? " [" : "", text, info->key != NULL ? "]" : "");
-}
-
-/* Reports the first trouble with the store, for a command that goes on without it. */
-static void warn_event(const corral_event_info *info, void *arg) {
-  static atomic_flag said = ATOMIC_FLAG_INIT;
-  (void)arg;
-  if (info->event == CORRAL_EVENT_HOST_ERROR)
-    cli_say("going on without the host's lock: %s", info->detail != NULL ? info->detail : "");
-  if (info->event != CORRAL_EVENT_STORE_ERROR && info->event != CORRAL_EVENT_FOREIGN) return;
-  if (!atomic_flag_test_and_set(&said))
-    cli_say("going on without the store: %s",
-            info->detail != NULL ? info->detail : corral_event_text(info->event));
-}
-
-bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret) {
-  corral_error error = {0};
-  more->store = cli->store;
-  if (cli->verbose || (goes_on && !cli->quiet))
-    more->on_event = cli->verbose ? print_event : warn_event;
-  more->host_lock = cli->no_host_lock ? CORRAL_OFF : 1;
-  cli_flags_copy(&cli->options, more);
-  int status = corral_open(more, ret, &error);
-  if (status != CORRAL_OK) /* without the URI, which may have a password */
-    cli_say("--store: %s", error.text[0] != '\0' ? error.text : corral_status_text(status));
-  return status == CORRAL_OK;
+bool cli_tells_waits(const cli_globals *cli) {
+  return cli->verbose || (!cli->quiet && isatty(STDERR_FILENO));
 }
 
 void cli_die_of(int signo) {
@@ -295,11 +252,10 @@ static bool is_ignored(int signo) {
   return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-int cli_take_signals(bool with_children, sigset_t *ret_old) {
+int cli_take_signals(sigset_t *ret_old) {
   static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   sigset_t taken;
   (void)sigemptyset(&taken);
-  if (with_children) (void)sigaddset(&taken, SIGCHLD);
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
     if (!is_ignored(wanted[i])) (void)sigaddset(&taken, wanted[i]);
   (void)sigprocmask(SIG_BLOCK, &taken, ret_old);

@@ -235,7 +235,7 @@ static bool make_ready(stage *s) {
     w->dice = (size_t)cli_now_ns() ^ (size_t)getpid() << 32;
   srandom((unsigned)w->dice);
   s->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  s->signals = cli_take_signals(false, &w->mask);
+  s->signals = cli_take_signals(&w->mask);
   w->cancel_token = corral_cancel_token_new();
   if (s->done >= 0 && s->signals >= 0 && w->cancel_token != NULL) return true;
   cli_say("warm: %s", strerror(errno));

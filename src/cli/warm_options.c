@@ -5,8 +5,7 @@
 #include <string.h>
 
 enum {
-  OPT_HELP = 256,
-  OPT_EXEC,
+  OPT_EXEC = 256,
   OPT_ORIGIN,
   OPT_SQLITE,
   OPT_PG,
@@ -44,7 +43,7 @@ static const struct option longs[] = {
     {"patience", required_argument, NULL, OPT_PATIENCE},
     {"cache-failures", required_argument, NULL, OPT_CACHE_FAILURES},
     {"tag", required_argument, NULL, OPT_TAG},
-    {"help", no_argument, NULL, OPT_HELP},
+    {"help", no_argument, NULL, 'h'},
     {0},
 };
 
@@ -166,7 +165,7 @@ static void complete(warm_options *o) {
 
 int warm_options_parse(warm_options *o, int argc, char **argv) {
   static const char *const only_stdin = "-";
-  const cli_grammar grammar = {"warm", "-:0cj:", longs};
+  const cli_grammar grammar = {"warm", "-:0cj:h", longs};
   int option = -1;
   *o = (warm_options){.threads = 4,
                       .ahead_ms = -1,
@@ -179,7 +178,7 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
   o->files = calloc((size_t)argc + 1, sizeof *o->files);
   if (o->files == NULL) return cli_fail("warm: out of memory");
   while ((option = cli_option(&grammar, argc, argv)) != -1) {
-    if (option == OPT_HELP) {
+    if (option == 'h') {
       (void)fputs(cli_help("warm"), stdout);
       return cli_finish(CLI_OK);
     }

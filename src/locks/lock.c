@@ -216,7 +216,7 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   lock->since = sent;
   lock->on_lost = options->on_lost;
   lock->lost_arg = options->lost_arg;
-  lock->keep_until = sent + options->keep_max_ms;
+  lock->keep_until = options->max_ms > 0 ? sent + options->max_ms : INT64_MAX;
   if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
   crl_lock_table_add(lock->context->locks, &lock->entry);
 }

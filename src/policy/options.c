@@ -143,9 +143,23 @@ static int resolve(void *ret, const void *user, const void *base, const shape *s
   return status;
 }
 
+int crl_policy_sets_wait(const corral_policy *user) {
+  const size_t end = offsetof(corral_policy, wait_ms) + sizeof user->wait_ms;
+  return user != NULL && user->size >= end && user->wait_ms != 0;
+}
+
+/* A wait that isn't set, and wasn't shorter than the compute before, isn't so now. */
+static void lengthen_wait(corral_policy *ret, const corral_policy *user,
+                          const corral_policy *base) {
+  if (!crl_policy_sets_wait(user) && (base == NULL || base->wait_ms >= base->compute_ms))
+    ret->wait_ms = ret->compute_ms;
+}
+
 int crl_policy_resolve(corral_policy *ret, const corral_policy *user, const corral_policy *base,
                        corral_error *error) {
-  return resolve(ret, user, base, &policy_shape, error);
+  int status = resolve(ret, user, base, &policy_shape, error);
+  if (status == CORRAL_OK && ret->wait_ms < ret->compute_ms) lengthen_wait(ret, user, base);
+  return status;
 }
 
 int crl_policy_options(corral_options *ret, const corral_options *user, corral_error *error) {

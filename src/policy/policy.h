@@ -44,6 +44,9 @@ int crl_policy_options(corral_options *ret, const corral_options *user, corral_e
 /* The same for a lock's options. `user` may be NULL. */
 int crl_policy_lock(corral_lock_options *ret, const corral_lock_options *user, corral_error *error);
 
+/* True when the user's struct (NULL: none) sets wait_ms; else that is no less than compute_ms. */
+int crl_policy_sets_wait(const corral_policy *user);
+
 /* Time left of a record's lives in ms, 0: over: fresh; served while it is rebuilt (swr); served
  * after a failed rebuild (sie). And its age. */
 typedef struct crl_lives {

@@ -7,7 +7,7 @@
 #include "store/registry.h"
 
 #include <corral/loop.h>
-#include <dirent.h>
+#include <ctype.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -21,6 +21,7 @@
 #include "record/lock_record.h"
 #include "store/pace.h"
 #include "record/record.h"
+#include "store/schemes.h"
 #include "store/secret.h"
 #include "base/status.h"
 #include "store/uri.h"
@@ -241,18 +242,30 @@ static const corral_origin *known_origin(const char *scheme) {
   return NULL;
 }
 
-/* The plugin file of a scheme: redis has rediss, redis+unix and redlock, http has https. */
+/* The plugin file of a scheme; that of an unknown one is called as it is, up to a '+'. */
 static void plugin_name(const char *scheme, char *name, size_t size) {
-  snprintf(name, size, "%.*s", (int)strcspn(scheme, "+"), scheme);
-  if (strcmp(name, "rediss") == 0 || strcmp(name, "redlock") == 0) snprintf(name, size, "redis");
-  if (strcmp(name, "https") == 0) snprintf(name, size, "http");
+  const crl_scheme *row = crl_schemes_find(scheme);
+  snprintf(name, size, "%.*s", row != NULL ? 20 : (int)strcspn(scheme, "+"),
+           row != NULL ? row->plugin : scheme);
+}
+
+/* A plugin that can't be loaded most often lacks its client library. */
+static int not_loaded(const char *scheme, corral_error *error) {
+  char room[170];
+  const crl_scheme *row = crl_schemes_find(scheme);
+  const char *said = dlerror();
+  int lacks = row != NULL && strstr(said, "cannot open shared object file") != NULL;
+  const char *library = lacks ? row->library : NULL;
+  const char *why = brief(said, room, sizeof room);
+  return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s%s%s", why,
+                         library != NULL ? " (Debian has its library in " : "",
+                         library != NULL ? library : "", library != NULL ? ")" : "");
 }
 
 static int load(const char *file, const char *scheme, corral_error *error) {
   char room[230];
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL)
-    return crl_status_fail(error, CORRAL_ENOPLUGIN, "%s", brief(dlerror(), room, sizeof room));
+  if (library == NULL) return not_loaded(scheme, error);
   corral_plugin_fn *store;
   corral_origin_plugin_fn *origin;
   *(void **)&store = dlsym(library, "corral_plugin");
@@ -335,56 +348,39 @@ static char *search_path(const char *user) {
   return n < 0 ? NULL : path;
 }
 
-/* Adds " NAME" for each plugin file of a folder whose name isn't listed yet. */
-static void list_folder(const char *folder, char *names, size_t size) {
-  static const char before[] = "corral_plugin_", after[] = ".so";
-  DIR *dir = opendir(folder);
-  if (dir == NULL) return;
-  for (struct dirent *file; (file = readdir(dir)) != NULL;) {
-    char *name = file->d_name + sizeof before - 1;
-    size_t len = strlen(file->d_name), used = strlen(names);
-    if (len <= sizeof before + sizeof after - 2 ||
-        memcmp(file->d_name, before, sizeof before - 1) != 0 ||
-        strcmp(file->d_name + len - (sizeof after - 1), after) != 0)
-      continue;
-    file->d_name[len - (sizeof after - 1)] = '\0';
-    if (!has_word(names, name)) snprintf(names + used, size - used, " %s", name);
+/* What is known of a scheme without a plugin. */
+static void say_missing(const char *scheme, char *text, size_t size) {
+  char upper[32], list[200];
+  const crl_scheme *row = crl_schemes_find(scheme);
+  if (row == NULL) {
+    snprintf(text, size, "no store plugin for '%.20s:'; %s", scheme,
+             crl_schemes_list(list, sizeof list));
+    return;
   }
-  closedir(dir);
+  size_t len = 0;
+  for (; row->plugin[len] != '\0' && len + 1 < sizeof upper; len++)
+    upper[len] = (char)toupper((unsigned char)row->plugin[len]);
+  upper[len] = '\0';
+  snprintf(text, size, "no %s plugin for '%s:': built without %s (of Debian) or with CORRAL_%s=OFF",
+           strcmp(row->holds, "origin") == 0 ? "origin" : "store", scheme, row->build, upper);
 }
 
-/* Lists the plugins that are built in or loaded, and those in the folders. */
-static void list_all(char *names, size_t size) {
-  names[0] = '\0';
-  for (size_t i = 0; i < store_count; i++) {
-    size_t used = strlen(names);
-    snprintf(names + used, size - used, " %s", stores[i].schemes);
-  }
-  char *path = search_path(user_path());
-  for (char *save = NULL, *folder, *at = path;
-       path != NULL && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL)
-    list_folder(folder, names, size);
-  free(path);
-}
-
-/* Only the list of folders may be too long for the text: then the user's part is named by its
- * variable. */
+/* Only the list of folders may be too long for the text: then they are named by what gives them. */
 static int not_found(const char *scheme, const char *name, corral_error *error) {
-  char names[512], shorter[64], text[sizeof error->text], folders[sizeof error->text];
-  list_all(names, sizeof names);
-  int used =
-      snprintf(text, sizeof text,
-               "no store plugin for '%.20s:'; there are:%s; looked for corral_plugin_%.20s.so in ",
-               scheme, brief(names, shorter, sizeof shorter), name);
-  size_t room = sizeof text - (size_t)used;
-  static const char variable[] = "$CORRAL_PLUGIN_PATH";
+  char text[sizeof error->text], file[96], meant[32];
+  if (crl_schemes_find(scheme) == NULL && crl_schemes_meant(scheme, meant) != NULL)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "no store plugin for '%.20s:': did you mean '%s:'?", scheme, meant);
+  say_missing(scheme, text, sizeof text);
+  size_t used = strlen(text);
+  snprintf(file, sizeof file, "; looked for corral_plugin_%.20s.so in ", name);
   char *path = search_path(user_path());
-  if (path != NULL && strlen(path) >= room && strlen(user_path()) > sizeof variable) {
-    free(path);
-    path = search_path(variable);
-  }
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  int status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s", text, brief(path, folders, room));
+  int fits = used + strlen(file) + strlen(path) < sizeof text;
+  const char *folders = fits ? path : "$CORRAL_PLUGIN_PATH and the library's folders";
+  int has_room = used + strlen(file) + strlen(folders) < sizeof text;
+  int status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s%s", text, has_room ? file : "",
+                               has_room ? folders : "");
   free(path);
   return status;
 }

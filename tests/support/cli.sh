@@ -7,7 +7,10 @@ set -u
 : "${CORRAL:?CORRAL must be the path of the corral command}"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/corral-cli.XXXXXX") || exit 1
 finish() { :; }
-trap 'finish; rm -rf "$dir"' EXIT
+servers= # process ids of redis_begin
+# shellcheck disable=SC2086 # words
+end_servers() { [ -z "$servers" ] || kill -9 $servers 2>/dev/null; }
+trap 'finish; end_servers; rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM HUP
 cd "$dir" || exit 1
 failed=0
@@ -56,4 +59,19 @@ await() {
 # gone PID: the process has ended; it may still be a zombie where process 1 reaps late.
 gone() {
   ! kill -0 "$1" 2>/dev/null || sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | grep -q '^[ZX]'
+}
+
+# redis_begin NAME [OPTION...]: starts a Redis of this script's own on the socket $dir/NAME; its
+# process id is in server. 1: there is no Redis here.
+redis_begin() {
+  command -v redis-server >/dev/null && command -v redis-cli >/dev/null || return 1
+  name=$1
+  shift
+  deathsig="setpriv --pdeathsig KILL"
+  $deathsig true 2>/dev/null || deathsig=
+  $deathsig redis-server --port 0 --unixsocket "$dir/$name" --save '' --appendonly no \
+    --dir "$dir" "$@" >redis.log 2>&1 &
+  server=$!
+  servers="$servers $server"
+  await redis-cli -s "$dir/$name" PING >redis.out 2>&1 || { cat redis.log; exit 1; }
 }

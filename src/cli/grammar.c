@@ -1,0 +1,130 @@
+/* grammar.c: reads one option of a command line, and says what is wrong with it: an option is named
+ * as it was given, with the one that is meant. */
+#include "cli.h"
+
+#include <string.h>
+
+enum { ACCEPTED_ROOM = 900, NAME_MOST = 40 };
+
+/* ---- names that are meant ------------------------------------------------------------------ */
+
+static unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
+
+/* Letters to insert, remove or replace, and neighbours to swap; at most NAME_MOST letters count. */
+static unsigned distance(const char *a, size_t a_len, const char *b, size_t b_len) {
+  unsigned cost[NAME_MOST + 1][NAME_MOST + 1];
+  if (a_len > NAME_MOST || b_len > NAME_MOST) return NAME_MOST;
+  for (size_t i = 0; i <= a_len; i++) {
+    for (size_t j = 0; j <= b_len; j++) {
+      cost[i][j] = (unsigned)(i + j);
+      if (i == 0 || j == 0) continue;
+      cost[i][j] = least(least(cost[i - 1][j], cost[i][j - 1]) + 1,
+                         cost[i - 1][j - 1] + (a[i - 1] != b[j - 1] ? 1u : 0u));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = least(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a_len][b_len];
+}
+
+void cli_guess_consider(cli_guess *g, const char *name) {
+  size_t len = strlen(name);
+  unsigned d = distance(g->wanted, g->len, name, len);
+  if (d > 1 && g->len >= 3 && len > g->len && strncmp(name, g->wanted, g->len) == 0) d = 1;
+  if (3 * d > len + 1 || (g->best != NULL && d >= g->distance)) return;
+  g->best = name;
+  g->distance = d;
+}
+
+static const char *nearest(const struct option *longs, const char *name, size_t len) {
+  cli_guess g = {.wanted = name, .len = len};
+  for (const struct option *o = longs; o->name != NULL; o++) cli_guess_consider(&g, o->name);
+  return g.best;
+}
+
+/* ---- what is wrong ------------------------------------------------------------------------- */
+
+/* What stands before a message about an option of this grammar. */
+typedef struct place {
+  const char *subcommand, *colon;
+} place;
+
+/* Lists the options whose names begin with `len` bytes of `name`; returns their number. */
+static size_t list_options(const struct option *longs, const char *name, size_t len, char *text,
+                           size_t size) {
+  size_t used = 0;
+  size_t count = 0;
+  text[0] = '\0';
+  for (const struct option *o = longs; o->name != NULL && used < size; o++) {
+    if (strncmp(o->name, name, len) != 0) continue;
+    int n = snprintf(text + used, size - used, "%s--%s", count++ > 0 ? ", " : "", o->name);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  return count;
+}
+
+static bool has_name(const struct option *longs, const char *name, size_t len) {
+  for (const struct option *o = longs; o->name != NULL; o++)
+    if (strlen(o->name) == len && memcmp(o->name, name, len) == 0) return true;
+  return false;
+}
+
+/* `shown`: the word as it may be shown; its name without dashes is `len` bytes at `name`. */
+static void say_unknown(const place *at, const struct option *longs, const char *shown,
+                        const char *name, size_t len) {
+  char accepted[ACCEPTED_ROOM];
+  struct option globals[CLI_FLAGS] = {0};
+  cli_globals_add(globals);
+  const char *best = len > 0 ? nearest(longs, name, len) : NULL;
+  if (len > 0 && list_options(longs, name, len, accepted, sizeof accepted) > 1)
+    cli_say("%s%soption '%s' may be each of %s", at->subcommand, at->colon, shown, accepted);
+  else if (at->subcommand[0] != '\0' && has_name(globals, name, len))
+    cli_say("%s%sunknown option '%s': it stands before the subcommand: corral %s ... %s",
+            at->subcommand, at->colon, shown, shown, at->subcommand);
+  else if (at->subcommand[0] == '\0' && cli_flag_is_any(name, len))
+    cli_say("unknown option '%s': it stands behind the subcommand, as in corral run %s", shown,
+            shown);
+  else if (best != NULL)
+    cli_say("%s%sunknown option '%s': did you mean --%s?", at->subcommand, at->colon, shown, best);
+  else {
+    (void)list_options(longs, "", 0, accepted, sizeof accepted);
+    cli_say("%s%sunknown option '%s': accepted are %s", at->subcommand, at->colon, shown, accepted);
+  }
+}
+
+/* For a long option, `word` is the word of the command line; for a letter, NULL. A value may be a
+ * secret, and isn't shown. */
+static void say_wrong(const cli_grammar *grammar, const struct option *longs, const char *word,
+                      bool lacks_value) {
+  const place at = {grammar->name != NULL ? grammar->name : "", grammar->name != NULL ? ": " : ""};
+  char shown[CLI_KEY_TEXT];
+  char letter[3] = {'-', (char)optopt, '\0'};
+  size_t len = word != NULL ? strcspn(word, "=") : 0;
+  (void)cli_visible(shown, sizeof shown, word != NULL ? word : letter, word != NULL ? len : 2);
+  if (lacks_value)
+    cli_say("%s%soption '%s' needs a value", at.subcommand, at.colon, shown);
+  else if (word != NULL && optopt != 0)
+    cli_say("%s%soption '%s' takes no value", at.subcommand, at.colon, shown);
+  else
+    say_unknown(&at, longs, shown, word != NULL ? word + 2 : "", word != NULL ? len - 2 : 0);
+}
+
+/* The letter is none of the grammar's, so it stood alone; an optopt of 0, or one that is a letter
+ * of the grammar, or no letter at all, is a long option's. */
+static bool is_letter(const cli_grammar *grammar, int got, const char *word) {
+  if (got == ':') return strncmp(word, "--", 2) != 0;
+  return optopt > 0 && optopt < 256 && strchr(grammar->shorts, optopt) == NULL;
+}
+
+int cli_option(const cli_grammar *grammar, int argc, char **argv) {
+  struct option longs[CLI_FLAGS] = {0};
+  size_t count = 0;
+  for (; grammar->longs[count].name != NULL; count++) longs[count] = grammar->longs[count];
+  (void)cli_flags_add(grammar->name, longs, count);
+  opterr = 0;
+  int got = getopt_long(argc, argv, grammar->shorts, longs, NULL);
+  if (got != '?' && got != ':') return got;
+  const char *word = argv[optind - 1];
+  say_wrong(grammar, longs, is_letter(grammar, got, word) ? NULL : word, got == ':');
+  return '?';
+}
