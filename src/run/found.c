@@ -405,9 +405,7 @@ static int want_generation(crl_found *found, crl_request *e) {
 
 void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
   const crl_context *context = found->context;
-  e->keeps = context->near != NULL && found->policy->near_ms > 0;
-  e->looked = e->keeps ? crl_env_now_ms() : 0;
-  e->epoch = e->keeps ? crl_near_epoch(context->near, found->hash) : 0;
+  crl_found_date_near(found, e);
   crl_tag_versions_forget(&found->tag_versions);
   e->op[0] = crl_found_op(found, CORRAL_VERB_GET);
   if (want_generation(found, e) != CORRAL_OK) {
@@ -449,7 +447,7 @@ void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looke
   told->slow = crl_found_met_slow(found, e) != 0;
   if (!answers(told->status)) {
     crl_found_recall(found, &told->look);
-  } else if (e->keeps && told->look.lives.fresh > 0) {
+  } else if (e->keeps && (told->look.lives.fresh > 0 || told->look.retry_left > 0)) {
     crl_found_keep_near(found, &told->look, e->epoch, e->looked);
   }
 }
