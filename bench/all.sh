@@ -127,10 +127,10 @@ run woken
 row "fill to the last of 4 x 50, to a bare wake" "$(column woken woken 5)" "<= 1.4"
 row "  commands of each of them" "$(column woken woken 6)" "<= 0.1"
 run near
-row "near hit, 1 thread, to the bare table" "$(column near '10,000 keys        1' 7)" "<= 1.35"
-row "near hit, 2 threads" "$(column near '10,000 keys        2' 7)" "<= 1.2"
-row "near hit, one hot key, 1 thread" "$(column near 'one hot key        1' 8)" "<= 1.5"
-row "near hit, one hot key, 2 threads" "$(column near 'one hot key        2' 8)" "<= 1.5"
+row "near hit, 1 thread, to the bare table" "$(column near '10,000 keys        1' 9)" "<= 1.35"
+row "near hit, 2 threads" "$(column near '10,000 keys        2' 9)" "<= 1.2"
+row "near hit, one hot key, 1 thread" "$(column near 'one hot key        1' 10)" "<= 1.5"
+row "near hit, one hot key, 2 threads" "$(column near 'one hot key        2' 10)" "<= 1.5"
 run memcached
 row "memcached hit, to the raw protocol" "$(last memcached 'hit ')" "<= 1.1"
 row "memcached claim + settle" "$(last memcached 'claim')" "<= 1.05"

@@ -1,7 +1,9 @@
-/* near.c: the cost of a hit in the near tier: crl_near_get and crl_near_copy_clean, against the
- * bare lookup in the same table without lock, mark and reference, and against the same table under
- * one pthread mutex. 10,000 keys, values of 100 bytes; in turns within one run. And the whole call:
- * corral_get with the near tier in front of memory:, against memory: alone.
+/* near.c: the cost of a hit in the near tier: entering, crl_near_look, leaving, and the value
+ * copied out or, if it is large, its reference counted; against the bare lookup in the same table
+ * without protection, mark and value, against that with the value copied, too, and against the same
+ * table under one pthread mutex. 10,000 keys, values of 100 bytes; in turns within one run. And the
+ * whole call: corral_get with the near tier in front of memory:, against memory: alone, with 1 and
+ * 2 threads.
  *
  *   bench_near [SIZE]    values of SIZE bytes (100) */
 #include "../src/near/near.c"
@@ -31,37 +33,53 @@ static double now_ns(void) { return now_us() * 1e3; }
 
 /* Each way reads where the value is and until when it is fresh. The result depends on both, so the
  * compiler can't drop the reads. */
-static inline int64_t through_near(const key *k) {
-  crl_near_copy copy;
-  if (!crl_near_get(near, k->hash, k->text, KEY_SIZE, 0, &copy)) die("a hit failed");
-  int64_t seen = copy.fresh_until + (int64_t)copy.size;
-  crl_near_copy_clean(&copy);
+/* As a caller of the tier does. */
+static inline int64_t hand_out(const crl_near_copy *copy, uint8_t *room) {
+  if (copy->bytes == NULL) {
+    memcpy(room, copy->data, copy->size);
+    return room[0];
+  }
+  crl_bytes *bytes = crl_bytes_ref(copy->bytes);
+  int64_t seen = bytes->data[copy->offset];
+  crl_bytes_unref(bytes);
   return seen;
+}
+
+static inline int64_t through_near(const key *k) {
+  uint8_t room[CRL_NEAR_SMALL];
+  if (!crl_readers_enter()) die("no memory");
+  const crl_near_copy *copy = crl_near_look(near, k->hash, k->text, KEY_SIZE, 0);
+  if (copy == NULL) die("a hit failed");
+  int64_t seen = copy->fresh_until + (int64_t)copy->size + hand_out(copy, room);
+  crl_readers_leave();
+  return seen;
+}
+
+static inline const crl_copied *must_find(const key *k) {
+  const crl_copied *e = crl_shard_find(shard_of(near, k->hash), k->hash, k->text, KEY_SIZE);
+  if (e == NULL || e->over <= 0) die("a look failed");
+  return e;
 }
 
 static inline int64_t bare(const key *k) {
-  uint64_t spot = k->hash;
-  const entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
-  if (e == NULL || e->over <= 0) die("a look failed");
+  const crl_copied *e = must_find(k);
   return e->copy.fresh_until + (int64_t)e->copy.size;
 }
 
-/* The steps of crl_near_get with another lock. */
+static inline int64_t bare_with_value(const key *k) {
+  uint8_t room[CRL_NEAR_SMALL];
+  const crl_copied *e = must_find(k);
+  return e->copy.fresh_until + (int64_t)e->copy.size + hand_out(&e->copy, room);
+}
+
 static inline int64_t through_one_mutex(const key *k) {
-  crl_near_copy copy;
-  uint64_t spot = k->hash;
   pthread_mutex_lock(&one_for_all);
-  entry *e = find(shard_of(near, spot), spot, k->text, KEY_SIZE);
-  if (e == NULL || e->over <= 0) die("a look failed");
-  if (e->hits < HITS_MOST) e->hits++;
-  hand_out(&e->copy, &copy);
+  int64_t seen = bare_with_value(k);
   pthread_mutex_unlock(&one_for_all);
-  int64_t seen = copy.fresh_until + (int64_t)copy.size;
-  crl_near_copy_clean(&copy);
   return seen;
 }
 
-typedef enum way { NEAR, BARE, MUTEX, WAYS } way;
+typedef enum way { NEAR, BARE, VALUE, MUTEX, WAYS } way;
 
 static volatile int64_t sink;
 
@@ -73,6 +91,8 @@ static void hits(way by, int uniform, size_t from) {
       seen += through_near(k);
     else if (by == BARE)
       seen += bare(k);
+    else if (by == VALUE)
+      seen += bare_with_value(k);
     else
       seen += through_one_mutex(k);
   }
@@ -122,9 +142,10 @@ static void compare(int uniform, size_t threads) {
   for (size_t round = 0; round < ROUNDS; round++)
     for (int by = 0; by < WAYS; by++) ns[by][round] = measure((way)by, uniform, threads);
   double hit = median(ns[NEAR], ROUNDS), look = median(ns[BARE], ROUNDS),
-         mutex = median(ns[MUTEX], ROUNDS);
-  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.2f %11.2f\n", uniform ? "10,000 keys" : "one hot key",
-         threads, hit, look, mutex, hit / look, hit / mutex);
+         value = median(ns[VALUE], ROUNDS), mutex = median(ns[MUTEX], ROUNDS);
+  printf("%-12s %7zu %9.1f %11.1f %11.1f %11.1f %11.2f %11.2f %11.2f\n",
+         uniform ? "10,000 keys" : "one hot key", threads, hit, look, value, mutex, hit / look,
+         hit / value, hit / mutex);
 }
 
 static void fill(void) {
@@ -142,7 +163,7 @@ static void fill(void) {
     if (copy.bytes == NULL || !crl_near_put(near, keys[i].hash, keys[i].text, KEY_SIZE, &copy,
                                             crl_near_epoch(near, keys[i].hash)))
       die("a put failed");
-    crl_near_copy_clean(&copy);
+    crl_bytes_unref(copy.bytes);
   }
   for (size_t i = 0; i < ORDER; i++) {
     dice = dice * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -159,18 +180,46 @@ static int compute(corral_fill *fill, const void *text, size_t size, void *arg) 
   return corral_fill_reserve(fill, value_size) == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
-static double ns_per_call(corral *c) {
+typedef struct caller {
+  corral *c;
+  size_t from;
+  pthread_barrier_t *go;
+  double took;
+} caller;
+
+static void *call_on(void *arg) {
+  caller *me = arg;
+  pthread_barrier_wait(me->go);
   double before = now_ns();
-  for (size_t i = 0; i < HITS; i++) {
+  for (size_t i = me->from; i < me->from + HITS; i++) {
     corral_value *value = NULL;
-    if (corral_get(c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK)
+    if (corral_get(me->c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK)
       die("corral_get failed");
     corral_value_unref(value);
   }
-  return (now_ns() - before) / HITS;
+  me->took = now_ns() - before;
+  return NULL;
 }
 
-static void compare_calls(void) {
+static double ns_per_call(corral *c, size_t threads) {
+  pthread_t ids[THREADS_MOST];
+  caller callers[THREADS_MOST];
+  pthread_barrier_t go;
+  double took = 0;
+  pthread_barrier_init(&go, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++) {
+    callers[i] = (caller){.c = c, .from = i * ORDER / 2, .go = &go};
+    if (pthread_create(&ids[i], NULL, call_on, &callers[i]) != 0) die("no thread");
+  }
+  for (size_t i = 0; i < threads; i++) {
+    pthread_join(ids[i], NULL);
+    took += callers[i].took;
+  }
+  pthread_barrier_destroy(&go);
+  return took / (double)(threads * HITS);
+}
+
+static void compare_calls(size_t threads) {
   corral *c[2] = {NULL, NULL};
   double ns[2][ROUNDS];
   for (int i = 0; i < 2; i++)
@@ -180,24 +229,24 @@ static void compare_calls(void) {
                     &c[i], NULL) != CORRAL_OK)
       die("corral_open failed");
   for (int warm = 0; warm < 2; warm++)
-    for (int i = 0; i < 2; i++) ns_per_call(c[i]);
+    for (int i = 0; i < 2; i++) ns_per_call(c[i], 1);
   for (size_t round = 0; round < ROUNDS; round++)
-    for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i]);
+    for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i], threads);
   for (int i = 0; i < 2; i++) corral_close(c[i]);
   double alone = median(ns[0], ROUNDS), near_too = median(ns[1], ROUNDS);
-  printf("corral_get, 10,000 keys, 1 thread: memory: %.0f ns, with the near tier %.0f ns, %.2f of "
-         "it\n",
-         alone, near_too, near_too / alone);
+  printf("corral_get, 10,000 keys, %zu thread%s: memory: %.0f ns, with the near tier %.0f ns, %.2f "
+         "of it\n",
+         threads, threads == 1 ? "" : "s", alone, near_too, near_too / alone);
 }
 
 int main(int argc, char **argv) {
   if (argc > 1) value_size = strtoul(argv[1], NULL, 10);
   fill();
-  printf("%-12s %7s %9s %11s %11s %11s %11s\n", "ns per hit", "threads", "near", "bare look",
-         "one mutex", "near/bare", "near/mutex");
+  printf("%-12s %7s %9s %11s %11s %11s %11s %11s %11s\n", "ns per hit", "threads", "near",
+         "bare look", "with value", "one mutex", "near/bare", "near/value", "near/mutex");
   for (int uniform = 1; uniform >= 0; uniform--)
     for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare(uniform, threads);
-  compare_calls();
+  for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare_calls(threads);
   crl_near_free(near);
   return 0;
 }

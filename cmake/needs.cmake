@@ -6,6 +6,7 @@ set(CORRAL_NEEDS_lmdb "lab_lmdb|crl_plugin_lmdb|lmdb/lmdb\\.h|<lmdb\\.h>|\"lmdb:
 set(CORRAL_NEEDS_OF_uri "")
 set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
+set(CORRAL_NEEDS_OF_answers_near lmdb)
 
 # corral_text_with_kits(FILE RET): sets RET to the text of a file of tests/ and of all files there
 # that it includes.

@@ -1,4 +1,4 @@
-/* test_answers_callers.c: "can't be cached", leaving a call, waking, and the near tier: through the
+/* test_answers_callers.c: "can't be cached", leaving a call, and waking: through the
  * public functions, on the stores that need no server. test_answers_callers_live.c does the same on
  * the stores that need one. */
 #include <pthread.h>
@@ -316,119 +316,6 @@ static void at_the_deadline_a_call_computes_for_itself(void **state) {
   }
 }
 
-/* ---- the near tier ------------------------------------------------------------------------- */
-
-static void a_copy_answers_alone_on(const char *uri) {
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
-  say s = {.text = "v"}, none = {.text = NULL};
-  GETS(c, "k", &s, "v", CORRAL_COMPUTED);
-  GETS(c, "k", &s, "v", CORRAL_FRESH); /* an answer from the store, which leaves a copy */
-  for (int i = 0; i < 3; i++) GETS(c, "k", &s, "v", CORRAL_FRESH);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 3);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_HIT), 1);
-  for (int i = 0; i < 4; i++) assert_int_equal(asks(c, "none", &none).status, CORRAL_ENOTFOUND);
-  assert_int_equal(none.ran, 1);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 5);
-  corral_policy policy = usual();
-  policy.near_ms = CORRAL_OFF;
-  asks_by(c, "k", &policy, &s);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 5);
-  corral_close(c);
-}
-
-static void a_copy_answers_alone(void **state) {
-  (void)state;
-  on_each(a_copy_answers_alone_on);
-}
-
-static void what_this_process_does_to_a_key_its_copy_follows_on(const char *uri) {
-  corral *c = opened(
-      CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .generation = 1));
-  corral_policy policy = usual();
-  say s = {.text = "1", .tags = {"t"}};
-  policy.near_ms = FAR;
-  for (int round = 0; round < 5; round++) {
-    for (int i = 0; i < 3; i++) asks_by(c, "k", &policy, &s);
-    uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
-    assert_string_equal(asks_by(c, "k", &policy, &s).text, "1");
-    assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), near + 1);
-    int ran = s.ran;
-    switch (round) {
-      case 0: assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK); break;
-      case 1: assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK); break;
-      case 2: assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK); break;
-      case 3: assert_int_equal(corral_expire_all(c, NULL), CORRAL_OK); break;
-      default: assert_int_equal(corral_invalidate_all(c, NULL), CORRAL_OK); break;
-    }
-    say another = {.text = "2", .tags = {"t"}};
-    asks_by(c, "another", &policy, &another); /* copies the current marks */
-    asks_by(c, "another", &policy, &another);
-    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
-    assert_int_equal(s.ran, ran + 1);
-  }
-  for (int i = 0; i < 3; i++) asks_by(c, "k", &policy, &s);
-  assert_int_equal(corral_set(c, "k", 1, CORRAL_CALL(.policy = &policy), "set", 3), CORRAL_OK);
-  assert_string_equal(asks_by(c, "k", &policy, &s).text, "set");
-  corral_close(c);
-}
-
-static void what_this_process_does_to_a_key_its_copy_follows(void **state) {
-  (void)state;
-  on_each(what_this_process_does_to_a_key_its_copy_follows_on);
-}
-
-/* Early rebuilds must happen although a copy answers alone. */
-static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
-  corral_policy policy = usual();
-  say s = {.text = "v"};
-  policy.ttl_ms = 4000;
-  policy.early_pct = 90;
-  policy.near_ms = FAR;
-  int64_t until = lab_now_us() + 3500000;
-  while (s.ran < 2 && lab_now_us() < until)
-    assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
-  assert_int_equal(s.ran, 2);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_EARLY), 1);
-  assert_int_equal(corral_counter(c, CORRAL_EVENT_MISS), 1);
-  assert_true(corral_counter(c, CORRAL_EVENT_NEAR) > 0);
-  corral_close(c);
-}
-
-static void a_copy_is_rebuilt_ahead_of_time_too(void **state) {
-  (void)state;
-  on_each(a_copy_is_rebuilt_ahead_of_time_too_on);
-}
-
-/* Changes by another corral on the same store arrive through the watch; until then the copy may
- * answer with the old value. */
-static void what_others_do_is_told(const char *uri) {
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20)),
-         *other = opened(CORRAL_OPTIONS(.store = uri));
-  corral_policy policy = usual();
-  say s = {.text = "v"};
-  policy.near_ms = FAR;
-  /* The watch opens after the first look; copies of looks before that don't answer alone. */
-  while (corral_counter(c, CORRAL_EVENT_NEAR) == 0) asks_by(c, "k", &policy, &s);
-  for (int i = 0; i < 20; i++) {
-    char text[16];
-    snprintf(text, sizeof text, "%d", i);
-    assert_int_equal(corral_set(other, "k", 1, CORRAL_CALL(.policy = &policy), text, strlen(text)),
-                     CORRAL_OK);
-    int64_t until = lab_now_us() + 10000000;
-    while (strcmp(asks_by(c, "k", &policy, &s).text, text) != 0)
-      if (lab_now_us() > until) fail_msg("%s was not told", text);
-  }
-  assert_int_equal(s.ran, 1);
-  corral_close(other);
-  corral_close(c);
-}
-
-static void copies_follow_what_others_do(void **state) {
-  (void)state;
-  on_each_that_tells(what_others_do_is_told);
-}
-
 /* ---- woken --------------------------------------------------------------------------------- */
 
 static void a_waiter_is_woken_by(const char *uri) {
@@ -483,10 +370,6 @@ int main(void) {
       T(a_background_compute_is_told_when_the_last_waiter_s_deadline_has_come),
       T(after_the_soft_limit_the_stale_value_is_taken),
       T(at_the_deadline_a_call_computes_for_itself),
-      T(a_copy_answers_alone),
-      T(what_this_process_does_to_a_key_its_copy_follows),
-      T(a_copy_is_rebuilt_ahead_of_time_too),
-      T(copies_follow_what_others_do),
       T(waiters_are_woken_by_the_store),
       LIVE_TESTS};
   start_servers();

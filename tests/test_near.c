@@ -5,6 +5,10 @@
 
 #include "support/near_kit.h"
 
+/* LARGE: the size of a value that is not copied. HEAVY: of one that is freed as soon as it is out
+ * of a tier of MOST bytes and nobody reads. */
+enum { LARGE = CRL_NEAR_SMALL + 1, HEAVY = MOST / 15 };
+
 /* ---- looks --------------------------------------------------------------------------------- */
 
 static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **state) {
@@ -20,13 +24,22 @@ static void a_copy_that_was_put_is_found_with_all_that_is_told_of_it(void **stat
                              .fresh_until = 30,
                              .swr_until = 40,
                              .sie_until = 50,
+                             .retry_until = 60,
                              .ttl = 28,
-                             .cost_us = 9};
+                             .cost_us = 9,
+                             .version = 10,
+                             .print = 11};
   assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_epoch(near, 77)));
-  assert_true(crl_near_get(near, 77, "key", 3, 3, &ret));
-  assert_memory_equal(&ret, &copy, sizeof copy);
-  crl_near_copy_clean(&ret);
-  crl_near_copy_clean(&copy);
+  assert_true(get_copy(near, 77, "key", 3, 3, &ret));
+  assert_int_equal(ret.size, 30);
+  assert_memory_equal(ret.data, copy.bytes->data + 10, 30);
+  assert_ptr_equal(ret.metadata, copy.metadata);
+  assert_true(ret.kind == CRL_KIND_VALUE && ret.looked == 1 && ret.made == 2 && ret.ttl == 28);
+  assert_true(ret.fresh_until == 30 && ret.swr_until == 40 && ret.sie_until == 50);
+  assert_true(ret.retry_until == 60 && ret.cost_us == 9 && ret.version == 10 && ret.print == 11);
+  assert_int_equal(ret.confirmed, 0);
+  copy_clean(&ret);
+  copy_clean(&copy);
   crl_near_free(near);
 }
 
@@ -36,11 +49,11 @@ static void a_key_is_its_bytes_and_not_its_hash(void **state) {
   crl_near_copy ret,
       copy = {.bytes = bytes_of('v', 50), .size = 50, .kind = CRL_KIND_VALUE, .fresh_until = LIFE};
   assert_true(crl_near_put(near, 77, "key", 3, &copy, crl_near_epoch(near, 77)));
-  assert_false(crl_near_get(near, 77, "kez", 3, 0, &ret));
-  assert_false(crl_near_get(near, 77, "keys", 4, 0, &ret));
-  assert_false(crl_near_get(near, 77, "ke", 2, 0, &ret));
-  assert_false(crl_near_get(near, 78, "key", 3, 0, &ret));
-  crl_near_copy_clean(&copy);
+  assert_false(get_copy(near, 77, "kez", 3, 0, &ret));
+  assert_false(get_copy(near, 77, "keys", 4, 0, &ret));
+  assert_false(get_copy(near, 77, "ke", 2, 0, &ret));
+  assert_false(get_copy(near, 78, "key", 3, 0, &ret));
+  copy_clean(&copy);
   crl_near_free(near);
 }
 
@@ -50,7 +63,7 @@ static void nothing_is_written_when_nothing_is_found(void **state) {
   crl_near_copy ret, before;
   memset(&ret, 0x5a, sizeof ret);
   before = ret;
-  assert_false(crl_near_get(near, 1, "key", 3, 0, &ret));
+  assert_false(get_copy(near, 1, "key", 3, 0, &ret));
   assert_memory_equal(&ret, &before, sizeof ret);
   crl_near_free(near);
 }
@@ -112,7 +125,7 @@ static void a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then(voi
                           .swr_until = life[1],
                           .sie_until = life[2]};
     assert_true(crl_near_put(near, hash_of("k"), "k", 1, &copy, epoch(near, "k")));
-    crl_near_copy_clean(&copy);
+    copy_clean(&copy);
     if (life[3] > 0) assert_int_equal(got_at(near, "k", life[3] - 1), 'v');
     assert_int_equal(crl_near_count(near), 1);
     assert_int_equal(got_at(near, "k", life[3]), '-');
@@ -127,15 +140,15 @@ static void a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed(void **
   crl_near *near = near_of(MOST);
   crl_near_copy ret;
   freed = 0;
-  assert_true(put(near, "k", 'a'));
-  assert_true(crl_near_get(near, hash_of("k"), "k", 1, 0, &ret));
+  assert_true(put_sized(near, "k", LARGE));
+  assert_true(get_copy(near, hash_of("k"), "k", 1, 0, &ret));
   crl_near_drop(near, hash_of("k"));
   crl_near_free(near);
   assert_int_equal(freed, 0);
-  assert_int_equal(ret.bytes->data[SIZE - 1], 'a');
-  crl_near_copy_clean(&ret);
+  assert_int_equal(ret.bytes->data[LARGE - 1], 's');
+  copy_clean(&ret);
   assert_int_equal(freed, 1);
-  crl_near_copy_clean(&ret); /* a second call does nothing */
+  copy_clean(&ret); /* a second call does nothing */
 }
 
 static void the_table_grows_with_its_keys(void **state) {
@@ -156,12 +169,28 @@ static void the_table_grows_with_its_keys(void **state) {
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
+static void a_small_value_weighs_itself_and_not_its_record(void **state) {
+  (void)state;
+  crl_near *near = near_of(MOST);
+  crl_near_copy copy = {.bytes = bytes_of('v', 9000),
+                        .offset = 90,
+                        .size = 10,
+                        .kind = CRL_KIND_VALUE,
+                        .fresh_until = LIFE};
+  freed = 0;
+  assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_epoch(near, 1)));
+  assert_in_range(crl_near_weight(near), 11, 400);
+  copy_clean(&copy);
+  assert_int_equal(freed, 1); /* the record is needed no more */
+  crl_near_free(near);
+}
+
 static void a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overhead(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
   crl_near_copy copy = {.bytes = bytes_of('v', 1000),
-                        .offset = 900,
-                        .size = 10,
+                        .offset = 50,
+                        .size = LARGE,
                         .kind = CRL_KIND_VALUE,
                         .fresh_until = LIFE};
   assert_true(crl_near_put(near, 1, "k", 1, &copy, crl_near_epoch(near, 1)));
@@ -176,7 +205,7 @@ static void a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overh
   crl_near_drop(near, 3);
   crl_near_drop(near, 2);
   assert_int_equal(crl_near_weight(near), one);
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   crl_near_free(near);
 }
 
@@ -207,7 +236,8 @@ static void the_budget_is_never_exceeded_by_copies_of_any_size_and_kind(void **s
 static void a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes(void **state) {
   (void)state;
   crl_near *near = near_of(MOST);
-  size_t rest = weight_of_one() - SIZE - 6; /* overhead of a copy, with a key of one letter */
+  /* overhead of a copy of a large value, with a key of one letter */
+  size_t rest = weight_of_one() + sizeof(crl_bytes) - SIZE - 6;
   assert_true(put_sized(near, "k", MOST / 10 - rest));
   assert_int_equal(crl_near_weight(near), MOST / 10);
   assert_false(put_sized(near, "k", MOST / 10 - rest + 1));
@@ -272,13 +302,13 @@ static void drop_late(void *owner) {
 static void a_drop_while_a_put_makes_room_for_itself_refuses_it(void **state) {
   (void)state;
   crl_near *near = dropping = near_of(MOST);
-  uint8_t *data = calloc(1, SIZE);
-  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, SIZE, drop_late, data),
-                        .size = SIZE,
+  uint8_t *data = calloc(1, HEAVY);
+  crl_near_copy copy = {.bytes = crl_bytes_wrap(data, HEAVY, drop_late, data),
+                        .size = HEAVY,
                         .kind = CRL_KIND_VALUE,
                         .fresh_until = LIFE};
   assert_true(crl_near_put(near, 1, "first to leave", 14, &copy, crl_near_epoch(near, 1)));
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   while (crl_near_weight(near) + weight_of_one() <= MOST - MOST / 10)
     assert_true(put(near, numbered("k", crl_near_count(near)), 'k'));
   uint64_t before = epoch(near, "late");
@@ -314,17 +344,17 @@ static void a_drop_forgets_all_keys_of_its_hash_and_no_other(void **state) {
   copy.kind = CRL_KIND_NEGATIVE;
   assert_true(crl_near_put(near, 77, "two", 3, &copy, at));
   put_many(near, "k", 50);
-  assert_true(crl_near_get(near, 77, "one", 3, 0, &ret));
-  crl_near_copy_clean(&ret);
-  assert_true(crl_near_get(near, 77, "two", 3, 0, &ret));
-  crl_near_copy_clean(&ret);
+  assert_true(get_copy(near, 77, "one", 3, 0, &ret));
+  copy_clean(&ret);
+  assert_true(get_copy(near, 77, "two", 3, 0, &ret));
+  copy_clean(&ret);
   crl_near_drop(near, 77);
-  assert_false(crl_near_get(near, 77, "one", 3, 0, &ret));
-  assert_false(crl_near_get(near, 77, "two", 3, 0, &ret));
+  assert_false(get_copy(near, 77, "one", 3, 0, &ret));
+  assert_false(get_copy(near, 77, "two", 3, 0, &ret));
   assert_false(crl_near_put(near, 77, "one", 3, &copy, at));
   assert_false(crl_near_put(near, 77, "two", 3, &copy, at));
   assert_int_equal(found_of(near, "k", 50), 50);
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   crl_near_free(near);
 }
 
@@ -346,11 +376,11 @@ static void of_keys_that_were_made_to_share_a_hash_only_a_few_stay(void **state)
   for (size_t i = 0; i < 1000; i++) {
     const char *key = numbered("k", i);
     assert_true(crl_near_put(near, 77, key, strlen(key), &copy, crl_near_epoch(near, 77)));
-    assert_true(crl_near_get(near, 77, key, strlen(key), 0, &ret));
-    crl_near_copy_clean(&ret);
+    assert_true(get_copy(near, 77, key, strlen(key), 0, &ret));
+    copy_clean(&ret);
     assert_in_range(crl_near_count(near), 1, 4);
   }
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   crl_near_free(near);
 }
 
@@ -358,12 +388,13 @@ static void a_clear_forgets_all_and_voids_all_tickets(void **state) {
   (void)state;
   crl_near *near = near_of(WIDE);
   uint64_t epochs[500];
-  put_many(near, "k", 500);
+  for (size_t i = 0; i < 500; i++) assert_true(put_sized(near, numbered("k", i), LARGE));
   for (size_t i = 0; i < 100; i++) assert_true(put_negative(near, numbered("n", i)));
   for (size_t i = 0; i < 500; i++) epochs[i] = epoch(near, numbered("t", i));
   freed = 0;
   crl_near_clear(near);
-  assert_int_equal(freed, 600);
+  assert_int_equal(freed, 500);
+  assert_int_equal(crl_near_removed(near), 0);
   assert_int_equal(crl_near_count(near), 0);
   assert_int_equal(crl_near_weight(near), 0);
   for (size_t i = 0; i < 500; i++)
@@ -463,16 +494,16 @@ static int put_version(crl_near *near, const char *key, uint64_t version, uint64
                         .kind = version % 5 == 0 ? CRL_KIND_NEGATIVE : CRL_KIND_VALUE,
                         .fresh_until = LIFE};
   int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   return kept;
 }
 
 static void read_through(race *r, size_t number, const char *key) {
   crl_near_copy copy;
   uint64_t least = atomic_load(&r->dropped[number]);
-  if (crl_near_get(r->near, hash_of(key), key, strlen(key), 0, &copy)) {
+  if (get_copy(r->near, hash_of(key), key, strlen(key), 0, &copy)) {
     if (version_in(&copy) < least) atomic_store(&r->wrong, 1);
-    crl_near_copy_clean(&copy);
+    copy_clean(&copy);
     atomic_fetch_add(&r->hits, 1);
     return;
   }
@@ -581,16 +612,16 @@ static int put_print(crl_near *near, const char *key, uint64_t print) {
                         .ttl = LIFE,
                         .print = print};
   int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, epoch(near, key));
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   return kept;
 }
 
 /* 1 confirmed, 0 not, -1 no copy. */
 static int is_confirmed(crl_near *near, const char *key) {
   crl_near_copy copy;
-  if (!crl_near_get(near, hash_of(key), key, strlen(key), 0, &copy)) return -1;
+  if (!get_copy(near, hash_of(key), key, strlen(key), 0, &copy)) return -1;
   int confirmed = copy.confirmed;
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   return confirmed;
 }
 
@@ -629,6 +660,7 @@ int main(void) {
       cmocka_unit_test(a_copy_answers_as_long_as_any_of_its_lives_and_is_forgotten_then),
       cmocka_unit_test(a_found_copy_stays_whole_when_it_is_dropped_and_all_is_freed),
       cmocka_unit_test(the_table_grows_with_its_keys),
+      cmocka_unit_test(a_small_value_weighs_itself_and_not_its_record),
       cmocka_unit_test(a_copy_weighs_its_whole_bytes_its_metadata_its_key_and_a_fixed_overhead),
       cmocka_unit_test(the_budget_is_never_exceeded_by_copies_of_any_size_and_kind),
       cmocka_unit_test(a_copy_of_more_than_a_tenth_is_refused_and_what_it_would_replace_goes),

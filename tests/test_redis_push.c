@@ -2,6 +2,7 @@
  * happens to connections, a copy that answers alone is one whose change will be told. */
 #include "support/answers_kit.h"
 
+#include <corral/loop.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -217,6 +218,99 @@ static void a_hit_without_copies_opens_no_watch(void **state) {
   corral_close(c);
 }
 
+/* ---- what this process has stored --------------------------------------------------------- */
+
+/* How often clients have looked at a key, this process' watch among them. */
+static long long looks(void) {
+  long long count = 0;
+  char *stats = strdup(redis_server_ask(redis, "INFO commandstats")), *rest = NULL;
+  for (char *line = strtok_r(stats, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    const char *calls = strstr(line, ":calls=");
+    if (calls != NULL &&
+        (strncmp(line, "cmdstat_get:", 12) == 0 || strncmp(line, "cmdstat_getrange:", 17) == 0))
+      count += strtoll(calls + 7, NULL, 10);
+  }
+  free(stats);
+  return count;
+}
+
+/* Asks no store. */
+static int has_copy(corral *c, const char *key) {
+  corral_value *value = NULL;
+  corral_policy policy = far_sighted();
+  int status = corral_peek(c, key, strlen(key), CORRAL_CALL(.policy = &policy), &value);
+  corral_value_unref(value);
+  return status == CORRAL_OK;
+}
+
+/* The watch finds the record that was stored. */
+static void after_its_own_compute_a_process_asks_no_more(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  static log l;
+  l.count = 0;
+  corral *c = with_copies(redis_server_unix_uri(redis), &l);
+  corral_policy policy = far_sighted();
+  say first = {.text = "w"};
+  watched_copies(c, "warm", &first); /* the watch is up */
+  for (int i = 0; i < 20; i++) {
+    char key[16];
+    say s = {.text = i % 2 == 0 ? "v" : NULL};
+    snprintf(key, sizeof key, "own%d", i);
+    int64_t until = lab_now_us() + LIMIT_US;
+    (void)asks_by(c, key, &policy, &s);
+    while (i % 2 == 0 && !has_copy(c, key))
+      if (lab_now_us() > until) fail_msg("no copy is kept, or the watch doesn't know its record");
+    uint64_t near = corral_counter(c, CORRAL_EVENT_NEAR);
+    while (i % 2 == 1 && corral_counter(c, CORRAL_EVENT_NEAR) == near) has_copy(c, key);
+    long long before = looks();
+    for (int call = 0; call < 50; call++)
+      assert_int_equal(asks_by(c, key, &policy, &s).status,
+                       i % 2 == 0 ? CORRAL_OK : CORRAL_ENOTFOUND);
+    assert_int_equal(s.ran, 1);
+    assert_int_equal(looks(), before);
+  }
+  corral_close(c);
+}
+
+/* Another process changes the record between its settle and the watch's look at it. */
+typedef enum change { NONE, GOES, ANOTHER } change;
+
+static change next_change;
+
+static void on_fill(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event != CORRAL_EVENT_FILL || next_change == NONE) return;
+  const char *reply = next_change == GOES ? redis_server_ask(redis, "DEL k")
+                                          : redis_server_ask(redis, "COPY warm k REPLACE");
+  assert_int_equal(strtol(reply, NULL, 10), 1);
+}
+
+static void a_change_between_settle_and_registration_is_seen(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  redis_server_ask(redis, "FLUSHALL");
+  next_change = NONE;
+  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20,
+                                    .host_lock = CORRAL_OFF, .on_event = on_fill));
+  corral_policy policy = far_sighted();
+  say warm = {.text = "w"};
+  watched_copies(c, "warm", &warm);
+  for (int round = 0; round < 40; round++) {
+    say s = {.text = "v"};
+    redis_server_ask(redis, "DEL k");
+    while (has_copy(c, "k")) sched_yield();
+    next_change = round % 2 == 0 ? GOES : ANOTHER;
+    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+    next_change = NONE;
+    assert_false(has_copy(c, "k"));
+    /* a record of another key is none, either */
+    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+    assert_int_equal(s.ran, 2);
+  }
+  corral_close(c);
+}
+
 /* ---- waiters ------------------------------------------------------------------------------- */
 
 typedef struct waiter {
@@ -337,6 +431,8 @@ int main(void) {
       T(a_flush_ends_all_copies),
       T(a_change_between_look_and_registration_leaves_no_copy),
       T(a_hit_without_copies_opens_no_watch),
+      T(after_its_own_compute_a_process_asks_no_more),
+      T(a_change_between_settle_and_registration_is_seen),
       T(a_waiter_is_woken_though_all_handles_were_closed),
       T(a_user_without_tracking_polls_and_the_event_says_so),
   };

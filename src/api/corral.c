@@ -385,6 +385,5 @@ void crl_handle_bind(corral *c, crl_call *call) {
 
 uint64_t corral_counter(const corral *c, corral_event event) {
   if (c == NULL || (unsigned)event >= CORRAL_EVENT_COUNT) return 0;
-  return atomic_load_explicit(&((corral *)(uintptr_t)c)->context.events.count[event],
-                              memory_order_relaxed);
+  return crl_event_counted(&c->context.events, event);
 }

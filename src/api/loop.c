@@ -419,6 +419,6 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   if (status != CORRAL_OK) return status;
   crl_join_init(&join, context, &call, key, key_len);
   join.outcome = &outcome;
-  if (!crl_run_near(&join)) return crl_status_plain(error, CORRAL_EMISS);
+  if (!crl_run_near(&join, 1)) return crl_status_plain(error, CORRAL_EMISS);
   return crl_outcome_deliver(&outcome, error, ret);
 }

@@ -2,6 +2,7 @@
 #include "base/value.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 _Atomic long crl_alloc_countdown = -1;
 
@@ -25,6 +26,18 @@ crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(v
   return bytes;
 }
 
+crl_bytes *crl_bytes_copy(const void *data, size_t size) {
+  crl_bytes *bytes = crl_alloc_more(NULL, sizeof *bytes + size);
+  if (bytes == NULL) return NULL;
+  uint8_t *room = (uint8_t *)(bytes + 1);
+  atomic_init(&bytes->refs, 1);
+  bytes->free = NULL;
+  bytes->owner = NULL;
+  bytes->data = memcpy(room, data, size);
+  bytes->size = size;
+  return bytes;
+}
+
 crl_bytes *crl_bytes_ref(crl_bytes *bytes) {
   atomic_fetch_add_explicit(&bytes->refs, 1, memory_order_relaxed);
   return bytes;
@@ -39,7 +52,7 @@ void crl_bytes_unref(crl_bytes *bytes) {
 
 struct corral_value {
   _Atomic size_t refs;
-  crl_bytes *bytes;
+  crl_bytes *bytes; /* NULL: the data stands behind this struct */
   const uint8_t *data;
   size_t size;
   int64_t age_ms;
@@ -48,18 +61,34 @@ struct corral_value {
   uint64_t version;
 };
 
+/* With `room` bytes behind it. */
+static corral_value *make_value(const corral_value *content, size_t room) {
+  corral_value *value = crl_alloc_more(NULL, sizeof *value + room);
+  if (value == NULL) return NULL;
+  *value = *content;
+  atomic_init(&value->refs, 1);
+  return value;
+}
+
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how,
                             int64_t age_ms, corral_kept kept, uint64_t version) {
-  corral_value *value = crl_alloc_more(NULL, sizeof *value); /* all set below */
-  if (value == NULL) return NULL;
-  atomic_init(&value->refs, 1);
-  value->bytes = crl_bytes_ref(bytes);
-  value->data = bytes->data + offset;
-  value->size = size;
-  value->age_ms = age_ms;
-  value->how = how;
-  value->kept = kept;
-  value->version = version;
+  corral_value content = {.bytes = bytes,
+                          .data = bytes->data + offset,
+                          .size = size,
+                          .age_ms = age_ms,
+                          .how = how,
+                          .kept = kept,
+                          .version = version};
+  corral_value *value = make_value(&content, 0);
+  if (value != NULL) crl_bytes_ref(bytes);
+  return value;
+}
+
+corral_value *crl_value_copy(const void *data, size_t size, corral_how how, int64_t age_ms,
+                             uint64_t version) {
+  corral_value content = {.size = size, .age_ms = age_ms, .how = how, .version = version};
+  corral_value *value = make_value(&content, size);
+  if (value != NULL) value->data = memcpy(value + 1, data, size);
   return value;
 }
 

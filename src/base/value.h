@@ -19,6 +19,8 @@ typedef struct crl_bytes {
  * is still the caller's. */
 crl_bytes *crl_bytes_wrap(const uint8_t *data, size_t size, void (*free_owner)(void *),
                           void *owner);
+/* Bytes of their own, with the same content. NULL without memory. */
+crl_bytes *crl_bytes_copy(const void *data, size_t size);
 crl_bytes *crl_bytes_ref(crl_bytes *bytes);
 void crl_bytes_unref(crl_bytes *bytes); /* NULL is allowed */
 
@@ -26,6 +28,10 @@ void crl_bytes_unref(crl_bytes *bytes); /* NULL is allowed */
  * memory. */
 corral_value *crl_value_new(crl_bytes *bytes, size_t offset, size_t size, corral_how how,
                             int64_t age_ms, corral_kept kept, uint64_t version);
+
+/* The same on a copy of these bytes. */
+corral_value *crl_value_copy(const void *data, size_t size, corral_how how, int64_t age_ms,
+                             uint64_t version);
 
 /* calloc(1, size). For tests, crl_alloc_countdown counts down at each allocation of the core, and
  * makes the one at 0 fail; -1: never. */

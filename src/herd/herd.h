@@ -25,12 +25,13 @@ typedef struct crl_entry crl_entry;
 /* The outcome of a flight, for all callers that share it. */
 typedef struct crl_outcome {
   int status;          /* CORRAL_OK, CORRAL_ENOTFOUND, or an error */
-  crl_bytes *bytes;    /* set with CORRAL_OK */
+  crl_bytes *bytes;    /* set with CORRAL_OK, unless `value` is */
   size_t offset, size; /* the value within `bytes` */
   corral_how how;
   corral_kept kept;
   int64_t age_ms;
   uint64_t version;
+  corral_value *value; /* the caller's own, made already; it can't be shared. NULL: none */
   corral_error error;
 } crl_outcome;
 

@@ -1,5 +1,5 @@
 /* near.h: the near tier: copies of values in this process, in front of any store. Bounded by bytes;
- * evicts by S3-FIFO; a hit is counted and moves nothing.
+ * evicts by S3-FIFO; a hit takes no lock, is counted and moves nothing.
  *
  * Coherence is the caller's: a copy has the moments until which it may answer, and crl_near_drop
  * forgets a key as soon as it is known to have changed. A look that is under way while its key
@@ -11,34 +11,22 @@
 #ifndef CRL_NEAR_H
 #define CRL_NEAR_H
 
-#include "base/value.h"
+#include "near/copy.h"
 
 typedef struct crl_near crl_near;
-
-/* A value as found in the store; its lives end at moments (crl_env_now_ms), 0: no such life. */
-typedef struct crl_near_copy {
-  crl_bytes *bytes;    /* a reference; not NULL for CRL_KIND_NEGATIVE, too */
-  size_t offset, size; /* the value within */
-  crl_bytes *metadata; /* the record's metadata if it has tags, else NULL; a reference */
-  uint8_t kind;        /* CRL_KIND_... */
-  int64_t looked;      /* when the store was asked */
-  int64_t made;        /* when the value was stored; its age is now - made */
-  int64_t fresh_until, swr_until, sie_until;
-  int64_t ttl; /* length of its fresh life in ms */
-  uint64_t cost_us;
-  uint64_t version;
-  uint64_t print; /* of the record that was found (crl_watch_print); 0: unknown */
-  int confirmed;  /* set by crl_near_confirm */
-} crl_near_copy;
 
 /* `most`: bytes of all copies, with their keys and a fixed overhead each. NULL without memory.
  * Starts no thread. */
 crl_near *crl_near_new(int64_t most);
 void crl_near_free(crl_near *near);
-/* 1: *ret has references of the caller's, to be given to crl_near_copy_clean. 0: no copy. The
- * caller judges the lives; only a copy whose lives are all over at `now` is forgotten instead. */
-int crl_near_get(crl_near *near, uint64_t hash, const void *key, size_t key_len, int64_t now,
-                 crl_near_copy *ret);
+/* The copy of a key, NULL: none; between crl_readers_enter and crl_readers_leave (os/readers.h),
+ * until which it stays as it is. The caller judges the lives; only a copy whose lives are all over
+ * at `now` is forgotten instead. */
+const crl_near_copy *crl_near_look(crl_near *near, uint64_t hash, const void *key, size_t key_len,
+                                   int64_t now);
+/* The value of a copy that was found, at *offset within a reference of the caller's. NULL without
+ * memory. */
+crl_bytes *crl_near_bytes(const crl_near_copy *copy, size_t *offset);
 /* To be taken before the store is asked. */
 uint64_t crl_near_epoch(crl_near *near, uint64_t hash);
 /* Keeps a copy, with references of its own, in place of the present one; 1 when it is kept.
@@ -56,9 +44,10 @@ void crl_near_drop(crl_near *near, uint64_t hash);
 void crl_near_confirm(crl_near *near, uint64_t hash, uint64_t print);
 /* Forgets all copies and voids all epochs; for when changes may have been missed. */
 void crl_near_clear(crl_near *near);
-void crl_near_copy_clean(crl_near_copy *copy);
 /* For tests and metrics. The weight includes the room of puts that are under way. */
 size_t crl_near_count(crl_near *near);
 size_t crl_near_weight(crl_near *near);
+/* The same of copies that were removed and are not freed yet, since readers may have them. */
+size_t crl_near_removed(crl_near *near);
 
 #endif

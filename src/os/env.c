@@ -22,6 +22,7 @@ static int64_t read_clock(clockid_t clock, int64_t per_second) {
 }
 
 int64_t crl_env_now_ms(void) { return read_clock(CLOCK_MONOTONIC, 1000); }
+int64_t crl_env_coarse_ms(void) { return read_clock(CLOCK_MONOTONIC_COARSE, 1000); }
 int64_t crl_env_now_us(void) { return read_clock(CLOCK_MONOTONIC, 1000000); }
 int64_t crl_env_boot_ms(void) { return read_clock(CLOCK_BOOTTIME, 1000); }
 int64_t crl_env_wall_ms(void) { return read_clock(CLOCK_REALTIME, 1000); }

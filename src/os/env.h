@@ -9,6 +9,10 @@
 
 /* Host monotonic clock, ms. */
 int64_t crl_env_now_ms(void);
+/* The same clock as of the kernel's last tick: up to CRL_COARSE_MS behind, for a third of the
+ * cost. */
+int64_t crl_env_coarse_ms(void);
+enum { CRL_COARSE_MS = 20 };
 /* The same clock in microseconds, to measure costs. */
 int64_t crl_env_now_us(void);
 /* Clock shared by all processes of the host, ms; it also counts while the host sleeps. */

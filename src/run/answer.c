@@ -3,8 +3,7 @@
 #include "run/run.h"
 #include "base/status.h"
 
-static crl_outcome failed_outcome(int32_t code, const char *text, size_t text_size,
-                                  int64_t retry_ms) {
+crl_outcome crl_outcome_failed(int32_t code, const char *text, size_t text_size, int64_t retry_ms) {
   crl_outcome outcome = {.status = CORRAL_EFAILED};
   crl_status_fail(&outcome.error, CORRAL_EFAILED, "%.*s", (int)text_size, text);
   outcome.error.code = code;
@@ -43,11 +42,13 @@ static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
       return crl_found_outcome(&r->found, r->flight.looks > 0 ? CORRAL_JOINED : CORRAL_FRESH);
     case CRL_ANSWER_STALE: return crl_found_outcome(&r->found, CORRAL_STALE);
     case CRL_ANSWER_VERDICT:
-      return failed_outcome(r->found.header.code, r->found.header.note, CORRAL_NOTE, retry_left);
+      return crl_outcome_failed(r->found.header.code, r->found.header.note, CORRAL_NOTE,
+                                retry_left);
     case CRL_ANSWER_OUTBOX: return crl_found_outcome(&r->found, CORRAL_OUTBOX);
     case CRL_ANSWER_COMPUTED: return computed_outcome(r);
     case CRL_ANSWER_FAILED:
-      return failed_outcome(r->fill.code, r->fill.text, sizeof r->fill.text, r->flight.retry_ms);
+      return crl_outcome_failed(r->fill.code, r->fill.text, sizeof r->fill.text,
+                                r->flight.retry_ms);
     case CRL_ANSWER_ERROR: break;
   }
   return error_outcome(r);
@@ -159,6 +160,10 @@ crl_outcome crl_outcome_plain(int status) {
 
 int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret) {
   int status = outcome->status;
+  if (outcome->value != NULL) {
+    *ret = outcome->value;
+    return status;
+  }
   if (status == CORRAL_OK) {
     corral_value *value =
         crl_value_new(outcome->bytes, outcome->offset, outcome->size, outcome->how, outcome->age_ms,

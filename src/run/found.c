@@ -417,9 +417,7 @@ static int want_known(crl_found *found) {
 
 void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
   const crl_context *context = found->context;
-  e->keeps = context->near != NULL && found->policy->near_ms > 0;
-  e->looked = e->keeps ? crl_env_now_ms() : 0;
-  e->epoch = e->keeps ? crl_near_epoch(context->near, found->hash) : 0;
+  crl_found_date_near(found, e);
   e->op[0] = crl_found_op(found, CORRAL_VERB_GET);
   if (!want_known(found)) {
     e->status = CORRAL_ENOMEM;
@@ -471,7 +469,7 @@ void crl_found_interpret(crl_found *found, const crl_request *e, const crl_looke
   told->slow = crl_found_met_slow(found, e) != 0;
   if (!answers(told->status)) {
     crl_found_recall(found, &told->look);
-  } else if (e->keeps && told->look.lives.fresh > 0) {
+  } else if (e->keeps && (told->look.lives.fresh > 0 || told->look.retry_left > 0)) {
     crl_found_keep_near(found, &told->look, e->epoch, e->looked);
   }
 }

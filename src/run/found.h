@@ -144,9 +144,12 @@ void crl_found_tell_trouble(crl_found *found, const crl_request *e);
 
 /* ---- near_copy.c --------------------------------------------------------------------------- */
 
-/* Keeps a near-tier copy of the record found. */
+/* Before an ask is sent whose record the near tier may keep. */
+void crl_found_date_near(const crl_found *found, crl_request *e);
+/* Keeps a near-tier copy of the record found: of its value, if there is one that is fresh or that
+ * is served stale while a failure is remembered; or of that failure alone. */
 void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked);
-/* The near-tier copy of the key, for a store that is away: 1 and *copy. */
-int crl_found_find_near(crl_found *found, crl_near_copy *copy);
+/* Takes the value of the key's copy, for a store that is away, as the record found: 1. */
+int crl_found_take_near(crl_found *found, int64_t now);
 
 #endif

@@ -119,7 +119,7 @@ void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, c
 void crl_join_begin(crl_join *join) {
   if (crl_run_recurses(join->context, &join->name)) {
     crl_join_fail(join, CORRAL_ERECURSION);
-  } else if (crl_run_near(join)) {
+  } else if (crl_run_near(join, 0)) {
     join->state = CRL_JOIN_ENDED;
   } else {
     if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;

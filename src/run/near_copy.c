@@ -1,62 +1,109 @@
 /* near_copy.c: the near tier: answers from copies of this process, and copies of the records
- * found. */
+ * found, or stored. */
 #include "os/env.h"
+#include "os/readers.h"
 #include "run/run.h"
 #include "base/status.h"
 
 #include <stdlib.h>
 
-static int is_current(const crl_context *context, const crl_near_copy *copy, int64_t near_ms,
-                      int64_t now) {
-  return copy->looked + near_ms > now && crl_context_hears_of(context, copy) &&
-         copy->fresh_until > now;
+/* ---- answers ------------------------------------------------------------------------------- */
+
+/* What a copy gives to a call. */
+typedef enum gives { NOTHING, FRESH, STALE, FAILED } gives;
+
+static int has_value(const crl_near_copy *copy) { return copy->kind != CRL_NEAR_VERDICT; }
+
+/* What the copy gives at `now`, and until when. While a failure is remembered nobody computes: a
+ * flight would give the same. */
+static gives given_by(const crl_near_copy *copy, int64_t now, int64_t *until) {
+  *until = copy->fresh_until;
+  if (copy->fresh_until > now) return FRESH;
+  *until = copy->retry_until;
+  if (copy->retry_until <= now) return NOTHING;
+  if (!has_value(copy)) return FAILED;
+  int64_t grace = copy->swr_until > copy->sie_until ? copy->swr_until : copy->sie_until;
+  if (grace < *until) *until = grace;
+  return grace > now ? STALE : NOTHING;
+}
+
+/* *now is coarse, and made exact when an end is near. */
+static gives judge(const crl_context *context, const crl_near_copy *copy, int64_t near_ms,
+                   int64_t *now) {
+  int64_t until;
+  int64_t alone = copy->looked + near_ms;
+  if (!crl_context_hears_of(context, copy)) return NOTHING;
+  gives what = given_by(copy, *now, &until);
+  if (what == NOTHING || alone <= *now) return NOTHING;
+  if ((until < alone ? until : alone) > *now + CRL_COARSE_MS) return what;
+  *now = crl_env_now_ms();
+  return alone > *now ? given_by(copy, *now, &until) : NOTHING;
 }
 
 static int tags_stand(crl_context *context, const crl_near_copy *copy, int64_t near_ms) {
   const crl_bytes *metadata = copy->metadata;
   crl_tag_versions_source source = {.near_ms = near_ms};
-  return crl_tag_versions_standing(context, metadata == NULL ? NULL : metadata->data,
-                                   metadata == NULL ? 0 : metadata->size, &source) == CRL_STANDS;
+  if (metadata == NULL) return !context->generation || !has_value(copy);
+  return crl_tag_versions_standing(context, metadata->data, metadata->size, &source) == CRL_STANDS;
 }
 
-/* Takes over the copy's bytes. */
-static void fill_outcome(crl_near_copy *copy, int64_t now, crl_outcome *outcome) {
+/* A value that the caller wants early is no answer; nobody rebuilds what somebody failed to. */
+static int is_early(const crl_join *join, const crl_near_copy *copy, int64_t now) {
+  const corral_policy *policy = join->call->policy;
+  if (!crl_call_computes(join->call) || copy->retry_until > now) return 0;
+  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
+  return crl_policy_early(policy, copy->ttl, copy->fresh_until - now, copy->cost_us, dice);
+}
+
+/* 0 without memory. */
+static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_outcome *outcome) {
+  if (what == FAILED) {
+    *outcome = crl_outcome_failed((int32_t)(uint32_t)copy->version, (const char *)copy->data,
+                                  copy->size, copy->retry_until - now);
+    return 1;
+  }
   memset(outcome, 0, offsetof(crl_outcome, error));
-  outcome->how = CORRAL_FRESH;
-  outcome->age_ms = now - copy->made;
+  outcome->how = what == STALE ? CORRAL_STALE : CORRAL_FRESH;
+  outcome->age_ms = now > copy->made ? now - copy->made : 0;
   outcome->version = copy->version;
+  outcome->size = copy->size;
   if (copy->kind == CRL_KIND_NEGATIVE) {
     outcome->status = crl_status_plain(&outcome->error, CORRAL_ENOTFOUND);
-    return;
+    return 1;
   }
-  outcome->bytes = copy->bytes;
-  copy->bytes = NULL;
-  outcome->offset = copy->offset;
-  outcome->size = copy->size;
+  if (copy->bytes == NULL) {
+    outcome->value =
+        crl_value_copy(copy->data, copy->size, outcome->how, outcome->age_ms, outcome->version);
+    return outcome->value != NULL;
+  }
+  outcome->bytes = crl_near_bytes(copy, &outcome->offset);
+  return 1;
 }
 
-static int answer(crl_join *join, const crl_key *key) {
-  crl_near_copy copy;
-  crl_context *context = join->context;
+static int answer_by(crl_join *join, const crl_near_copy *copy, int64_t now, int only_fresh) {
   const corral_policy *policy = join->call->policy;
-  int64_t now = crl_env_now_ms();
-  if (!crl_near_get(context->near, crl_key_hash(key), key->stored, key->stored_len, now, &copy))
+  gives what = judge(join->context, copy, policy->near_ms, &now);
+  if (what == NOTHING || (only_fresh && what != FRESH) ||
+      !tags_stand(join->context, copy, policy->near_ms))
     return 0;
-  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
-  int answers = is_current(context, &copy, policy->near_ms, now) &&
-                tags_stand(context, &copy, policy->near_ms);
-  join->early = answers && crl_call_computes(join->call) &&
-                crl_policy_early(policy, copy.ttl, copy.fresh_until - now, copy.cost_us, dice);
-  if (join->early) answers = 0;
-  if (answers) fill_outcome(&copy, now, join->outcome);
-  crl_near_copy_clean(&copy);
+  join->early = what == FRESH && is_early(join, copy, now);
+  return !join->early && fill_outcome(copy, what, now, join->outcome);
+}
+
+static int answer(crl_join *join, const crl_key *key, int only_fresh) {
+  int64_t now = crl_env_coarse_ms();
+  if (!crl_readers_enter()) return 0;
+  const crl_near_copy *copy =
+      crl_near_look(join->context->near, crl_key_hash(key), key->stored, key->stored_len, now);
+  int answers = copy != NULL && answer_by(join, copy, now, only_fresh);
+  crl_readers_leave();
   return answers;
 }
 
 static void tell(const crl_join *join) {
   const crl_outcome *outcome = join->outcome;
   if (join->context->events.hook == NULL) {
-    crl_event_emit(&join->context->events, CORRAL_EVENT_NEAR, NULL, 0, NULL);
+    crl_event_count_near(&join->context->events);
     return;
   }
   corral_event_info info = crl_event_info(CORRAL_EVENT_NEAR, join->name.key, join->name.key_len);
@@ -65,58 +112,140 @@ static void tell(const crl_join *join) {
   crl_event_tell(&join->context->events, &info);
 }
 
-int crl_run_near(crl_join *join) {
+int crl_run_near(crl_join *join, int only_fresh) {
   crl_key key;
   crl_context *context = join->context;
   if (context->near == NULL || join->call->policy->near_ms <= 0) return 0;
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
-  int answers = answer(join, &key);
+  int answers = answer(join, &key, only_fresh);
   crl_key_clean(&key);
   if (answers) tell(join);
   return answers;
 }
 
-/* *ret: a copy of the found record's metadata; NULL if it has no tags. 0 without memory. */
-static int take_metadata(const crl_found *found, crl_bytes **ret) {
+/* 0 without memory. */
+static int take_copy(crl_found *found, const crl_near_copy *copy, int64_t now) {
+  size_t offset;
+  crl_bytes *bytes = crl_near_bytes(copy, &offset);
+  if (bytes == NULL) return 0;
+  crl_found_change(found, bytes);
+  found->envelope = (crl_envelope){.kind = copy->kind,
+                                   .payload_at = offset,
+                                   .payload_len = copy->size,
+                                   .plain_len = copy->size,
+                                   .version = copy->version};
+  found->age_ms = now - copy->made;
+  return 1;
+}
+
+int crl_found_take_near(crl_found *found, int64_t now) {
+  int takes = 0;
+  crl_context *context = found->context;
+  if (context->near == NULL || found->policy->near_ms <= 0 || !crl_readers_enter()) return 0;
+  const crl_near_copy *copy =
+      crl_near_look(context->near, found->hash, found->key.stored, found->key.stored_len, now);
+  if (copy != NULL && has_value(copy) && tags_stand(context, copy, CRL_NEAR_ANY_AGE))
+    takes = take_copy(found, copy, now);
+  crl_readers_leave();
+  return takes;
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+void crl_found_date_near(const crl_found *found, crl_request *e) {
+  crl_near *near = found->context->near;
+  e->keeps = near != NULL && found->policy->near_ms > 0;
+  if (!e->keeps) return;
+  e->looked = crl_env_now_ms();
+  e->epoch = crl_near_epoch(near, found->hash);
+}
+
+/* *ret: a copy of the record's metadata; NULL if it has no tags. 0 without memory. */
+static int take_metadata(const crl_envelope *envelope, const crl_bytes *record, crl_bytes **ret) {
   *ret = NULL;
-  if (found->envelope.tag_count == 0) return 1;
-  uint8_t *copy = crl_alloc(found->envelope.metadata_len);
-  if (copy == NULL) return 0;
-  memcpy(copy, found->record->data + found->envelope.metadata_at, found->envelope.metadata_len);
-  *ret = crl_bytes_wrap(copy, found->envelope.metadata_len, free, copy);
-  if (*ret == NULL) free(copy);
+  if (envelope->tag_count == 0) return 1;
+  *ret = crl_bytes_copy(record->data + envelope->metadata_at, envelope->metadata_len);
   return *ret != NULL;
+}
+
+/* 1: the copy is kept. Gives up the reference to its metadata. */
+static int put(const crl_found *found, crl_near_copy *copy, uint64_t epoch) {
+  int kept = crl_near_put(found->context->near, found->hash, found->key.stored,
+                          found->key.stored_len, copy, epoch);
+  if (kept)
+    crl_context_watch_copy(found->context, found->key.stored, found->key.stored_len, found->hash);
+  crl_bytes_unref(copy->metadata);
+  return kept;
+}
+
+/* The copy of a value with these lives, but for its bytes; 0 without memory. */
+static int describe(const crl_envelope *envelope, const crl_bytes *record, const crl_lives *lives,
+                    int64_t looked, crl_near_copy *ret) {
+  *ret = (crl_near_copy){.size = envelope->plain_len,
+                         .kind = envelope->kind,
+                         .looked = looked,
+                         .made = looked - lives->age,
+                         .ttl = envelope->ttl_ms,
+                         .fresh_until = lives->fresh > 0 ? looked + lives->fresh : 0,
+                         .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
+                         .sie_until = lives->sie > 0 ? looked + lives->sie : 0,
+                         .cost_us = envelope->cost_us,
+                         .version = envelope->version,
+                         .print = crl_watch_print(record->data, record->size)};
+  return take_metadata(envelope, record, &ret->metadata);
+}
+
+/* Keeps a failure that is remembered where there is no value. */
+static void keep_verdict(const crl_found *found, crl_near_copy *copy, uint64_t epoch) {
+  const corral_header *header = &found->header;
+  copy->kind = CRL_NEAR_VERDICT;
+  copy->version = (uint32_t)header->code;
+  copy->size = strnlen(header->note, CORRAL_NOTE);
+  copy->bytes = crl_bytes_copy(header->note, copy->size);
+  if (copy->bytes == NULL) return;
+  put(found, copy, epoch);
+  crl_bytes_unref(copy->bytes);
 }
 
 void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked) {
   const crl_lives *lives = &look->lives;
-  crl_near_copy copy = {.size = found->envelope.plain_len,
-                        .kind = found->envelope.kind,
-                        .looked = looked,
-                        .made = looked - lives->age,
-                        .ttl = look->ttl,
-                        .fresh_until = looked + lives->fresh,
-                        .swr_until = lives->swr > 0 ? looked + lives->swr : 0,
-                        .sie_until = lives->sie > 0 ? looked + lives->sie : 0,
-                        .cost_us = look->cost_us,
-                        .version = found->envelope.version,
-                        .print = crl_watch_print(found->record->data, found->record->size)};
-  if (crl_found_plain(found, &copy.bytes, &copy.offset) != CORRAL_OK ||
-      !take_metadata(found, &copy.metadata))
+  const crl_bytes *record = found->record;
+  crl_near_copy copy = {.looked = looked};
+  if (look->pass || record == NULL) return;
+  int is_usable = lives->fresh > 0 || lives->swr > 0 || lives->sie > 0;
+  if (is_usable && (!describe(&found->envelope, record, lives, looked, &copy) ||
+                    crl_found_plain(found, &copy.bytes, &copy.offset) != CORRAL_OK)) {
+    crl_bytes_unref(copy.metadata);
     return;
-  if (crl_near_put(found->context->near, found->hash, found->key.stored, found->key.stored_len,
-                   &copy, epoch))
-    crl_context_watch_copy(found->context, found->key.stored, found->key.stored_len, found->hash);
-  crl_bytes_unref(copy.metadata);
+  }
+  if (!is_usable) copy.print = crl_watch_print(record->data, record->size);
+  copy.retry_until = look->retry_left > 0 ? looked + look->retry_left : 0;
+  if (is_usable)
+    put(found, &copy, epoch);
+  else
+    keep_verdict(found, &copy, epoch);
 }
 
-int crl_found_find_near(crl_found *found, crl_near_copy *copy) {
-  int64_t now = crl_env_now_ms();
-  if (found->context->near == NULL || found->policy->near_ms <= 0) return 0;
-  if (!crl_near_get(found->context->near, found->hash, found->key.stored, found->key.stored_len,
-                    now, copy))
+/* The copy of what the run has stored, but for its bytes. The graces as a look would find them. */
+static int describe_product(crl_run *r, const crl_request *e, crl_near_copy *ret) {
+  crl_envelope envelope;
+  const crl_bytes *record = r->product.record;
+  if (crl_envelope_read(record->data, record->size, crl_key_digest(&r->found.key), &envelope) !=
+      CORRAL_OK)
     return 0;
-  if (tags_stand(found->context, copy, CRL_NEAR_ANY_AGE)) return 1;
-  crl_near_copy_clean(copy);
-  return 0;
+  crl_lives lives = crl_envelope_judge(&envelope, 0, r->product.hard_ttl, crl_env_wall_ms());
+  return describe(&envelope, record, &lives, e->looked, ret);
+}
+
+void crl_run_keep_near(crl_run *r, const crl_request *e) {
+  crl_near_copy copy;
+  if (r->context->near == NULL) return;
+  int stored = e->keeps && e->status == CORRAL_OK && e->op[0].verb == CORRAL_VERB_SETTLE &&
+               !r->fill.pass && describe_product(r, e, &copy);
+  if (stored) {
+    copy.bytes = r->product.plain;
+    copy.offset = r->product.at;
+    stored = put(&r->found, &copy, e->epoch);
+  }
+  if (!stored) crl_near_drop(r->context->near, r->found.hash);
 }

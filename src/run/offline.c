@@ -63,8 +63,6 @@ void crl_run_keep_verdict(crl_run *r) {
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* These two find a value of the outbox, and a copy of the near tier, of any age within their
- * lives. */
 static int find_fill(crl_run *r, int64_t now) {
   crl_outbox_fill entry;
   if (!crl_outbox_find(r->context->outbox, r->found.key.stored, r->found.key.stored_len, now,
@@ -81,21 +79,8 @@ static int find_fill(crl_run *r, int64_t now) {
   return 0;
 }
 
-static int find_near(crl_run *r, int64_t now) {
-  crl_near_copy copy;
-  if (!crl_found_find_near(&r->found, &copy)) return 0;
-  crl_found_change(&r->found, crl_bytes_ref(copy.bytes));
-  r->found.envelope = (crl_envelope){.kind = copy.kind,
-                                     .payload_at = copy.offset,
-                                     .payload_len = copy.size,
-                                     .plain_len = copy.size,
-                                     .version = copy.version};
-  r->found.age_ms = now - copy.made;
-  crl_near_copy_clean(&copy);
-  return 1;
-}
-
 void crl_run_find_outbox(crl_run *r, crl_told *told) {
   int64_t now = crl_env_now_ms();
-  told->status = find_fill(r, now) || find_near(r, now) ? CORRAL_OK : CORRAL_EMISS;
+  int found = find_fill(r, now) || crl_found_take_near(&r->found, now);
+  told->status = found ? CORRAL_OK : CORRAL_EMISS;
 }

@@ -81,6 +81,7 @@ static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
  * follows. */
 static void make_settle(crl_run *r, crl_request *e) {
   int renews = r->product.renew_ttl > 0;
+  crl_found_date_near(&r->found, e);
   corral_op op = new_op(r, renews ? CORRAL_VERB_RENEW : CORRAL_VERB_SETTLE);
   if (renews)
     op.renew.ttl_ms = r->product.renew_ttl;
@@ -114,8 +115,8 @@ static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
   }
   crl_run_drop_lease(r);
   told->status = e->status;
-  if (r->context->near != NULL) crl_near_drop(r->context->near, r->found.hash);
   tell_settled(r, e);
+  crl_run_keep_near(r, e);
   if (e->status == CORRAL_OK) crl_outbox_filled(r->context->outbox, op->key, op->key_len, r->began);
   if (e->status == CORRAL_OK) crl_outbox_drop(r->context->verdicts, op->key, op->key_len);
   if ((e->status == CORRAL_EUNAVAILABLE || e->status == CORRAL_EINDOUBT) && !r->fill.pass)

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "os/readers.h"
 
 /* The innermost compute of this thread. */
-static _Thread_local const crl_computing *computing;
+static _Thread_local const crl_computing *computing CRL_IN_FIRST_BLOCK;
 
 /* ---- nested computes ----------------------------------------------------------------------- */
 

@@ -307,8 +307,11 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
 
 /* near_copy.c */
 /* Answers from the near tier: 1, and join->outcome with a reference. 0: ask the store; join->early:
- * and rebuild the value ahead of time. */
-int crl_run_near(crl_join *join);
+ * and rebuild the value ahead of time. `only_fresh`: with nothing but fresh values. */
+int crl_run_near(crl_join *join, int only_fresh);
+/* After a SETTLE or RENEW: keeps a copy of what it stored, as of when it was sent; else forgets the
+ * present copy. */
+void crl_run_keep_near(crl_run *r, const crl_request *e);
 
 /* answer.c */
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the
@@ -324,6 +327,7 @@ void crl_run_lend_stale(crl_run *r);
 /* At the end of the flight: lands its entry, or gives the entry up. */
 void crl_run_conclude(crl_run *r);
 crl_outcome crl_outcome_plain(int status);
+crl_outcome crl_outcome_failed(int32_t code, const char *text, size_t text_size, int64_t retry_ms);
 /* Hands an outcome, and its reference, to a caller: returns the status; sets *ret on CORRAL_OK,
  * else *error (may be NULL). */
 int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret);

@@ -12,6 +12,7 @@
 #include "os/env.h"
 #include "os/hash.h"
 #include "base/value.h"
+#include "record/record.h"
 
 enum {
   PAUSE_MS = 1000,
@@ -127,9 +128,20 @@ static void tell(void *arg, uint64_t hash) {
 
 /* ---- registrations ------------------------------------------------------------------------- */
 
+/* Of a free record with a body: not of its end, which the process that stored it doesn't know. */
+static uint64_t print_of_body(const corral_header *header) {
+  uint64_t about[] = {header->stamp, (uint64_t)header->flags << 8 | header->kind};
+  return crl_hash(about, sizeof about);
+}
+
 uint64_t crl_watch_print(const void *record, size_t size) {
+  corral_header header;
   if (record == NULL) return PRINT_NONE;
-  uint64_t print = crl_hash(record, size < CORRAL_HEAD ? size : CORRAL_HEAD);
+  size_t head = size < CORRAL_HEAD ? size : CORRAL_HEAD;
+  int reads = head == CORRAL_HEAD && crl_record_read(record, head, &header) == CORRAL_OK;
+  uint64_t print = reads && header.state == CORRAL_FREE && header.stamp != 0
+                       ? print_of_body(&header)
+                       : crl_hash(record, head);
   return print > PRINT_FOREIGN ? print : ~print;
 }
 

@@ -6,8 +6,8 @@
  *
  * Some watches report only keys that they have registered (corral_store.register_keys). The thread
  * does that, for waiters and for copies of records, in batches. The registration's reply has the
- * record's first bytes. Their hash is the record's print: a waiter or a copy whose look had another
- * print was overtaken by a change. */
+ * record's first bytes, by which it has a print: a waiter or a copy whose record had another print
+ * was overtaken by a change. */
 #ifndef CRL_WATCH_H
 #define CRL_WATCH_H
 
@@ -61,7 +61,8 @@ int crl_watch_up(crl_watch *watch);
 int crl_watch_is_up(const crl_watch *watch);
 /* True for a watch that reports registered keys only. */
 int crl_watch_registers(const crl_watch *watch);
-/* The print of a record by its first bytes; NULL: there is no record. */
+/* The print of a record by its first bytes; NULL: there is no record. Two records without a lease
+ * that have the same print have the same body, and neither or both were expired. */
 uint64_t crl_watch_print(const void *record, size_t size);
 /* To be joined before the look at the store after which changes are to be told or, with a watch
  * that registers keys, before crl_watch_register. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "os/readers.h"
 #include "record/envelope.h"
 #include "policy/policy.h"
 #include "store/put.h"
@@ -138,18 +139,18 @@ typedef struct look {
 /* ---- the near tier ------------------------------------------------------------------------- */
 
 static int find_near(crl_context *context, const look *a, int64_t near_ms, int64_t now) {
-  crl_near_copy copy;
-  if (context->near == NULL || near_ms <= 0) return 0;
-  if (!crl_near_get(context->near, a->hash, a->key.stored, a->key.stored_len, now, &copy)) return 0;
-  int current = near_ms == CRL_NEAR_ANY_AGE ||
-                (copy.looked + near_ms > now && crl_context_hears_of(context, &copy));
-  int knows = copy.kind == CRL_KIND_TAG_VERSION && current;
+  if (context->near == NULL || near_ms <= 0 || !crl_readers_enter()) return 0;
+  const crl_near_copy *copy =
+      crl_near_look(context->near, a->hash, a->key.stored, a->key.stored_len, now);
+  int knows = copy != NULL && copy->kind == CRL_KIND_TAG_VERSION &&
+              (near_ms == CRL_NEAR_ANY_AGE ||
+               (copy->looked + near_ms > now && crl_context_hears_of(context, copy)));
   if (knows) {
-    read_payload(a->tag_version, copy.bytes->data + copy.offset);
+    read_payload(a->tag_version, copy->data);
     a->tag_version->status = CORRAL_OK;
-    a->tag_version->age_ms = now - copy.made;
+    a->tag_version->age_ms = now - copy->made;
   }
-  crl_near_copy_clean(&copy);
+  crl_readers_leave();
   return knows;
 }
 

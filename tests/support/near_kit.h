@@ -17,6 +17,7 @@
 
 #include "record/envelope.h"
 #include "near/near.h"
+#include "os/readers.h"
 
 /* A table of MOST bytes has 1 shard, one of WIDE bytes has 64. */
 enum { MOST = 100000, WIDE = 64 << 20, LIFE = 1000, SIZE = 100, KEYS = 4000, PLENTY = 1000000 };
@@ -47,6 +48,27 @@ static inline uint64_t epoch(crl_near *near, const char *key) {
   return crl_near_epoch(near, hash_of(key));
 }
 
+static inline void copy_clean(crl_near_copy *copy) {
+  crl_bytes_unref(copy->bytes);
+  crl_bytes_unref(copy->metadata);
+  copy->bytes = copy->metadata = NULL;
+}
+
+/* A look, and *ret with references for copy_clean. 0: no copy; nothing is written. */
+static inline int get_copy(crl_near *near, uint64_t hash, const void *key, size_t key_len,
+                           int64_t now, crl_near_copy *ret) {
+  assert_true(crl_readers_enter());
+  const crl_near_copy *copy = crl_near_look(near, hash, key, key_len, now);
+  if (copy != NULL) {
+    *ret = *copy;
+    ret->bytes = crl_near_bytes(copy, &ret->offset);
+    ret->data = ret->bytes->data + ret->offset;
+    if (ret->metadata != NULL) crl_bytes_ref(ret->metadata);
+  }
+  crl_readers_leave();
+  return copy != NULL;
+}
+
 static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char letter, size_t size,
                            int64_t now, uint64_t with) {
   crl_near_copy copy = {.bytes = bytes_of(letter, size),
@@ -57,7 +79,7 @@ static inline int put_copy(crl_near *near, const char *key, uint8_t kind, char l
                         .fresh_until = now + LIFE,
                         .ttl = LIFE};
   int kept = crl_near_put(near, hash_of(key), key, strlen(key), &copy, with);
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   return kept;
 }
 
@@ -76,9 +98,9 @@ static inline int put_negative(crl_near *near, const char *key) {
 /* Returns the first letter of the copy; '-': no copy. */
 static inline char got_at(crl_near *near, const char *key, int64_t now) {
   crl_near_copy copy;
-  if (!crl_near_get(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
+  if (!get_copy(near, hash_of(key), key, strlen(key), now, &copy)) return '-';
   char letter = (char)copy.bytes->data[copy.offset];
-  crl_near_copy_clean(&copy);
+  copy_clean(&copy);
   return letter;
 }
 
