@@ -428,7 +428,7 @@ void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
 }
 
 void crl_found_perform(crl_found *found, crl_request *e) {
-  if (crl_request_asks_tags(e))
+  if (found->tag_versions.count > 0 && crl_request_asks_tags(e))
     crl_tag_versions_perform(found->context, &found->tag_versions, found->policy->near_ms, e->op,
                              e->count, e->limit);
   else if (e->count > 0)
