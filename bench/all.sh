@@ -84,6 +84,9 @@ count_all() {
   else
     row "instructions" "not counted: no valgrind" ""
   fi
+  row "memory: hit, bytes of stack" "$("$programs/bench_count" memory: stack)" "<= 600"
+  [ -z "$server" ] ||
+    row "Redis hit, bytes of stack" "$("$programs/bench_count" "$redis" stack)" "<= 600"
   if command -v strace >/dev/null && [ -n "$server" ]; then
     row "Redis hit, system calls" "$(per_hit system_calls "$redis")" "2"
   else

@@ -1,9 +1,13 @@
 /* count.c: hits to be counted from outside, by callgrind (instructions) or strace (system calls):
- * the difference of two runs, by the difference of their hits.
+ * the difference of two runs, by the difference of their hits. And how deep the stack of a hit is.
  *
- *   bench_count STORE HITS [NEAR_BYTES]    values of 100 bytes, one thread */
+ *   bench_count STORE HITS [NEAR_BYTES]    values of 100 bytes, one thread
+ *   bench_count STORE stack                bytes of stack below the caller of corral_get_or_compute
+ */
 #include <corral.h>
+#include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kit.h"
 
@@ -16,21 +20,79 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return corral_fill_bytes(fill, text, sizeof text);
 }
 
+static void hit(corral *c) {
+  corral_value *value;
+  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000);
+  if (corral_get_or_compute(c, "key:1234", 8, CORRAL_CALL(.policy = policy), compute, NULL,
+                            &value) != CORRAL_OK)
+    die("a call failed");
+  corral_value_unref(value);
+}
+
+/* ---- the stack of a hit -------------------------------------------------------------------- */
+
+enum { STACK = 1 << 18, PAINT = 0xa5, NEAR = 4096 };
+
+typedef struct painted {
+  corral *c;
+  unsigned char *stack; /* its lowest byte */
+  long depth;
+} painted;
+
+/* The caller's frame, and what it keeps, is above `from`; a page of it is left alone. */
+static __attribute__((noinline)) void paint(unsigned char *stack, const unsigned char *from) {
+  memset(stack, PAINT, (size_t)(from - stack));
+}
+
+static __attribute__((noinline)) void measure(painted *p) {
+  const unsigned char *here = __builtin_frame_address(0);
+  hit(p->c);
+  const unsigned char *at = p->stack;
+  while (*at == PAINT) at++;
+  p->depth = (long)(here - at);
+}
+
+/* Calls `measure` a page further down, below all that was painted on. */
+static __attribute__((noinline)) void go_down(painted *p) {
+  volatile char room[NEAR];
+  room[0] = room[NEAR - 1] = 0;
+  paint(p->stack, (const unsigned char *)room - 256);
+  measure(p);
+  room[0] = 1;
+}
+
+static void *on_stack(void *arg) {
+  painted *p = arg;
+  for (int i = 0; i < 3; i++) hit(p->c);
+  go_down(p);
+  return NULL;
+}
+
+static long stack_of_hit(corral *c) {
+  pthread_t thread;
+  pthread_attr_t attr;
+  painted p = {.c = c};
+  p.stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p.stack == MAP_FAILED) die("no stack");
+  pthread_attr_init(&attr);
+  pthread_attr_setstack(&attr, p.stack, STACK);
+  if (pthread_create(&thread, &attr, on_stack, &p) != 0) die("no thread");
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attr);
+  munmap(p.stack, STACK);
+  return p.depth;
+}
+
 int main(int argc, char **argv) {
   corral *c;
-  corral_value *value;
   corral_error error;
   if (argc < 3) die("usage: bench_count STORE HITS [NEAR_BYTES]");
   int64_t near = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
   if (corral_open(CORRAL_OPTIONS(.store = argv[1], .near_bytes = near), &c, &error) != CORRAL_OK)
     die(error.text);
-  for (long i = 0, hits = strtol(argv[2], NULL, 10); i <= hits; i++) {
-    const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000);
-    if (corral_get_or_compute(c, "key:1234", 8, CORRAL_CALL(.policy = policy), compute, NULL,
-                              &value) != CORRAL_OK)
-      die("a call failed");
-    corral_value_unref(value);
-  }
+  hit(c);
+  for (long i = 0, hits = strtol(argv[2], NULL, 10); i < hits; i++) hit(c);
+  if (strcmp(argv[2], "stack") == 0) printf("%ld\n", stack_of_hit(c));
   corral_close(c);
   return 0;
 }

@@ -25,7 +25,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live nginx_fastcgi)
-list(APPEND CORRAL_TESTS_live backend)
+list(APPEND CORRAL_TESTS_live backend hit)
 if(TARGET corral_pq)
   set(CORRAL_LINK_backend corral_pq)
 endif()
@@ -43,6 +43,9 @@ list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
+set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
+  -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll
+  -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)

@@ -23,7 +23,7 @@ static void make_right(uint8_t *record, size_t size) {
   if (crl_record_read_whole(record, size, &header) != CORRAL_OK || header.body == 0 ||
       header.body > size - CORRAL_HEAD)
     return;
-  crl_record_put(record + 40, stamp_of(&header, record + CRL_PAYLOAD_AT), 8);
+  crl_record_put(record + 40, stamp_of(record, header.body), 8);
 }
 
 static void check_tags(const crl_tags *tags) {

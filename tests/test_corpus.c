@@ -60,7 +60,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static sample make_value(const char *of, crl_envelope envelope, const void *payload, size_t size) {
   sample s = {0};
   uint8_t digest[CORRAL_DIGEST];
-  crl_digest(of, strlen(of), digest);
+  crl_sum(of, strlen(of), digest);
   envelope.digest = digest;
   envelope.payload_len = size;
   envelope.ttl_ms = 60000;
@@ -78,7 +78,7 @@ static sample stored(sample s, int state) {
   corral_change change = {0};
   sample whole = {0};
   uint8_t digest[CORRAL_DIGEST];
-  crl_digest(key, strlen(key), digest);
+  crl_sum(key, strlen(key), digest);
   if (s.size > 0)
     crl_record_read_whole(s.bytes, s.size, &header);
   else
@@ -192,7 +192,7 @@ static void check_row(const row *r) {
   corral_header header = {0};
   crl_envelope envelope;
   uint8_t digest[CORRAL_DIGEST];
-  crl_digest(key, strlen(key), digest);
+  crl_sum(key, strlen(key), digest);
   expect(r->name, "reading the front", crl_record_read_whole(s.bytes, s.size, &header), r->read);
   if (r->read == CORRAL_OK) expect(r->name, "the state", header.state, r->state);
   expect(r->name, "reading the body", crl_envelope_read(s.bytes, s.size, digest, &envelope),

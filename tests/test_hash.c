@@ -28,6 +28,20 @@ static void the_digest_is_blake2b_with_16_bytes(void **state) {
   assert_true(crl_digest64("abc", 3) == UINT64_C(0x2b8d2bc691b74acf));
 }
 
+/* As PHP's hash('xxh128') tells it, too. */
+static void the_sum_is_xxh3_with_sixteen_bytes_big_endian(void **state) {
+  static const uint8_t empty[] = {0x99, 0xaa, 0x06, 0xd3, 0x01, 0x47, 0x98, 0xd8,
+                                  0x60, 0x01, 0xc3, 0x24, 0x46, 0x8d, 0x49, 0x7f};
+  static const uint8_t abc[] = {0x06, 0xb0, 0x5a, 0xb6, 0x73, 0x3a, 0x61, 0x85,
+                                0x78, 0xaf, 0x5f, 0x94, 0x89, 0x2f, 0x39, 0x50};
+  uint8_t sum[CRL_DIGEST];
+  (void)state;
+  crl_sum("", 0, sum);
+  assert_memory_equal(sum, empty, sizeof empty);
+  crl_sum("abc", 3, sum);
+  assert_memory_equal(sum, abc, sizeof abc);
+}
+
 static void a_table_s_hash_is_the_same_within_a_process_and_depends_on_every_byte(void **state) {
   char text[300];
   (void)state;
@@ -60,6 +74,7 @@ static void a_table_s_hash_differs_between_processes(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_digest_is_blake2b_with_16_bytes),
+      cmocka_unit_test(the_sum_is_xxh3_with_sixteen_bytes_big_endian),
       cmocka_unit_test(a_table_s_hash_is_the_same_within_a_process_and_depends_on_every_byte),
       cmocka_unit_test(a_table_s_hash_differs_between_processes),
   };

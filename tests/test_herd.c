@@ -514,6 +514,98 @@ static void a_crowd_leaves_nothing_behind(void **state) {
   crl_herd_free(herd);
 }
 
+/* ---- first looks --------------------------------------------------------------------------- */
+
+static void a_look_that_nobody_joins_has_no_entry(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  const crl_name *name = NAMED("k", 1);
+  crl_stub stub, other;
+  crl_alloc_countdown = 0;
+  assert_true(crl_herd_stub(herd, name, crl_name_hash(name), &stub));
+  assert_false(crl_herd_stub(herd, name, crl_name_hash(name), &other)); /* one flight per key */
+  assert_null(crl_herd_unstub(&stub));
+  assert_int_equal(crl_alloc_countdown, 0);
+  crl_alloc_countdown = -1;
+  assert_true(crl_herd_stub(herd, name, crl_name_hash(name), &other));
+  assert_null(crl_herd_unstub(&other));
+  crl_entry *entry = lead(herd, "k");
+  assert_false(crl_herd_stub(herd, name, crl_name_hash(name), &stub));
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
+static void who_comes_during_a_first_look_joins_it(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_stub stub;
+  assert_true(crl_herd_stub(herd, NAMED("k", 1), crl_name_hash(NAMED("k", 1)), &stub));
+  waiter w = join_herd(herd, "k", later(FAR));
+  assert_int_equal(crl_herd_count(herd), 1);
+  start(&w, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_entry *entry = crl_herd_unstub(&stub);
+  assert_ptr_equal(entry, w.entry);
+  crl_outcome outcome = value_of("value", CORRAL_FRESH);
+  crl_herd_land(entry, &outcome, CRL_GOOD_FOR_ALL);
+  crl_bytes_unref(outcome.bytes);
+  crl_entry_unref(entry);
+  pthread_join(w.thread, NULL);
+  assert_has(&w, "value");
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
+/* A look that began before an invalidation is for its own caller alone. */
+static void a_first_look_that_is_detached_is_joined_by_nobody(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_stub stub, all;
+  const crl_name *name = NAMED("k", 1), *other = NAMED("other", 5);
+  assert_true(crl_herd_stub(herd, name, crl_name_hash(name), &stub));
+  assert_true(crl_herd_stub(herd, other, crl_name_hash(other), &all));
+  crl_herd_detach_key(herd, name);
+  crl_entry *newcomer = lead(herd, "k");
+  crl_entry *own = crl_herd_keep_stub(&stub);
+  assert_ptr_not_equal(own, newcomer);
+  assert_int_equal(crl_herd_count(herd), 1);
+  crl_herd_give_up(own);
+  crl_entry_unref(own);
+  crl_herd_give_up(newcomer);
+  crl_entry_unref(newcomer);
+  crl_herd_detach_all(herd);
+  newcomer = lead(herd, "other");
+  assert_null(crl_herd_unstub(&all));
+  crl_herd_give_up(newcomer);
+  crl_entry_unref(newcomer);
+  crl_herd_free(herd);
+}
+
+static void a_first_look_that_was_no_answer_goes_on_with_an_entry(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_stub stub;
+  assert_true(crl_herd_stub(herd, NAMED("k", 1), crl_name_hash(NAMED("k", 1)), &stub));
+  crl_entry *entry = crl_herd_keep_stub(&stub);
+  waiter w = join_herd(herd, "k", later(FAR));
+  assert_ptr_equal(entry, w.entry);
+  start(&w, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_outcome outcome = value_of("value", CORRAL_COMPUTED);
+  crl_herd_land(entry, &outcome, CRL_GOOD_FOR_ALL);
+  crl_bytes_unref(outcome.bytes);
+  crl_entry_unref(entry);
+  pthread_join(w.thread, NULL);
+  assert_has(&w, "value");
+  assert_true(crl_herd_stub(herd, NAMED("k", 1), crl_name_hash(NAMED("k", 1)), &stub));
+  crl_alloc_countdown = 0;
+  assert_null(crl_herd_keep_stub(&stub));
+  crl_alloc_countdown = -1;
+  assert_int_equal(crl_herd_count(herd), 0);
+  crl_herd_free(herd);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_who_joined_get_the_leader_s_outcome),
@@ -531,6 +623,10 @@ int main(void) {
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
       cmocka_unit_test(a_stale_answer_sends_those_to_look_whom_it_is_not_good_for),
       cmocka_unit_test(without_memory_there_is_no_entry),
+      cmocka_unit_test(a_look_that_nobody_joins_has_no_entry),
+      cmocka_unit_test(who_comes_during_a_first_look_joins_it),
+      cmocka_unit_test(a_first_look_that_is_detached_is_joined_by_nobody),
+      cmocka_unit_test(a_first_look_that_was_no_answer_goes_on_with_an_entry),
       cmocka_unit_test(a_crowd_leaves_nothing_behind),
   };
   return cmocka_run_group_tests_name("herd", tests, NULL, NULL);

@@ -119,6 +119,43 @@ static void the_users_key_is_found_in_a_stored_one(void **state) {
   }
 }
 
+/* ---- a key without a copy ------------------------------------------------------------------ */
+
+static void plain(const char *name_space, size_t max_key, const char *user, const char *expected) {
+  uint8_t room[8];
+  const void *stored = NULL;
+  size_t len = 0;
+  crl_key key;
+  crl_key_space space = space_of(name_space, max_key);
+  crl_name name = {.key = user, .key_len = strlen(user)};
+  int is_plain = crl_key_plain(&space, &name, room, sizeof room, &stored, &len);
+  assert_int_equal(is_plain, expected != NULL);
+  assert_int_equal(crl_key_make(&key, CRL_KEY_VALUE, &space, &name), CORRAL_OK);
+  if (is_plain) {
+    assert_int_equal(len, strlen(expected));
+    assert_memory_equal(stored, expected, len);
+    assert_int_equal(len, key.stored_len);
+    assert_memory_equal(stored, key.stored, len);
+    /* a key that is stored as it is stays where it is */
+    assert_int_equal(stored == name.key, strcmp(user, expected) == 0);
+  }
+  crl_key_clean(&key);
+  free(space.prefix);
+}
+
+static void a_plain_key_is_the_same_without_a_copy(void **state) {
+  (void)state;
+  plain("", 250, "key", "key");
+  plain("", 250, "a longer key than the room", "a longer key than the room");
+  plain("", 250, "a:b", ":a:b");
+  plain("", 250, "~b", ":~b");
+  plain("", 250, "much too:long", NULL);
+  plain("app", 250, "key", "app:key");
+  plain("app", 250, "keys", "app:keys");
+  plain("app", 250, "more5", NULL);
+  plain("", 38, "a key of more than 38 bytes, as it is stored", NULL);
+}
+
 /* ---- long keys ----------------------------------------------------------------------------- */
 
 static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void **state) {
@@ -132,8 +169,9 @@ static void what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest(void
       crl_key_make(&key, CRL_KEY_VALUE, &space, &(crl_name){.key = user, .key_len = 300}),
       CORRAL_OK);
   assert_int_equal(key.whole_len, 304);
-  crl_digest(key.whole, key.whole_len, digest);
+  crl_sum(key.whole, key.whole_len, digest);
   assert_memory_equal(crl_key_digest(&key), digest, CRL_DIGEST);
+  crl_digest(key.whole, key.whole_len, digest);
   for (size_t i = 0; i < CRL_DIGEST; i++) snprintf(hex + 2 * i, 3, "%02X", digest[i]);
   assert_int_equal(key.stored_len, 38);
   assert_memory_equal(key.stored, "~long:", 6);
@@ -282,6 +320,7 @@ int main(void) {
       cmocka_unit_test(what_a_user_calls_like_a_kind_is_a_value),
       cmocka_unit_test(hash_tags_of_users_keys_name_the_slot_of_all_their_forms),
       cmocka_unit_test(the_users_key_is_found_in_a_stored_one),
+      cmocka_unit_test(a_plain_key_is_the_same_without_a_copy),
       cmocka_unit_test(what_a_store_does_not_take_is_a_kind_of_its_own_with_the_digest),
       cmocka_unit_test(the_digest_is_that_of_the_whole_key_in_every_store),
       cmocka_unit_test(different_names_never_share_a_key),

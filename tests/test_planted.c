@@ -72,7 +72,7 @@ static void plant_bytes(const void *record, size_t size) {
 /* Stores a record of the key `name` under the key "k". */
 static void plant(const char *name, crl_envelope envelope, const void *payload) {
   uint8_t digest[CORRAL_DIGEST];
-  crl_digest(name, strlen(name), digest);
+  crl_sum(name, strlen(name), digest);
   envelope.digest = digest;
   envelope.ttl_ms = LIFE_MS;
   size_t size = crl_envelope_size(&envelope);

@@ -91,7 +91,13 @@ typedef struct outcome {
 static void judge(corral_op *op, const uint8_t *bytes, size_t size, corral_change *change) {
   uint8_t front[CORRAL_FRONT];
   size_t len = size == 0 ? 0 : crl_record_front(bytes, size, front);
+  corral_op look = *op;
   crl_record_decide(op, size == 0 ? NULL : front, len, NOW, change);
+  if (op->verb != CORRAL_VERB_GET || size == 0) return;
+  /* a look at the whole record finds the same */
+  assert_int_equal(crl_record_look(&look, bytes, size, NOW), op->status);
+  assert_int_equal(look.status, op->status);
+  assert_memory_equal(&look.state, &op->state, sizeof look.state);
 }
 
 static outcome decide_op(state in, const corral_op *op) {

@@ -24,7 +24,10 @@ static void bytes_are_freed_with_their_last_owner(void **state) {
   uint8_t data[] = "abcdef";
   freed = 0;
   crl_bytes *bytes = crl_bytes_wrap(data, 6, count_free, data);
-  corral_value *value = crl_value_new(bytes, 2, 3, CORRAL_STALE, 77, CORRAL_KEPT_FENCED, 0);
+  corral_value *value = crl_value_new(
+      bytes,
+      &(crl_about){
+          .offset = 2, .size = 3, .how = CORRAL_STALE, .kept = CORRAL_KEPT_FENCED, .age_ms = 77});
   crl_bytes_unref(bytes);
   assert_ptr_equal(corral_value_ref(value), value);
   assert_int_equal(corral_value_size(value), 3);
@@ -44,11 +47,48 @@ static void an_empty_value_still_has_a_place(void **state) {
   (void)state;
   uint8_t data[1] = {0};
   crl_bytes *bytes = crl_bytes_wrap(data, 0, NULL, NULL);
-  corral_value *value = crl_value_new(bytes, 0, 0, CORRAL_FRESH, 0, CORRAL_KEPT, 0);
+  corral_value *value = crl_value_new(bytes, &(crl_about){.how = CORRAL_FRESH});
   assert_non_null(corral_value_data(value));
   assert_int_equal(corral_value_size(value), 0);
   corral_value_unref(value);
   crl_bytes_unref(bytes);
+}
+
+static void a_value_of_a_room_needs_no_other_memory(void **state) {
+  (void)state;
+  size_t offset;
+  uint8_t *room = crl_room_new(6);
+  memcpy(room, "abcdef", 6);
+  crl_alloc_countdown = 0;
+  corral_value *value = crl_value_wrap(room, 6, crl_room_drop, room,
+                                       &(crl_about){.offset = 1, .size = 4, .how = CORRAL_FRESH});
+  assert_int_equal(crl_alloc_countdown, 0);
+  crl_alloc_countdown = -1;
+  assert_memory_equal(corral_value_data(value), "bcde", 4);
+  crl_bytes *bytes = crl_bytes_ref(crl_value_bytes(value, &offset));
+  assert_int_equal(offset, 1);
+  assert_ptr_equal(bytes->data, room);
+  corral_value_unref(corral_value_ref(value));
+  corral_value_unref(value);
+  assert_memory_equal(bytes->data, "abcdef", 6); /* other callers may still have them */
+  crl_bytes_unref(bytes);
+  bytes = crl_bytes_wrap(crl_room_new(3), 0, NULL, NULL);
+  crl_room_drop((uint8_t *)(uintptr_t)bytes->data);
+  crl_bytes_unref(bytes);
+  crl_room_drop(NULL);
+}
+
+static void a_value_of_a_store_s_memory_drops_it_once(void **state) {
+  (void)state;
+  uint8_t data[] = "abcdef";
+  freed = 0;
+  crl_alloc_countdown = 0;
+  assert_null(crl_value_wrap(data, 6, count_free, data, &(crl_about){.size = 6}));
+  assert_int_equal(freed, 0);
+  corral_value *value = crl_value_wrap(data, 6, count_free, data, &(crl_about){.size = 6});
+  assert_ptr_equal(corral_value_data(value), data);
+  corral_value_unref(value);
+  assert_int_equal(freed, 1);
 }
 
 static void without_memory_the_owner_keeps_what_is_his(void **state) {
@@ -59,7 +99,7 @@ static void without_memory_the_owner_keeps_what_is_his(void **state) {
   assert_null(crl_bytes_wrap(data, 1, count_free, data));
   crl_bytes *bytes = crl_bytes_wrap(data, 1, count_free, data);
   crl_alloc_countdown = 0;
-  assert_null(crl_value_new(bytes, 0, 1, CORRAL_FRESH, 0, CORRAL_KEPT, 0));
+  assert_null(crl_value_new(bytes, &(crl_about){.size = 1, .how = CORRAL_FRESH}));
   assert_int_equal(crl_alloc_countdown, -1);
   assert_int_equal(freed, 0);
   crl_bytes_unref(bytes);
@@ -163,6 +203,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bytes_are_freed_with_their_last_owner),
       cmocka_unit_test(an_empty_value_still_has_a_place),
+      cmocka_unit_test(a_value_of_a_room_needs_no_other_memory),
+      cmocka_unit_test(a_value_of_a_store_s_memory_drops_it_once),
       cmocka_unit_test(without_memory_the_owner_keeps_what_is_his),
       cmocka_unit_test(every_status_has_its_number_name_and_text),
       cmocka_unit_test(every_event_has_its_name_and_text),

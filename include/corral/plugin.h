@@ -265,6 +265,9 @@ typedef struct corral_op {
     corral_record_state state;    /* verbs of values */
     corral_lock_state lock_state; /* lock verbs */
   };
+
+  /* set by the host: host->hash64 of the key; 0: the host hasn't computed it */
+  uint64_t hash;
 } corral_op;
 
 /* The hold's life of a LOCK or LOCK_EXTEND. */
@@ -277,6 +280,7 @@ typedef struct corral_batch {
   corral_op *ops; /* the first; the others by corral_batch_op alone */
   size_t count;   /* 1 or more */
   size_t op_size; /* bytes from one op to the next: at least the plugin's sizeof(corral_op) */
+  int64_t now;    /* host->now_ms a moment ago; 0: the host hasn't read it */
 } corral_batch;
 
 static inline corral_op *corral_batch_op(const corral_batch *batch, size_t number) {
@@ -286,7 +290,7 @@ static inline corral_op *corral_batch_op(const corral_batch *batch, size_t numbe
 /* `count` operations of a batch, from number `first` on. */
 static inline corral_batch corral_batch_part(const corral_batch *batch, size_t first,
                                              size_t count) {
-  corral_batch part = {corral_batch_op(batch, first), count, batch->op_size};
+  corral_batch part = {corral_batch_op(batch, first), count, batch->op_size, batch->now};
   return part;
 }
 
@@ -490,7 +494,20 @@ typedef struct corral_host {
    * included. For a store the host has put it into uri->password already, and removed the
    * parameter. */
   int (*uri_secret)(const corral_uri *uri, char **ret, corral_error *error);
+  /* decide for a GET, by the whole record that the store has: sets op->status, which it returns,
+   * and op->state. Pure, and cheaper than front and decide. */
+  int (*look)(corral_op *op, const void *record, size_t size, int64_t now);
+  /* Memory for a record that a GET or CLAIM finds: the value that the caller gets is made of it
+   * without another allocation or a copy. To be handed out with found.owner == found.record and
+   * found.drop == record_drop; else given back by record_drop. NULL without memory. Any thread. */
+  uint8_t *(*record_new)(size_t size);
+  void (*record_drop)(void *record); /* NULL is allowed */
 } corral_host;
+
+/* hash64 of the operation's key. */
+static inline uint64_t corral_op_hash(const corral_host *host, const corral_op *op) {
+  return op->hash != 0 ? op->hash : host->hash64(op->key, op->key_len);
+}
 
 /* 64-bit name that several processes or hosts share: the first 8 bytes of a digest, as a
  * little-endian number. */

@@ -156,15 +156,11 @@ static int init_locks(crl_lmdb_env *e) {
   (void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
   code = pthread_rwlock_init(&e->resize, &attr);
   pthread_rwlockattr_destroy(&attr);
-  if (code != 0) return code;
-  code = pthread_mutex_init(&e->idle_lock, NULL);
-  if (code != 0) pthread_rwlock_destroy(&e->resize);
   return code;
 }
 
 static void free_env(crl_lmdb_env *e) {
   pthread_rwlock_destroy(&e->resize);
-  pthread_mutex_destroy(&e->idle_lock);
   free(e->path);
   free(e);
 }
@@ -223,6 +219,7 @@ static void in_child(void) {
   for (crl_lmdb_env *e = registry; e != NULL; e = e->next) {
     if (e->leases.fd >= 0) close(e->leases.fd);
     e->leases.fd = -1;
+    e->is_parents = 1;
   }
   pthread_mutex_unlock(&registry_lock);
 }
@@ -346,10 +343,27 @@ int crl_lmdb_env_take(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lmdb_
   return status;
 }
 
+static MDB_txn *idle_pop(crl_lmdb_env *e) {
+  MDB_txn *txn = NULL;
+  for (int i = 0; i < CRL_LMDB_IDLE_READERS && txn == NULL; i++)
+    if (atomic_load_explicit(&e->idle[i], memory_order_relaxed) != NULL)
+      txn = atomic_exchange(&e->idle[i], NULL);
+  return txn;
+}
+
+/* 1: it is kept. */
+static int idle_push(crl_lmdb_env *e, MDB_txn *txn) {
+  for (int i = 0; i < CRL_LMDB_IDLE_READERS; i++) {
+    MDB_txn *none = NULL;
+    if (atomic_compare_exchange_strong(&e->idle[i], &none, txn)) return 1;
+  }
+  return 0;
+}
+
 static void close_env(crl_lmdb_env *e) {
   /* LMDB warns of closing while another process opens; a gate that stays shut isn't waited for */
   int shut = crl_lmdb_gate_wait(e->host, e->leases.fd, e->host->now_ms() + CLOSE_WAIT_MS);
-  while (e->idle_count > 0) mdb_txn_abort(e->idle[--e->idle_count]);
+  for (MDB_txn *txn; (txn = idle_pop(e)) != NULL;) mdb_txn_abort(txn);
   mdb_env_close(e->env);
   crl_lmdb_ring_close(e->ring);
   if (shut == 0) crl_lmdb_gate_leave(e->leases.fd);
@@ -367,7 +381,7 @@ static int drop_one_of_many(crl_lmdb_env *e) {
 }
 
 void crl_lmdb_env_drop(crl_lmdb_env *e) {
-  if (e->pid != getpid()) return; /* in a child of a fork, LMDB forbids to touch it */
+  if (e->is_parents) return; /* LMDB forbids to touch it */
   if (drop_one_of_many(e)) return;
   pthread_mutex_lock(&registry_lock);
   if (atomic_fetch_sub(&e->refs, 1) == 1) {
@@ -387,13 +401,6 @@ static int adopt_size(crl_lmdb_env *e) {
   int code = mdb_env_set_mapsize(e->env, 0);
   pthread_rwlock_unlock(&e->resize);
   return code;
-}
-
-static MDB_txn *idle_pop(crl_lmdb_env *e) {
-  pthread_mutex_lock(&e->idle_lock);
-  MDB_txn *txn = e->idle_count > 0 ? e->idle[--e->idle_count] : NULL;
-  pthread_mutex_unlock(&e->idle_lock);
-  return txn;
 }
 
 static int read_try(crl_lmdb_env *e, MDB_txn **ret) {
@@ -431,13 +438,7 @@ int crl_lmdb_read_begin(crl_lmdb_env *e, MDB_txn **ret) {
 
 void crl_lmdb_read_end(crl_lmdb_env *e, MDB_txn *txn) {
   mdb_txn_reset(txn);
-  pthread_mutex_lock(&e->idle_lock);
-  if (e->idle_count < CRL_LMDB_IDLE_READERS) {
-    e->idle[e->idle_count++] = txn;
-    txn = NULL;
-  }
-  pthread_mutex_unlock(&e->idle_lock);
-  if (txn != NULL) mdb_txn_abort(txn);
+  if (!idle_push(e, txn)) mdb_txn_abort(txn);
   pthread_rwlock_unlock(&e->resize);
 }
 

@@ -12,6 +12,7 @@
  * side by side, and a large value in one piece would find no room in a file full of small holes. */
 #include "lmdb.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -65,19 +66,39 @@ static size_t chunks_of(const crl_lmdb_front *front) {
 
 static int is_inline(const crl_lmdb_front *front) { return front->kept == front->len; }
 
-static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
+/* A value of `heads`, where it is. */
+typedef struct stored_front {
+  int64_t expires;
+  size_t len, kept;
+  const uint8_t *bytes;
+} stored_front;
+
+static int parse(const MDB_val *value, stored_front *ret) {
   const uint8_t *at = value->mv_data;
-  uint64_t len;
-  if (value->mv_size < PREFIX || value->mv_size - PREFIX > sizeof front->bytes)
+  uint64_t len, expires;
+  if (value->mv_size < PREFIX || value->mv_size - PREFIX > CORRAL_FRONT + CRL_LMDB_INLINE)
     return MDB_CORRUPTED;
   memcpy(&len, at + 8, sizeof len);
-  front->expires = (int64_t)take_be(at, 8);
-  front->len = len;
-  front->kept = value->mv_size - PREFIX;
-  if (front->kept > front->len ||
-      (!is_inline(front) && (front->kept < CORRAL_HEAD || front->kept > CORRAL_FRONT)))
-    return MDB_CORRUPTED;
-  memcpy(front->bytes, at + PREFIX, front->kept);
+  memcpy(&expires, at, sizeof expires);
+  *ret = (stored_front){.expires = (int64_t)be64toh(expires),
+                        .len = len,
+                        .kept = value->mv_size - PREFIX,
+                        .bytes = at + PREFIX};
+  int is_whole = ret->kept == ret->len;
+  return ret->kept > ret->len ||
+                 (!is_whole && (ret->kept < CORRAL_HEAD || ret->kept > CORRAL_FRONT))
+             ? MDB_CORRUPTED
+             : 0;
+}
+
+static int front_parse(const MDB_val *value, crl_lmdb_front *front) {
+  stored_front stored;
+  int rc = parse(value, &stored);
+  if (rc != 0) return rc;
+  front->expires = stored.expires;
+  front->len = stored.len;
+  front->kept = stored.kept;
+  memcpy(front->bytes, stored.bytes, stored.kept);
   return 0;
 }
 
@@ -93,30 +114,52 @@ int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_
   return rc == 0 && front->expires <= tx->now ? MDB_NOTFOUND : rc;
 }
 
-int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front,
-                     uint8_t **ret) {
+/* Reads the chunks of a record's body, `size` bytes, to `record`. */
+static int read_chunks(crl_lmdb_tx *tx, const void *key, size_t key_len, uint8_t *record,
+                       size_t size) {
   uint8_t room[KEY_ROOM];
-  uint8_t *record = malloc(front->len);
-  if (record == NULL) return ENOMEM;
-  size_t at = is_inline(front) ? front->len : CORRAL_HEAD, end = front->len - (front->kept - at);
   int rc = 0;
-  memcpy(record, front->bytes, at);
-  for (size_t i = 0; at < end && rc == 0; i++) {
+  for (size_t i = 0, at = 0; at < size && rc == 0; i++) {
     MDB_val k = chunk_key(room, key, key_len, i), value;
     rc = mdb_get(tx->txn, tx->env->bodies, &k, &value);
-    if (rc == 0 && (value.mv_size == 0 || value.mv_size > end - at)) rc = MDB_CORRUPTED;
+    if (rc == 0 && (value.mv_size == 0 || value.mv_size > size - at)) rc = MDB_CORRUPTED;
     if (rc != 0) break;
     memcpy(record + at, value.mv_data, value.mv_size);
     at += value.mv_size;
   }
-  if (rc == 0)
-    memcpy(record + end, front->bytes + front->kept - (front->len - end), front->len - end);
-  if (rc != 0) {
-    free(record);
-    return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
-  }
-  *ret = record;
-  return 0;
+  return rc == MDB_NOTFOUND ? MDB_CORRUPTED : rc;
+}
+
+/* Reads a record of which `kept` bytes are at `bytes`: all, or the front of a larger one. */
+static int read_whole(crl_lmdb_tx *tx, const void *key, size_t key_len, const uint8_t *bytes,
+                      size_t kept, size_t len, uint8_t **ret) {
+  uint8_t *record = tx->env->host->record_new(len);
+  if (record == NULL) return ENOMEM;
+  size_t head = kept == len ? len : CORRAL_HEAD, rest = kept - head;
+  memcpy(record, bytes, head);
+  int rc = read_chunks(tx, key, key_len, record + head, len - kept);
+  memcpy(record + len - rest, bytes + head, rest);
+  if (rc != 0)
+    tx->env->host->record_drop(record);
+  else
+    *ret = record;
+  return rc;
+}
+
+int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front,
+                     uint8_t **ret) {
+  return read_whole(tx, key, key_len, front->bytes, front->kept, front->len, ret);
+}
+
+int crl_lmdb_kv_look(crl_lmdb_tx *tx, const void *key, size_t key_len, size_t *len, uint8_t **ret) {
+  MDB_val k = value_of(key, key_len), value;
+  stored_front stored;
+  int rc = mdb_get(tx->txn, tx->env->heads, &k, &value);
+  if (rc == 0) rc = parse(&value, &stored);
+  if (rc != 0) return rc;
+  if (stored.expires <= tx->now) return MDB_NOTFOUND;
+  *len = stored.len;
+  return read_whole(tx, key, key_len, stored.bytes, stored.kept, stored.len, ret);
 }
 
 static int ignore_absent(int rc) { return rc == MDB_NOTFOUND ? 0 : rc; }

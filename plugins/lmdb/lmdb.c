@@ -49,46 +49,29 @@ static int fail(crl_lmdb_env *env, int code, corral_error *error) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* 1: the record shows a lease that isn't over by time. */
-static int shows_lease(const corral_host *host, const crl_lmdb_front *front, int64_t now,
-                       corral_header *header) {
-  return crl_lmdb_kv_header(host, front, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
-         header->until > now;
+/* `record`: of host->record_new. */
+static void give(const corral_host *host, corral_op *op, uint8_t *record, size_t len) {
+  op->found =
+      (corral_found){.record = record, .len = len, .drop = host->record_drop, .owner = record};
 }
 
-static void give(corral_op *op, uint8_t *record, size_t len) {
-  op->found.record = record;
-  op->found.len = len;
-  op->found.drop = free;
-  op->found.owner = record;
-}
-
-/* Frees `found` and clears its four fields, since the host frees by found_free and found_owner
- * whatever `found` is. */
 static void take_back(corral_op *op) {
-  if (op->found.record != NULL) free(op->found.owner);
-  give(op, NULL, 0);
-  op->found.drop = NULL;
+  if (op->found.record != NULL) op->found.drop(op->found.owner);
+  op->found = (corral_found){.record = NULL};
 }
 
-static int get_inside(crl_lmdb_tx *tx, corral_op *op, crl_lmdb_front *front) {
-  corral_change change;
-  uint8_t *record = NULL;
+static int get_inside(crl_lmdb_tx *tx, corral_op *op) {
   const corral_host *host = tx->env->host;
-  int code = crl_lmdb_kv_find(tx, op->key, op->key_len, front);
-  if (code == MDB_NOTFOUND) {
-    host->decide(op, NULL, 0, tx->now, &change);
-    return 0;
-  }
-  if (code == 0) code = crl_lmdb_kv_read(tx, op->key, op->key_len, front, &record);
+  uint8_t *record;
+  size_t len;
+  int code = crl_lmdb_kv_look(tx, op->key, op->key_len, &len, &record);
+  if (code == MDB_NOTFOUND) op->status = CORRAL_EMISS;
+  if (code == MDB_NOTFOUND) return 0;
   if (code != 0) return code;
-  uint8_t bytes[CORRAL_FRONT];
-  size_t len = crl_lmdb_kv_front(host, front, bytes);
-  host->decide(op, bytes, len, tx->now, &change);
-  if (op->status == CORRAL_OK)
-    give(op, record, front->len);
+  if (host->look(op, record, len, tx->now) == CORRAL_OK)
+    give(host, op, record, len);
   else
-    free(record);
+    host->record_drop(record);
   return 0;
 }
 
@@ -96,30 +79,43 @@ static int is_read(const corral_op *op) {
   return op->verb == CORRAL_VERB_GET || op->verb == CORRAL_VERB_LOCK_SHOW;
 }
 
-static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
-  const corral_host *host = env->host;
-  crl_lmdb_front front;
+/* 1: these bytes show a lease that isn't over by time, and *header has it. */
+static int shows_lease(const corral_host *host, const uint8_t *front, size_t len, int64_t now,
+                       corral_header *header) {
+  return host->header_read(front, len, header) == CORRAL_OK && header->state == CORRAL_LEASED &&
+         header->until > now;
+}
+
+/* A lease of a dead process counts as over. */
+static void judge_lease(crl_lmdb_env *env, corral_op *op, int64_t now) {
+  uint8_t front[CORRAL_FRONT];
   corral_header header;
+  size_t len = env->host->front(op->found.record, op->found.len, front);
+  if (shows_lease(env->host, front, len, now, &header) &&
+      !crl_lmdb_lease_alive(&env->leases, header.token))
+    op->state.left_ms = 0;
+}
+
+static void look(crl_lmdb_env *env, corral_op *op, int64_t now) {
   crl_lmdb_tx tx = {.env = env, .now = now};
   int code = crl_lmdb_read_begin(env, &tx.txn);
   if (code == 0) {
-    code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op, &front) : crl_lmdb_lock_show(&tx, op);
+    code = op->verb == CORRAL_VERB_GET ? get_inside(&tx, op) : crl_lmdb_lock_show(&tx, op);
     crl_lmdb_read_end(env, tx.txn);
   }
-  if (code != 0) {
+  if (code != 0)
     op->status = fail(env, code, op->error);
-  } else if (op->verb == CORRAL_VERB_GET && op->found.record != NULL &&
-             shows_lease(host, &front, tx.now, &header) &&
-             !crl_lmdb_lease_alive(&env->leases, header.token)) {
-    op->state.left_ms = 0;
-  }
+  else if (op->verb == CORRAL_VERB_GET && op->state.left_ms > 0)
+    judge_lease(env, op, tx.now);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
 /* 1: the record shows a lease of a dead process. */
 static int is_dead(crl_lmdb_tx *tx, const crl_lmdb_front *front, corral_header *header) {
-  return shows_lease(tx->env->host, front, tx->now, header) &&
+  uint8_t bytes[CORRAL_FRONT];
+  size_t len = crl_lmdb_kv_front(tx->env->host, front, bytes);
+  return shows_lease(tx->env->host, bytes, len, tx->now, header) &&
          !crl_lmdb_lease_alive(&tx->env->leases, header->token);
 }
 
@@ -127,26 +123,27 @@ static int is_dead(crl_lmdb_tx *tx, const crl_lmdb_front *front, corral_header *
  * already. */
 static int give_claimed(crl_lmdb_tx *tx, corral_op *op, const crl_lmdb_front *front,
                         const corral_change *change) {
+  const corral_host *host = tx->env->host;
   int changes = change->action != CORRAL_ACTION_KEEP, edits = change->action == CORRAL_ACTION_EDIT;
   uint8_t *old = NULL, *record;
   if (op->state.same) {
-    record = malloc(CORRAL_FRONT);
+    record = host->record_new(CORRAL_FRONT);
     if (record == NULL) return ENOMEM;
     if (changes) memcpy(record, change->front, change->front_len);
-    give(op, record, changes ? change->front_len : crl_lmdb_kv_front(tx->env->host, front, record));
+    give(host, op, record, changes ? change->front_len : crl_lmdb_kv_front(host, front, record));
     return 0;
   }
   int code = changes && !edits ? 0 : crl_lmdb_kv_read(tx, op->key, op->key_len, front, &old);
   if (code != 0) return code;
   if (!changes) {
-    give(op, old, front->len);
+    give(host, op, old, front->len);
     return 0;
   }
-  record = malloc(change->front_len + change->body_len);
-  if (record != NULL) tx->env->host->join(change, edits ? old + CORRAL_HEAD : change->body, record);
-  free(old);
+  record = host->record_new(change->front_len + change->body_len);
+  if (record != NULL) host->join(change, edits ? old + CORRAL_HEAD : change->body, record);
+  host->record_drop(old);
   if (record == NULL) return ENOMEM;
-  give(op, record, change->front_len + change->body_len);
+  give(host, op, record, change->front_len + change->body_len);
   return 0;
 }
 

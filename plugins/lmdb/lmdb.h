@@ -116,6 +116,7 @@ typedef struct crl_lmdb_env {
   char *path;                             /* of the data file, resolved */
   crl_lmdb_file data, lock, lease, watch; /* `watch`: not there without a ring */
   pid_t pid;
+  int is_parents;     /* this process is a fork of the one that opened it */
   atomic_size_t refs; /* number of handles, watches and calls under way */
   atomic_size_t size; /* bytes that records may use: the largest size= of this process */
   atomic_int broken;  /* LMDB refuses to go on; the files must be opened anew */
@@ -128,9 +129,7 @@ typedef struct crl_lmdb_env {
   int64_t wall_ahead;
   /* every transaction holds it for reading; a change of the map, for writing */
   pthread_rwlock_t resize;
-  pthread_mutex_t idle_lock;
-  MDB_txn *idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions */
-  size_t idle_count;
+  MDB_txn *_Atomic idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions; NULL: a free place */
   crl_lmdb_leases leases;
   crl_lmdb_ring *ring; /* NULL: changes can't be reported; ring_code is the errno why */
   int ring_code;
@@ -246,9 +245,11 @@ size_t crl_lmdb_kv_front(const corral_host *host, const crl_lmdb_front *front,
 int crl_lmdb_kv_header(const corral_host *host, const crl_lmdb_front *front, corral_header *header);
 /* Finds a record; MDB_NOTFOUND: there is none, or its life is over. */
 int crl_lmdb_kv_find(crl_lmdb_tx *tx, const void *key, size_t key_len, crl_lmdb_front *front);
-/* Reads the whole record, to be freed by the caller; ENOMEM. */
+/* Reads the whole record, into memory of host->record_new; ENOMEM. */
 int crl_lmdb_kv_read(crl_lmdb_tx *tx, const void *key, size_t key_len, const crl_lmdb_front *front,
                      uint8_t **ret);
+/* Both in one: MDB_NOTFOUND, or the whole record of *len bytes. */
+int crl_lmdb_kv_look(crl_lmdb_tx *tx, const void *key, size_t key_len, size_t *len, uint8_t **ret);
 /* Carries out the change of corral_host.decide. */
 int crl_lmdb_kv_apply(crl_lmdb_tx *tx, const void *key, size_t key_len,
                       const corral_change *change);

@@ -16,7 +16,7 @@ int crl_lmdb_is_lock(const corral_op *op) {
   return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
 }
 
-/* Reads the record, to be freed; *ret is NULL when there is none. An LMDB code. */
+/* Reads the record, for host->record_drop; *ret is NULL when there is none. An LMDB code. */
 static int read_record(crl_lmdb_tx *tx, const corral_op *op, crl_lmdb_front *front, uint8_t **ret) {
   *ret = NULL;
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, front);
@@ -40,12 +40,10 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
   if (code != 0) return code;
   decide(tx, op, &front, record, NULL, &change);
   if (op->status == CORRAL_OK) {
-    op->found.record = record;
-    op->found.len = front.len;
-    op->found.drop = free;
-    op->found.owner = record;
+    op->found = (corral_found){
+        .record = record, .len = front.len, .drop = tx->env->host->record_drop, .owner = record};
   } else {
-    free(record);
+    tx->env->host->record_drop(record);
   }
   return 0;
 }
@@ -78,7 +76,7 @@ int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op) {
   size_t len = record != NULL ? front.len : 0;
   uint8_t *room = malloc(len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
   if (room == NULL) {
-    free(record);
+    tx->env->host->record_drop(record);
     return ENOMEM;
   }
   decide(tx, op, &front, record, room, &change);
@@ -87,6 +85,6 @@ int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op) {
     if (frees(op)) crl_lmdb_note(tx->env, tx->news, op->key, op->key_len);
   }
   free(room);
-  free(record);
+  tx->env->host->record_drop(record);
   return code;
 }

@@ -90,7 +90,8 @@ static void show(corral_op *op, crl_memory_entry *e) {
 
 static int is_over_budget(crl_memory *m) { return atomic_load(&m->used) > atomic_load(&m->budget); }
 
-void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op) {
+__attribute__((noinline)) void crl_memory_lock_verb(crl_memory *m, crl_memory_shard *s,
+                                                    uint64_t hash, corral_op *op) {
   if (is_over_budget(m)) crl_memory_make_room(m, hash, m->host->boot_ms());
   int full = is_over_budget(m);
   pthread_mutex_lock(&s->lock);

@@ -94,20 +94,23 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
   op->found.owner = e->record;
 }
 
-static void perform_one(crl_memory *m, corral_op *op) {
-  if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
-    op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
-                               (int)CRL_MEMORY_MAX_KEY);
-    return;
-  }
-  uint64_t hash = m->host->hash64(op->key, op->key_len);
-  crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
-  if (crl_memory_is_lock(op)) {
-    crl_memory_lock_verb(m, s, hash, op);
-    return;
-  }
+static void look(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op) {
+  op->status = CORRAL_EMISS;
+  pthread_mutex_lock(&s->lock);
+  int64_t now = m->host->boot_ms();
+  crl_memory_entry *e = *crl_memory_find(s, hash, op->key, op->key_len);
+  if (e != NULL && e->expires <= now)
+    crl_memory_entry_remove(m, s, e);
+  else if (e != NULL && m->host->look(op, e->record->bytes, e->record->len, now) == CORRAL_OK)
+    hand_out(op, e);
+  pthread_mutex_unlock(&s->lock);
+}
+
+/* Any other verb of values. Apart, since a look needs none of its room. */
+static __attribute__((noinline)) void change(crl_memory *m, crl_memory_shard *s, uint64_t hash,
+                                             corral_op *op) {
   int news = 0;
-  corral_change change;
+  corral_change how;
   uint8_t front[CORRAL_FRONT];
   pthread_mutex_lock(&s->lock);
   int64_t now = m->host->boot_ms();
@@ -117,14 +120,30 @@ static void perform_one(crl_memory *m, corral_op *op) {
     e = NULL;
   }
   size_t front_len = e != NULL ? m->host->front(e->record->bytes, e->record->len, front) : 0;
-  m->host->decide(op, e != NULL ? front : NULL, front_len, now, &change);
-  apply(m, s, hash, op, &e, &change);
+  m->host->decide(op, e != NULL ? front : NULL, front_len, now, &how);
+  apply(m, s, hash, op, &e, &how);
   hand_out(op, e);
-  if (change.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);
+  if (how.action != CORRAL_ACTION_KEEP) news = crl_memory_is_watched(&m->watches);
   pthread_mutex_unlock(&s->lock);
   if (news) crl_memory_tell(&m->watches, op->key, op->key_len);
-  if (change.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget))
+  if (how.action != CORRAL_ACTION_KEEP && atomic_load(&m->used) > atomic_load(&m->budget))
     crl_memory_make_room(m, hash, now);
+}
+
+static void perform_one(crl_memory *m, corral_op *op) {
+  if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
+    op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
+                               (int)CRL_MEMORY_MAX_KEY);
+    return;
+  }
+  uint64_t hash = corral_op_hash(m->host, op);
+  crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
+  if (op->verb == CORRAL_VERB_GET)
+    look(m, s, hash, op);
+  else if (crl_memory_is_lock(op))
+    crl_memory_lock_verb(m, s, hash, op);
+  else
+    change(m, s, hash, op);
 }
 
 static int memory_perform(void *handle, const corral_batch *batch, int64_t deadline,

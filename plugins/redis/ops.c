@@ -236,13 +236,10 @@ static int hear_time(crl_redis_handle *h, int64_t deadline, int64_t before, corr
   return status;
 }
 
-/* Sends the formatted commands, and hears the replies of all slots; in a later round, of those with
- * `again`. */
-static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline,
-                    corral_error *error) {
-  size_t sent;
-  int64_t before = h->only_looks && !h->asks_time ? 0 : h->store->host->boot_ms();
-  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+/* Hears the replies of all slots; in a later round, of those with `again`. `status`: of sending,
+ * which `sent` that many bytes; `before`: boot_ms before it. */
+static int hear_all(crl_redis_handle *h, size_t count, int round, int64_t deadline, int64_t before,
+                    int status, size_t sent, corral_error *error) {
   int heard = CORRAL_OK;
   /* a server that hung up may have said why */
   int64_t until = status == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
@@ -261,6 +258,15 @@ static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadli
   }
   if (status == CORRAL_OK) status = heard;
   return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
+}
+
+/* Sends the formatted commands, and hears the replies. */
+static int exchange(crl_redis_handle *h, size_t count, int round, int64_t deadline,
+                    corral_error *error) {
+  size_t sent;
+  int64_t before = h->only_looks && !h->asks_time ? 0 : h->store->host->boot_ms();
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+  return hear_all(h, count, round, deadline, before, status, sent, error);
 }
 
 static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
@@ -291,6 +297,31 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
     if (h->slots[i].replies > 0 && h->slots[i].op->status == CORRAL_EINDOUBT)
       crl_redis_result_fail(h, h->slots[i].op, CORRAL_ENOMEM, "no memory to send a command");
   return CORRAL_OK;
+}
+
+/* True for a look alone, of which nothing else is to be heard than its record. */
+static int is_lone(const crl_redis_handle *h, size_t count) {
+  const crl_redis_slot *slot = h->slots;
+  return count == 1 && slot->op->verb == CORRAL_VERB_GET && slot->replies > 0 &&
+         crl_redis_clock_good(h) && !crl_redis_clock_due(h);
+}
+
+/* A round of one look. Any other reply than the usual one is heard as in other rounds. */
+static int run_look(crl_redis_handle *h, int64_t deadline, corral_error *error) {
+  crl_redis_slot *slot = h->slots;
+  size_t sent, got;
+  crl_redis_out_reset(&h->out);
+  h->asks_time = h->waits = 0;
+  put(h, slot, CRL_REDIS_BY_SHA1);
+  if (h->out.failed) return run_round(h, 1, CRL_REDIS_BY_SHA1, deadline, error);
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+  if (status == CORRAL_OK &&
+      crl_redis_wire_read(&h->wire, h->in, sizeof h->in, deadline, &got, NULL) == CORRAL_OK) {
+    if (crl_redis_look_take(h, slot->op, got)) return CORRAL_OK;
+    status = crl_redis_reply_feed(h, got, error);
+    if (status != CORRAL_OK) return status;
+  }
+  return hear_all(h, 1, CRL_REDIS_BY_SHA1, deadline, 0, status, sent, error);
 }
 
 /* Repeats a look whose record was replaced. */
@@ -411,6 +442,17 @@ static int make_slots(crl_redis_handle *h, const corral_batch *batch) {
   return CORRAL_OK;
 }
 
+/* Goes on with looks that one reply didn't end. `status`: of the batch so far. */
+static int look_on(crl_redis_handle *h, size_t count, int status, int64_t deadline,
+                   corral_error *error) {
+  if (status == CORRAL_OK && mark_vague(h, count) > 0)
+    status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++)
+    status = hear_rest(h, &h->slots[i], deadline, error);
+  drop_undated(h, count);
+  return status;
+}
+
 int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                       corral_error *error) {
   size_t count = batch->count;
@@ -418,16 +460,16 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
     crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
     return CORRAL_OK;
   }
+  if (is_lone(h, count)) {
+    int status = run_look(h, deadline, error);
+    if (status == CORRAL_OK && !h->slots->vague && !h->slots->partial) return status;
+    return look_on(h, count, status, deadline, error);
+  }
   int round = CRL_REDIS_BY_SHA1, last = round;
   int status = run_round(h, count, round, deadline, error);
   while (status == CORRAL_OK && last < CRL_REDIS_BY_TEXT && mark_again(h, count, &round) > 0) {
     last = round > last ? round : CRL_REDIS_BY_TEXT;
     status = run_round(h, count, last, deadline, error);
   }
-  if (status == CORRAL_OK && mark_vague(h, count) > 0)
-    status = run_round(h, count, CRL_REDIS_BY_TEXT, deadline, error);
-  for (size_t i = 0; i < count && status == CORRAL_OK; i++)
-    status = hear_rest(h, &h->slots[i], deadline, error);
-  drop_undated(h, count);
-  return status;
+  return look_on(h, count, status, deadline, error);
 }

@@ -37,11 +37,8 @@ static void piece(crl_redis_out *out, const void *data, size_t from, size_t size
   out->total += size;
 }
 
-static void copy(crl_redis_out *out, const void *data, size_t size) {
-  if (size == 0) return;
-  char *at = room(out, size);
-  if (at == NULL) return;
-  memcpy(at, data, size);
+/* After `size` bytes were put into the room. */
+static void placed(crl_redis_out *out, size_t size) {
   if (out->count > 0 && out->pieces[out->count - 1].data == NULL) {
     out->pieces[out->count - 1].size += size;
     out->total += size;
@@ -49,6 +46,14 @@ static void copy(crl_redis_out *out, const void *data, size_t size) {
     piece(out, NULL, out->used, size);
   }
   out->used += size;
+}
+
+static void copy(crl_redis_out *out, const void *data, size_t size) {
+  if (size == 0) return;
+  char *at = room(out, size);
+  if (at == NULL) return;
+  memcpy(at, data, size);
+  placed(out, size);
 }
 
 /* Writes `number` in decimal to the end of text[24]; returns its beginning. */
@@ -73,10 +78,6 @@ static void head(crl_redis_out *out, char kind, size_t number) {
 
 void crl_redis_out_command(crl_redis_out *out, size_t words) { head(out, '*', words); }
 
-void crl_redis_out_ready(crl_redis_out *out, const char *text, size_t size) {
-  copy(out, text, size);
-}
-
 void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
                           const void *second, size_t second_size) {
   head(out, '$', first_size + second_size);
@@ -86,6 +87,26 @@ void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_si
   else
     copy(out, second, second_size);
   copy(out, "\r\n", 2);
+}
+
+/* The commands that are sent most often; what is around the key is copied as a whole. */
+void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size) {
+  static const char begin[] = "*4\r\n$8\r\nGETRANGE\r\n$",
+                    end[] = "\r\n$1\r\n0\r\n$7\r\n1048575\r\n";
+  char text[24], *digits = decimal(text, (int64_t)key_size);
+  size_t len = (size_t)(text + sizeof text - digits);
+  _Static_assert(CRL_REDIS_PIECE == 1048576, "the end of the first piece");
+  size_t size = sizeof begin - 1 + len + 2 + key_size + sizeof end - 1;
+  char *at = room(out, size);
+  if (at == NULL) return;
+  memcpy(at, begin, sizeof begin - 1);
+  at += sizeof begin - 1;
+  while (digits < text + sizeof text) *at++ = *digits++;
+  *at++ = '\r';
+  *at++ = '\n';
+  memcpy(at, key, key_size);
+  memcpy(at + key_size, end, sizeof end - 1);
+  placed(out, size);
 }
 
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {
@@ -120,10 +141,11 @@ void crl_redis_out_free(crl_redis_out *out) {
   memset(out, 0, sizeof *out);
 }
 
-int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
-                       corral_error *error) {
-  size_t at = 0, done = 0; /* index of the piece, and bytes of it that are sent */
-  *sent = 0;
+/* Several pieces, or the rest of one. Apart, for its array. */
+static __attribute__((noinline)) int send_pieces(crl_redis_out *out, crl_redis_wire *wire,
+                                                 int64_t deadline, size_t done, size_t *sent,
+                                                 corral_error *error) {
+  size_t at = 0; /* index of the piece, of which `done` bytes are sent */
   while (at < out->count) {
     struct iovec pieces[AT_A_TIME];
     size_t count = 0, wrote;
@@ -141,4 +163,15 @@ int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadlin
       done -= out->pieces[at].size;
   }
   return CORRAL_OK;
+}
+
+int crl_redis_out_send(crl_redis_out *out, crl_redis_wire *wire, int64_t deadline, size_t *sent,
+                       corral_error *error) {
+  struct iovec all = {.iov_base = out->bytes, .iov_len = out->used};
+  *sent = 0;
+  if (out->count != 1 || out->total != out->used)
+    return send_pieces(out, wire, deadline, 0, sent, error);
+  int status = crl_redis_wire_write(wire, &all, 1, deadline, sent, error);
+  if (status != CORRAL_OK || *sent == out->used) return status;
+  return send_pieces(out, wire, deadline, *sent, sent, error);
 }

@@ -36,7 +36,7 @@ int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
   crl_redis_handle *h = handle;
   int status = CORRAL_OK;
   int64_t idle = -h->now;
-  h->now = h->store->host->now_ms();
+  h->now = batch->now > 0 ? batch->now : h->store->host->now_ms();
   idle += h->now;
   if (h->now >= deadline) {
     crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE,
@@ -52,7 +52,7 @@ int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
     return status;
   }
   h->used = 1;
-  crl_redis_wire_arm(&h->wire, h->now, deadline);
+  crl_redis_wire_arm(&h->wire, h->now);
   h->refused_scripts = 0;
   status = (h->store->scriptless ? crl_redis_exec_perform : crl_redis_ops_run)(h, batch, deadline,
                                                                                error);

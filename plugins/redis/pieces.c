@@ -31,13 +31,8 @@ static void put_range(crl_redis_handle *h, const corral_op *op, size_t from, siz
   crl_redis_out_number(&h->out, (int64_t)(from + size - 1));
 }
 
-/* Most commands are this one. */
 void crl_redis_pieces_put_first(crl_redis_handle *h, const corral_op *op) {
-  static const char begin[] = "*4\r\n$8\r\nGETRANGE\r\n", end[] = "$1\r\n0\r\n$7\r\n1048575\r\n";
-  _Static_assert(CRL_REDIS_PIECE == 1048576, "the end of the first piece");
-  crl_redis_out_ready(&h->out, begin, sizeof begin - 1);
-  crl_redis_out_word(&h->out, op->key, op->key_len);
-  crl_redis_out_ready(&h->out, end, sizeof end - 1);
+  crl_redis_out_range(&h->out, op->key, op->key_len);
 }
 
 void crl_redis_pieces_put(crl_redis_handle *h, const corral_op *op, size_t from) {

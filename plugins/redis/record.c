@@ -3,6 +3,7 @@
  *
  * A lease that was taken by SET NX GET tells no end: it ends CORRAL_LEASE_KEPT_MS before its key.
  * Whoever reads such a record asks for the key's TTL, and dates the lease. */
+#include <endian.h>
 #include <stdlib.h>
 
 #include "redis.h"
@@ -63,16 +64,18 @@ static int64_t life_by_ttl(const crl_redis_handle *h, const corral_header *heade
   return pttl >= 0 && llabs(life - by_end) < STEP_MS ? life : by_end;
 }
 
-/* Life that a record was stored for, by its metadata; 0: it doesn't say. */
-static int64_t whole_life(const corral_header *header, const uint8_t *record) {
+/* Life that a record was stored for, by its metadata: the last bytes of its body; 0: it doesn't
+ * say. */
+static int64_t whole_life(const uint8_t *record, size_t body, size_t metadata) {
   enum { TTL = 1, GRACES = 3, NUMBER = 6 };
   uint64_t lives[GRACES + 1] = {0};
-  size_t left = header->metadata;
-  if (left > header->body) return 0;
-  const uint8_t *at = record + CORRAL_HEAD + header->body - left;
+  size_t left = metadata;
+  if (left > body) return 0;
+  const uint8_t *at = record + CORRAL_HEAD + body - left;
   while (left >= 2 && at[0] >= TTL && at[0] <= GRACES && at[1] <= left - 2 && at[1] <= NUMBER) {
-    lives[at[0]] = 0;
-    for (unsigned i = 0; i < at[1]; i++) lives[at[0]] |= (uint64_t)at[2 + i] << (8 * i);
+    uint64_t number = 0;
+    memcpy(&number, at + at[1] - 6, 8); /* the 8 bytes that end with the number */
+    lives[at[0]] = at[1] == 0 ? 0 : le64toh(number) >> (64 - 8 * at[1]);
     left -= 2 + (size_t)at[1];
     at += 2 + at[1];
   }
@@ -89,7 +92,7 @@ static int64_t whole_life(const corral_header *header, const uint8_t *record) {
  * has stepped. More life than the record ever had tells of such a step, too. */
 static int is_sure(const corral_header *header, const uint8_t *record, int64_t least, int64_t most,
                    int64_t *life) {
-  int64_t whole = whole_life(header, record);
+  int64_t whole = whole_life(record, header->body, header->metadata);
   *life = 0;
   if (header->life_end <= least) return header->state != CORRAL_FREE;
   if (header->life_end <= most || __builtin_sub_overflow(header->life_end, least, life)) return 0;
@@ -115,6 +118,29 @@ static int found_by_clock(const crl_redis_handle *h, corral_op *op, const uint8_
   }
   op->state.life_ms = life;
   return good;
+}
+
+/* As found_by_clock, where that needs no header. */
+int crl_redis_record_found_free(const crl_redis_handle *h, corral_op *op, const uint8_t *record,
+                                size_t size) {
+  enum { AT_STATE = 4, AT_KIND = 6, AT_BODY = 16, AT_METADATA = 20 };
+  int64_t least, most;
+  if (size < CORRAL_HEAD || record[AT_STATE] != CORRAL_FREE || record[AT_KIND] == TAG_VERSION)
+    return 0;
+  int good = crl_redis_clock_now(h, &least, &most) &&
+             h->store->host->look(op, record, size, most) == CORRAL_OK && op->state.life_ms > 0;
+  if (good) {
+    uint32_t body;
+    uint16_t metadata;
+    memcpy(&body, record + AT_BODY, sizeof body);
+    memcpy(&metadata, record + AT_METADATA, sizeof metadata);
+    int64_t whole = whole_life(record, le32toh(body), le16toh(metadata));
+    good = op->state.life_ms <= (whole > 0 ? whole : LONGEST_LIFE);
+  }
+  if (good) return 1;
+  op->status = CORRAL_EINDOUBT;
+  op->state = (corral_record_state){.life_ms = 0};
+  return 0;
 }
 
 /* The server's time, as well as it is known. */

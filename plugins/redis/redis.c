@@ -170,6 +170,8 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
                           ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key "
                             "tls_verify tls_name"
                           : "db client_name scripts wait_replicas wait_ms";
+  if (host->size < sizeof *host)
+    return host->fail(error, CORRAL_EUNSUPPORTED, "the redis plugin is newer than this corral");
   int status = host->uri_check(uri, names, error);
   if (status != CORRAL_OK) return status;
   crl_redis_store *s = calloc(1, sizeof *s);

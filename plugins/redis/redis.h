@@ -12,6 +12,7 @@
  *   scripts.c  the Lua texts
  *   result.c   what comes of an operation: its status and text, what it found
  *   record.c   what a record says of an operation's status, life and lease
+ *   look.c     the reply to a lone look, without hiredis
  *   pieces.c   large records, read piece by piece
  *   request.c  the verbs of values as commands; what is refused before it is sent
  *   ops.c      a pipeline: format, exchange, judge
@@ -85,6 +86,8 @@ typedef struct crl_redis_wire {
   struct ssl_st *ssl; /* NULL: plain */
   int64_t patience;   /* limit of a read that blocks, in ms; 0: no read does */
   int armed;          /* 1: the next crl_redis_wire_read may begin by blocking */
+  int64_t armed_at;   /* host->now_ms when the batch began */
+  size_t untold;      /* bytes written that host->moved wasn't told of */
   int blocks;         /* 1: the next recv blocks */
 } crl_redis_wire;
 
@@ -97,7 +100,7 @@ int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t de
 void crl_redis_wire_close(crl_redis_wire *wire);
 /* Lets the next read block, if there is time for that: a reply to what is sent now is read by one
  * system call, without a poll. */
-void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now, int64_t deadline);
+void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now);
 /* Writes at least one of these bytes; *wrote: how many. */
 int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
                          int64_t deadline, size_t *wrote, corral_error *error);
@@ -144,8 +147,8 @@ typedef struct crl_redis_out {
 
 /* Begins a command; `words` words must follow. Words are copied. */
 void crl_redis_out_command(crl_redis_out *out, size_t words);
-/* Puts bytes that are RESP already. */
-void crl_redis_out_ready(crl_redis_out *out, const char *text, size_t size);
+/* Puts GETRANGE of the key's first CRL_REDIS_PIECE bytes. */
+void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size);
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size);
 void crl_redis_out_text(crl_redis_out *out, const char *text);
 void crl_redis_out_number(crl_redis_out *out, int64_t number);
@@ -330,6 +333,12 @@ void crl_redis_result_give(corral_op *op, redisReply **reply);
 /* Forgets what the operation found or was told. */
 void crl_redis_result_take_back(corral_op *op);
 
+/* ---- look.c -------------------------------------------------------------------------------- */
+
+/* Takes the reply to a look from the first `got` bytes that came. 1: they are a whole record, of
+ * which the server's clock tells the life; op found it. 0: nothing was done. */
+int crl_redis_look_take(crl_redis_handle *h, corral_op *op, size_t got);
+
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 
 /* Puts the command that reads a record's first piece, or the piece from byte `from` on. */
@@ -426,6 +435,10 @@ void crl_redis_record_refuse(const crl_redis_handle *h, corral_op *op);
 /* Sets status, life and lease by a record's front and the server's time. */
 void crl_redis_record_judge(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                             size_t len, int64_t now);
+/* The same of a whole record for a GET without PTTL, where the record is free and the server's
+ * clock tells its life for sure. 0: nothing was set. */
+int crl_redis_record_found_free(const crl_redis_handle *h, corral_op *op, const uint8_t *record,
+                                size_t size);
 /* 1: the record is a lease whose end is that of its key. */
 int crl_redis_record_is_undated(const crl_redis_handle *h, const void *record, size_t size);
 /* Sets status, life and lease of a GET, by as much of the record as was read and the key's TTL; a

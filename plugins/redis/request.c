@@ -214,22 +214,33 @@ void crl_redis_request_put(crl_redis_handle *h, crl_redis_slot *slot, int round)
   }
 }
 
-int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op) {
-  corral_header header;
-  uint8_t front[CORRAL_FRONT];
-  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
-    return crl_redis_result_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
-  if (op->key_len == 0) return crl_redis_result_fail(h, op, CORRAL_EINVAL, "an empty key");
+static int check_hold(const crl_redis_handle *h, corral_op *op) {
   if (op->verb == CORRAL_VERB_LOCK_EXTEND && op->lock_extend.fence > CRL_REDIS_EXACT)
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "fencing tokens are 2^53 at most");
-  int holds = op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
-  if (holds && (corral_op_hold_ms(op) < 1 || corral_op_hold_ms(op) > CRL_REDIS_LONGEST_HOLD))
+  if (corral_op_hold_ms(op) < 1 || corral_op_hold_ms(op) > CRL_REDIS_LONGEST_HOLD)
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "holds last 1 ms to 10 years");
-  if (op->verb != CORRAL_VERB_SETTLE) return CORRAL_OK;
+  return CORRAL_OK;
+}
+
+static int check_record(const crl_redis_handle *h, corral_op *op) {
+  corral_header header;
+  uint8_t front[CORRAL_FRONT];
   if (op->settle.record_len > CRL_REDIS_LARGEST)
     return crl_redis_result_fail(h, op, CORRAL_ETOOBIG, "records are 512 MiB at most");
   size_t len = h->store->host->front(op->settle.record, op->settle.record_len, front);
   if (h->store->host->header_read(front, len, &header) != CORRAL_OK || header.state != CORRAL_FREE)
     return crl_redis_result_fail(h, op, CORRAL_EINVAL, "not a record");
   return CORRAL_OK;
+}
+
+int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op) {
+  if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
+    return crl_redis_result_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
+  if (op->key_len == 0) return crl_redis_result_fail(h, op, CORRAL_EINVAL, "an empty key");
+  switch (op->verb) {
+    case CORRAL_VERB_LOCK:
+    case CORRAL_VERB_LOCK_EXTEND: return check_hold(h, op);
+    case CORRAL_VERB_SETTLE: return check_record(h, op);
+    default: return CORRAL_OK;
+  }
 }

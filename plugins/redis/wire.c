@@ -9,6 +9,8 @@
 
 #include "redis.h"
 
+enum { TOLD = 4096 /* bytes written that are reported at once, fewer with what is read next */ };
+
 static int failed(const crl_redis_wire *wire, corral_error *error, const char *what,
                   const char *why) {
   return crl_net_failed(&wire->store->peer, error, what, why);
@@ -66,8 +68,9 @@ int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t de
   return status;
 }
 
-void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now, int64_t deadline) {
-  wire->armed = wire->patience > 0 && wire->store->host->moved(0, deadline) - now >= wire->patience;
+void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now) {
+  wire->armed = wire->patience > 0;
+  wire->armed_at = now;
 }
 
 void crl_redis_wire_close(crl_redis_wire *wire) {
@@ -105,6 +108,12 @@ static int gone(crl_redis_wire *wire, ssize_t n, corral_error *error) {
   return failed(wire, error, "TLS", why);
 }
 
+/* Reports what was read, and what was written and isn't reported yet. */
+static void tell(crl_redis_wire *wire, size_t got, int64_t deadline) {
+  wire->store->host->moved(wire->untold + got, deadline);
+  wire->untold = 0;
+}
+
 int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
                          int64_t deadline, size_t *wrote, corral_error *error) {
   for (;;) {
@@ -112,7 +121,8 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
     ssize_t n = try_write(wire, pieces, count, &want);
     if (n > 0) {
       *wrote = (size_t)n;
-      wire->store->host->moved(*wrote, deadline);
+      wire->untold += *wrote;
+      if (wire->untold >= TOLD) tell(wire, 0, deadline);
       return CORRAL_OK;
     }
     wire->armed = 0; /* the time for a read that blocks may be over */
@@ -127,10 +137,10 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
 int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
                         size_t *got, corral_error *error) {
   short want = POLLIN;
-  int at_once = wire->ssl != NULL || wire->armed;
-  wire->blocks = wire->armed;
+  wire->blocks =
+      wire->armed && wire->store->host->moved(0, deadline) - wire->armed_at >= wire->patience;
+  int at_once = wire->ssl != NULL || wire->blocks;
   wire->armed = 0;
-  if (wire->blocks) wire->store->host->moved(0, deadline);
   for (;; at_once = 0) {
     int status = at_once ? CORRAL_OK : await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
@@ -138,7 +148,7 @@ int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t
     wire->blocks = 0;
     if (n > 0) {
       *got = (size_t)n;
-      wire->store->host->moved(*got, deadline);
+      tell(wire, *got, deadline);
       return CORRAL_OK;
     }
     if (want == 0) return gone(wire, n, error);

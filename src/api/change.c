@@ -193,7 +193,7 @@ int corral_set(corral *c, const void *key, size_t key_len, const corral_call *us
   crl_context *context;
   corral_error *error = crl_handle_error(user);
   int status = crl_handle_key(c, key, key_len, &context, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, &context->policy, &call, &set);
+  if (status == CORRAL_OK) status = crl_handle_user(user, context, &call, &set);
   if (status != CORRAL_OK) return status;
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   crl_name name = crl_call_name(&call, key, key_len);

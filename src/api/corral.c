@@ -285,6 +285,7 @@ void corral_close(corral *c) {
   if (context->tag_memory != NULL) crl_tag_memory_free(context->tag_memory);
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
   crl_quota_clean(&context->negatives);
+  crl_context_free_policies(context);
   free(context->scope);
   free(context->space.prefix);
   free(c);
@@ -341,35 +342,42 @@ static int check_not_set(const corral_call *user) {
                          "call: tags, version and validator are for corral_set alone");
 }
 
-/* Apart from crl_handle_user, so that a call without a struct has no room for one on its stack. */
-__attribute__((noinline)) static int take_user(const corral_call *user, const corral_policy *base,
-                                               crl_call *call, corral_call *set) {
-  corral_call whole;
-  int status = crl_sized_read(&whole, user, sizeof whole, "call", crl_handle_error(user));
-  if (status == CORRAL_OK) status = check_variant(&whole);
-  if (status == CORRAL_OK && set == NULL) status = check_not_set(&whole);
+static int take_whole(const corral_call *whole, crl_context *context, crl_call *call,
+                      corral_call *set) {
+  int status = check_variant(whole);
+  if (status == CORRAL_OK && set == NULL) status = check_not_set(whole);
   if (status != CORRAL_OK) return status;
-  call->error = whole.error;
-  call->cancel_token = whole.cancel_token;
-  call->variant = whole.variant;
-  call->variant_len = whole.variant_len;
-  if (set != NULL) *set = whole;
-  if (whole.policy == NULL) return CORRAL_OK;
-  call->policy = &call->own;
-  return crl_policy_resolve(&call->own, whole.policy, base, call->error);
+  call->error = whole->error;
+  call->cancel_token = whole->cancel_token;
+  call->variant = whole->variant;
+  call->variant_len = whole->variant_len;
+  if (set != NULL) *set = *whole;
+  if (whole->policy != NULL)
+    call->policy = crl_context_policy(context, whole->policy, &call->own, &status, call->error);
+  return status;
 }
 
-int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
+/* A struct of another size than this library's. Apart, so that others have no room for one on their
+ * stack. */
+__attribute__((noinline)) static int take_other(const corral_call *user, crl_context *context,
+                                                crl_call *call, corral_call *set) {
+  corral_call whole;
+  int status = crl_sized_read(&whole, user, sizeof whole, "call", crl_handle_error(user));
+  return status == CORRAL_OK ? take_whole(&whole, context, call, set) : status;
+}
+
+int crl_handle_user(const corral_call *user, crl_context *context, crl_call *call,
                     corral_call *set) {
   memset(call, 0, offsetof(crl_call, own));
-  call->policy = base;
-  return user == NULL ? CORRAL_OK : take_user(user, base, call, set);
+  call->policy = &context->policy;
+  if (user == NULL) return CORRAL_OK;
+  return (user->size == sizeof *user ? take_whole : take_other)(user, context, call, set);
 }
 
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
                     crl_context **ret, crl_call *call) {
   int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
-  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context.policy, call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context, call, NULL);
   return status;
 }
 

@@ -35,7 +35,7 @@ static int check_many(corral *c, const corral_item *items, size_t count, const c
                       crl_context **ret, crl_call *call) {
   corral_error *error = crl_handle_error(user);
   int status = crl_handle_values(c, ret, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, &(*ret)->policy, call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, *ret, call, NULL);
   if (status == CORRAL_OK && items == NULL && count > 0)
     status = crl_status_fail(error, CORRAL_EINVAL, "corral_get_many: no items");
   return status;

@@ -12,10 +12,11 @@ int crl_handle_values(corral *c, crl_context **ret, corral_error *error);
 int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
                    corral_error *error);
 int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
-/* Fills *call, except for its key and compute, from the user's struct (may be NULL) over `base`.
+/* Fills *call, except for its key and compute, from the user's struct (may be NULL) over the
+ * corral's policy.
  * `set`: receives the user's struct, if there is one; NULL: what is for corral_set alone is
  * refused. Detail goes to the user's error. */
-int crl_handle_user(const corral_call *user, const corral_policy *base, crl_call *call,
+int crl_handle_user(const corral_call *user, crl_context *context, crl_call *call,
                     corral_call *set);
 /* crl_handle_key and crl_handle_user: fills *call, except for its compute. */
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,

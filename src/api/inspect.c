@@ -129,7 +129,7 @@ int corral_encode_key(corral *c, corral_key_kind kind, const void *user_key, siz
   crl_context *context;
   int status = crl_context_open(c, &context, error);
   if (status == CORRAL_OK) status = crl_handle_check_key(user_key, key_len, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, &context->policy, &call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, context, &call, NULL);
   if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&call, user_key, key_len);
   if ((unsigned)kind > CORRAL_KEY_LOCK || (kind != CORRAL_KEY_VALUE && name.variant_len > 0) ||

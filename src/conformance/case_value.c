@@ -244,3 +244,17 @@ void case_what_was_found_stays_as_it_was(void) {
     check(same, "what GET found changed before it was freed");
   }
 }
+
+void case_a_look_that_tells_the_hash_of_its_key(void) {
+  client *c = client_new();
+  const key *k = key_new("k"), *none = key_new("none");
+  const record *r = record_new(k, 100, 1);
+  fill(c, k, OWNER, r, LONG_MS);
+  for (int tells = 0; tells < 2; tells++) {
+    corral_op op = op_of(CORRAL_VERB_GET, k, OWNER), other = op_of(CORRAL_VERB_GET, none, OWNER);
+    op.hash = tells ? host()->hash64(op.key, op.key_len) : 0;
+    other.hash = tells ? host()->hash64(other.key, other.key_len) : 0;
+    wants_value(tells ? "a look with its key's hash" : "a look without", perform_one(c, &op), r);
+    wants("a look at another key", perform_one(c, &other).status, CORRAL_EMISS);
+  }
+}

@@ -348,7 +348,8 @@ extern const size_t test_case_count;
   X(a_key_of_one_byte, 0)                                                                          \
   X(a_key_of_max_key_bytes, 0)                                                                     \
   X(keys_that_differ_at_their_end_are_two, 0)                                                      \
-  X(what_was_found_stays_as_it_was, 0)
+  X(what_was_found_stays_as_it_was, 0)                                                             \
+  X(a_look_that_tells_the_hash_of_its_key, 0)
 
 #define CASES_BATCH(X)                                                                             \
   X(a_batch_of_longer_operations, 0)                                                               \

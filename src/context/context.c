@@ -1,8 +1,13 @@
 /* context.c: the checks with which calls begin. */
 #include "context/context.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/status.h"
+#include "base/value.h"
 #include "os/env.h"
+#include "policy/policy.h"
 
 static int check_callback(const crl_context *context, corral_error *error) {
   if (!crl_frame_within(&context->events)) return CORRAL_OK;
@@ -51,4 +56,48 @@ void crl_context_watch_copy(crl_context *context, const void *key, size_t len, u
   if (context->watch != NULL && crl_watch_registers(context->watch) &&
       crl_watch_is_up(context->watch))
     (void)crl_watch_register(context->watch, NULL, &name, 0);
+}
+
+/* ---- policies of callers ------------------------------------------------------------------- */
+
+/* Their first member is their size, so shorter and longer ones differ. */
+static int is_given(const crl_policy_known *known, const corral_policy *user) {
+  return memcmp(&known->given, user, user->size) == 0;
+}
+
+/* Keeps a policy that was resolved in `whole`. Another thread may have kept the same one: it then
+ * has two places. NULL: no memory, or no place. */
+static const corral_policy *keep_policy(crl_context *context, const corral_policy *user,
+                                        const corral_policy *whole) {
+  size_t place = 0;
+  while (place < CRL_POLICIES && atomic_load(&context->policies[place]) != NULL) place++;
+  if (place == CRL_POLICIES) return NULL;
+  crl_policy_known *known = crl_alloc(sizeof *known), *none = NULL;
+  if (known == NULL) return NULL;
+  memcpy(&known->given, user, user->size);
+  known->whole = *whole;
+  for (; place < CRL_POLICIES; place++, none = NULL)
+    if (atomic_compare_exchange_strong(&context->policies[place], &none, known))
+      return &known->whole;
+  free(known);
+  return NULL;
+}
+
+const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
+                                        corral_policy *room, int *ret_status, corral_error *error) {
+  int fits = user->size >= sizeof user->size && user->size <= sizeof *user;
+  const crl_policy_known *known;
+  *ret_status = CORRAL_OK;
+  for (size_t i = 0; fits && i < CRL_POLICIES; i++) {
+    if ((known = atomic_load_explicit(&context->policies[i], memory_order_acquire)) == NULL) break;
+    if (is_given(known, user)) return &known->whole;
+  }
+  *ret_status = crl_policy_resolve(room, user, &context->policy, error);
+  if (*ret_status != CORRAL_OK) return NULL;
+  const corral_policy *kept = fits ? keep_policy(context, user, room) : NULL;
+  return kept == NULL ? room : kept;
+}
+
+void crl_context_free_policies(crl_context *context) {
+  for (size_t i = 0; i < CRL_POLICIES; i++) free(atomic_load(&context->policies[i]));
 }

@@ -18,12 +18,38 @@
 #define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
 #define CRL_CONTEXT_CLOSING UINT32_C(0xc0881a00)
 
-/* The latest known cost of computing each key, by the hash of its name; keys that share a slot
- * overwrite each other. */
+/* The latest known cost of computing each key, by the hash of the stored key; keys that share a
+ * slot overwrite each other. */
 enum { CRL_COSTS = 1024 };
 typedef struct crl_costs {
   _Atomic uint64_t slots[CRL_COSTS]; /* upper half: of the hash; lower half: ms */
 } crl_costs;
+
+/* Rounded up, since 0 means unknown. */
+static inline uint32_t crl_costs_ms(uint64_t us) {
+  return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000);
+}
+
+/* By crl_key_hash of the key. ms; 0: unknown. */
+static inline uint32_t crl_costs_recall(const crl_costs *costs, uint64_t hash) {
+  uint64_t slot = atomic_load_explicit(&((crl_costs *)(uintptr_t)costs)->slots[hash % CRL_COSTS],
+                                       memory_order_relaxed);
+  return slot >> 32 == hash >> 32 ? (uint32_t)slot : 0;
+}
+
+static inline void crl_costs_note(crl_costs *costs, uint64_t hash, uint64_t us) {
+  _Atomic uint64_t *place = &costs->slots[hash % CRL_COSTS];
+  uint64_t slot = (hash >> 32 << 32) | crl_costs_ms(us);
+  if (atomic_load_explicit(place, memory_order_relaxed) != slot)
+    atomic_store_explicit(place, slot, memory_order_relaxed);
+}
+
+/* The policies that callers gave, each resolved once. Beyond CRL_POLICIES different ones, each call
+ * resolves its own. */
+enum { CRL_POLICIES = 16 };
+typedef struct crl_policy_known {
+  corral_policy given, whole; /* as the caller has it, padded with zeros; resolved */
+} crl_policy_known;
 
 /* The first member of struct corral. */
 typedef struct crl_context {
@@ -46,6 +72,7 @@ typedef struct crl_context {
   crl_replay replay;
   crl_events events;
   corral_policy policy;
+  crl_policy_known *_Atomic policies[CRL_POLICIES]; /* NULL from the first free place on */
   crl_costs costs;
   struct crl_tag_memory *tag_memory; /* tags/tag_memory.h; NULL: a second look asks nobody else */
   uint64_t max_value;
@@ -70,6 +97,11 @@ int crl_context_enter(corral *c, crl_context **ret, corral_error *error);
 /* First step of a call on an object of an open corral, such as a lock: CORRAL_EINVAL,
  * CORRAL_EFORKED. */
 int crl_context_check(const crl_context *context, corral_error *error);
+/* The caller's policy over the corral's, resolved: it is kept until the corral is closed, or made
+ * in `room`. NULL: it is refused, with detail in *error; *ret_status tells why. Any thread. */
+const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
+                                        corral_policy *room, int *ret_status, corral_error *error);
+void crl_context_free_policies(crl_context *context);
 /* True when the change of a copy's record is known here, at the latest when near_ms is over: the
  * watch has registered it or, where no watch is up or a watch tells of all keys, nothing of that
  * kind is to be had or needed. */

@@ -4,6 +4,7 @@
 
 #include "driver/advance.h"
 #include "driver/async.h"
+#include "run/hit.h"
 #include "os/env.h"
 
 static void perform(crl_run *r) {
@@ -67,15 +68,19 @@ static void drive(crl_join *join) {
     crl_join_land(join);
 }
 
-int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t key_len,
-                   corral_value **ret) {
-  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+/* Drives a call to its end; `hit`: its first look, NULL: there was none. A function of its own,
+ * since a hit needs none of its stack. */
+static __attribute__((noinline)) int drive_call(crl_context *context, const crl_call *call,
+                                                const void *key, size_t key_len, crl_hit *hit,
+                                                corral_value **ret) {
   __attribute__((cleanup(crl_join_leave))) crl_join join;
   crl_outcome outcome;
-  call->cancel = cancel;
   crl_join_init(&join, context, call, key, key_len);
   join.outcome = &outcome;
-  crl_join_begin(&join);
+  if (hit != NULL)
+    crl_hit_join(hit, &join);
+  else
+    crl_join_begin(&join);
   while (join.state != CRL_JOIN_ENDED) {
     if (join.state == CRL_JOIN_LOOKS)
       crl_join_first(&join);
@@ -85,4 +90,14 @@ int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t
       crl_join_wait(&join);
   }
   return crl_outcome_deliver(&outcome, call->error, ret);
+}
+
+int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t key_len,
+                   corral_value **ret) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  crl_hit hit;
+  call->cancel = cancel;
+  int how = crl_hit_look(&hit, context, call, key, key_len, ret);
+  if (how == 1) return CORRAL_OK;
+  return drive_call(context, call, key, key_len, how == 0 ? &hit : NULL, ret);
 }

@@ -6,65 +6,22 @@
 #include "herd/herd.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "os/env.h"
 #include "base/check.h"
-#include "base/table.h"
-
-enum { SHARDS = 16, LENT = 2 /* bits of what may be lent */ };
-
-typedef enum state { FLYING, LANDED, GIVEN_UP } state;
-
-typedef struct shard {
-  pthread_mutex_t mutex;
-  _Atomic uint64_t ticks;
-  crl_table entries;
-} shard;
-
-struct crl_entry {
-  crl_table_node node; /* by the hash of its name; node.link is NULL once it is out of the map */
-  shard *home;
-  _Atomic size_t refs, waiting;
-  _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
-  _Atomic int passes; /* the outcome is for the entry's owner alone */
-  /* `interim` is the value of a flight that is settled now; from now on it never changes */
-  _Atomic int published;
-  int lost;              /* so is its lease */
-  int vacant;            /* the next caller leads its flight */
-  uint64_t latest;       /* the largest tick of those who joined */
-  crl_entry *successor;  /* for those whom the outcome isn't good for; NULL: none */
-  _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
-  _Atomic uint32_t changes;
-  /* ends of the stale value that was offered, also when it has been replaced: see
-   * crl_herd_interim */
-  int64_t interim_until, interim_last;
-  uint64_t interim_good; /* it is good for callers with ticks below */
-  void (*alone)(void *arg);
-  void *alone_arg;
-  size_t lenders[LENT]; /* by bit of what they lend */
-  crl_waiter *borrower; /* NULL, or waits for a place to compute */
-  crl_listener *listeners;
-  size_t key_len, variant_len;
-  crl_outcome outcome, interim; /* not zeroed, but for `bytes` */
-  uint8_t name[];               /* key and variant */
-};
-
-struct crl_herd {
-  shard shards[SHARDS];
-};
+#include "herd/map.h"
 
 crl_herd *crl_herd_new(void) {
   crl_herd *herd = crl_alloc(sizeof *herd);
   if (herd == NULL) return NULL;
-  for (int i = 0; i < SHARDS; i++) pthread_mutex_init(&herd->shards[i].mutex, NULL);
+  for (int i = 0; i < CRL_SHARDS; i++) pthread_mutex_init(&herd->shards[i].mutex, NULL);
   return herd;
 }
 
 void crl_herd_free(crl_herd *herd) {
-  for (int i = 0; i < SHARDS; i++) {
+  for (int i = 0; i < CRL_SHARDS; i++) {
     crl_table_clean(&herd->shards[i].entries);
     pthread_mutex_destroy(&herd->shards[i].mutex);
   }
@@ -102,40 +59,6 @@ static void unlock(crl_entry *entry) {
 
 /* ---- under the shard's mutex --------------------------------------------------------------- */
 
-static crl_entry *entry_of(crl_table_node *node) {
-  return (crl_entry *)(void *)((char *)node - offsetof(crl_entry, node));
-}
-
-static int is_of(const crl_entry *entry, const crl_name *name) {
-  if (entry->key_len != name->key_len || entry->variant_len != name->variant_len ||
-      memcmp(entry->name, name->key, name->key_len) != 0)
-    return 0;
-  return name->variant_len == 0 ||
-         memcmp(entry->name + name->key_len, name->variant, name->variant_len) == 0;
-}
-
-static crl_entry *find(shard *home, uint64_t hash, const crl_name *name) {
-  for (crl_table_node *at = crl_table_first(&home->entries, hash); at != NULL; at = at->next)
-    if (at->hash == hash && is_of(entry_of(at), name)) return entry_of(at);
-  return NULL;
-}
-
-static void take_out(crl_entry *entry) { crl_table_take(&entry->home->entries, &entry->node); }
-
-static crl_entry *put_in(shard *home, uint64_t hash, const crl_name *name) {
-  crl_entry *entry = crl_alloc_more(NULL, sizeof *entry + name->key_len + name->variant_len);
-  if (entry == NULL) return NULL;
-  memset(entry, 0, offsetof(crl_entry, outcome));
-  entry->outcome.bytes = entry->interim.bytes = NULL;
-  entry->home = home;
-  entry->key_len = name->key_len;
-  entry->variant_len = name->variant_len;
-  memcpy(entry->name, name->key, name->key_len);
-  if (name->variant_len > 0) memcpy(entry->name + name->key_len, name->variant, name->variant_len);
-  crl_table_put(&home->entries, &entry->node, hash);
-  return entry;
-}
-
 static void copy_outcome(crl_outcome *to, const crl_outcome *from) {
   *to = *from;
   if (to->bytes != NULL) crl_bytes_ref(to->bytes);
@@ -167,20 +90,31 @@ static int has_grace(const crl_entry *entry) {
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-static shard *home_of(crl_herd *herd, uint64_t hash) { return &herd->shards[hash % SHARDS]; }
+static crl_shard *home_of(crl_herd *herd, uint64_t hash) {
+  return &herd->shards[hash % CRL_SHARDS];
+}
 
-static crl_entry *find_for(shard *home, const crl_entrance *entrance) {
+static crl_entry *find_for(crl_shard *home, const crl_entrance *entrance) {
   if (entrance->from != NULL && entrance->from->successor != NULL) return entrance->from->successor;
-  return find(home, entrance->hash, entrance->name);
+  return crl_map_find(home, entrance->hash, entrance->name);
+}
+
+/* There is no entry of the key. */
+static crl_enter take_first_part(crl_shard *home, const crl_entrance *entrance, crl_entry **ret) {
+  crl_stub *stub = crl_map_find_stub(home, entrance->hash, entrance->name);
+  if (stub != NULL && entrance->is_served) return CRL_ENTER_APART;
+  *ret = stub != NULL ? crl_map_grow(home, stub)
+                      : crl_map_put_in(home, entrance->hash, entrance->name);
+  if (*ret == NULL) return CRL_ENTER_NOT;
+  if (stub == NULL) return CRL_ENTER_LEADS;
+  (*ret)->latest = entrance->since;
+  return CRL_ENTER_JOINS;
 }
 
 /* Called with the shard's mutex held. */
-static crl_enter take_part(shard *home, const crl_entrance *entrance, crl_entry **ret) {
+static crl_enter take_part(crl_shard *home, const crl_entrance *entrance, crl_entry **ret) {
   crl_entry *entry = *ret = find_for(home, entrance);
-  if (entry == NULL) {
-    *ret = put_in(home, entrance->hash, entrance->name);
-    return *ret == NULL ? CRL_ENTER_NOT : CRL_ENTER_LEADS;
-  }
+  if (entry == NULL) return take_first_part(home, entrance, ret);
   if (entry->vacant) {
     entry->vacant = 0;
     return CRL_ENTER_LEADS;
@@ -194,7 +128,7 @@ static crl_enter take_part(shard *home, const crl_entrance *entrance, crl_entry 
 }
 
 crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret, uint64_t *tick) {
-  shard *home = home_of(herd, entrance->hash);
+  crl_shard *home = home_of(herd, entrance->hash);
   pthread_mutex_lock(&home->mutex);
   *tick = atomic_fetch_add(&home->ticks, 1) + 1;
   if (entrance->since == 0) entrance->since = *tick;
@@ -204,12 +138,47 @@ crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret
   return how;
 }
 
-crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
-  shard *home = home_of(herd, hash);
+int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub) {
+  crl_shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = put_in(home, hash, name);
+  int leads = crl_map_find(home, hash, name) == NULL && crl_map_find_stub(home, hash, name) == NULL;
+  if (leads) {
+    *stub = (crl_stub){.next = home->stubs,
+                       .link = &home->stubs,
+                       .herd = herd,
+                       .name = name,
+                       .hash = hash,
+                       .tick = atomic_fetch_add(&home->ticks, 1) + 1};
+    if (stub->next != NULL) stub->next->link = &stub->next;
+    home->stubs = stub;
+  }
+  pthread_mutex_unlock(&home->mutex);
+  return leads;
+}
+
+crl_entry *crl_herd_unstub(crl_stub *stub) {
+  crl_shard *home = home_of(stub->herd, stub->hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_map_take_out_stub(stub);
+  pthread_mutex_unlock(&home->mutex);
+  return stub->entry;
+}
+
+crl_entry *crl_herd_keep_stub(crl_stub *stub) {
+  crl_shard *home = home_of(stub->herd, stub->hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = stub->entry != NULL ? stub->entry : crl_map_grow(home, stub);
+  crl_map_take_out_stub(stub);
+  pthread_mutex_unlock(&home->mutex);
+  return entry;
+}
+
+crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
+  crl_shard *home = home_of(herd, hash);
+  pthread_mutex_lock(&home->mutex);
+  crl_entry *entry = crl_map_put_in(home, hash, name);
   if (entry != NULL) {
-    take_out(entry);
+    crl_map_take_out(entry);
     entry->refs++;
   }
   pthread_mutex_unlock(&home->mutex);
@@ -298,7 +267,7 @@ static crl_wait look(const crl_entry *entry, const crl_patience *patience, crl_o
 void crl_herd_pass(crl_entry *entry) {
   lock(entry);
   entry->passes = 1;
-  take_out(entry);
+  crl_map_take_out(entry);
   tell_all(entry);
   unlock(entry);
 }
@@ -313,7 +282,7 @@ static void stir(void *arg) {
 /* A caller that has something of a place begins to wait (1) or ends that (-1). Called with the
  * shard's mutex held. */
 static void lend(crl_entry *entry, unsigned lends, int change) {
-  for (int i = 0; i < LENT; i++)
+  for (int i = 0; i < CRL_LENT; i++)
     if (lends >> i & 1) entry->lenders[i] += (size_t)change;
   if (change > 0 && entry->borrower != NULL) crl_waiter_wake(entry->borrower);
 }
@@ -328,7 +297,7 @@ static void lend_place(crl_entry *entry, const crl_patience *patience, int chang
 unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter) {
   lock(entry);
   unsigned lent = 0;
-  for (int i = 0; i < LENT; i++) lent |= (entry->lenders[i] > 0 ? 1U : 0U) << i;
+  for (int i = 0; i < CRL_LENT; i++) lent |= (entry->lenders[i] > 0 ? 1U : 0U) << i;
   entry->borrower = waiter;
   unlock(entry);
   return lent;
@@ -463,21 +432,21 @@ static void leave_successor(crl_entry *entry) {
                    .key_len = entry->key_len,
                    .variant = entry->name + entry->key_len,
                    .variant_len = entry->variant_len};
-  crl_entry *next = put_in(entry->home, entry->node.hash, &name);
+  crl_entry *next = crl_map_put_in(entry->home, entry->node.hash, &name);
   if (next == NULL) return;
   next->vacant = 1;
   next->refs = 1;
   entry->successor = next;
 }
 
-static void end(crl_entry *entry, state how, const crl_outcome *outcome, uint64_t good) {
+static void end(crl_entry *entry, crl_entry_state how, const crl_outcome *outcome, uint64_t good) {
   lock(entry);
   if (entry->state == FLYING) {
     if (outcome != NULL) copy_outcome(&entry->outcome, outcome);
     atomic_store(&entry->good, good);
     atomic_store(&entry->state, how);
     int was_in = entry->node.link != NULL;
-    take_out(entry);
+    crl_map_take_out(entry);
     if (was_in && how == LANDED && entry->waiting > 0 && entry->latest >= good)
       leave_successor(entry);
     if (entry->waiting > 0) wake(entry, RELAY);
@@ -492,7 +461,7 @@ void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good) 
 
 void crl_herd_lose(crl_entry *entry) {
   lock(entry);
-  take_out(entry);
+  crl_map_take_out(entry);
   entry->lost = 1;
   tell_all(entry);
   unlock(entry);
@@ -502,25 +471,29 @@ void crl_herd_give_up(crl_entry *entry) { end(entry, GIVEN_UP, NULL, 0); }
 
 void crl_herd_detach(crl_entry *entry) {
   lock(entry);
-  take_out(entry);
+  crl_map_take_out(entry);
   unlock(entry);
 }
 
 void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
-  shard *home = home_of(herd, hash);
+  crl_shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = find(home, hash, name);
-  if (entry != NULL) take_out(entry);
+  crl_entry *entry = crl_map_find(home, hash, name);
+  crl_stub *stub = crl_map_find_stub(home, hash, name);
+  if (entry != NULL) crl_map_take_out(entry);
+  if (stub != NULL) crl_map_take_out_stub(stub);
   pthread_mutex_unlock(&home->mutex);
 }
 
 void crl_herd_detach_all(crl_herd *herd) {
-  for (size_t i = 0; i < SHARDS; i++) {
-    shard *home = &herd->shards[i];
+  for (size_t i = 0; i < CRL_SHARDS; i++) {
+    crl_shard *home = &herd->shards[i];
     pthread_mutex_lock(&home->mutex);
     for (size_t b = 0; b < home->entries.size; b++)
-      while (home->entries.buckets[b] != NULL) take_out(entry_of(home->entries.buckets[b]));
+      while (home->entries.buckets[b] != NULL)
+        crl_map_take_out(crl_map_entry(home->entries.buckets[b]));
+    while (home->stubs != NULL) crl_map_take_out_stub(home->stubs);
     pthread_mutex_unlock(&home->mutex);
   }
 }
@@ -532,13 +505,13 @@ crl_entry *crl_entry_ref(crl_entry *entry) {
 
 /* The last reference is given up under the mutex, under which new callers take theirs. */
 void crl_entry_unref(crl_entry *entry) {
-  shard *home = entry->home;
+  crl_shard *home = entry->home;
   size_t refs = atomic_load(&entry->refs);
   while (refs > 1)
     if (atomic_compare_exchange_weak(&entry->refs, &refs, refs - 1)) return;
   pthread_mutex_lock(&home->mutex);
   int last = atomic_fetch_sub(&entry->refs, 1) == 1;
-  if (last) take_out(entry);
+  if (last) crl_map_take_out(entry);
   pthread_mutex_unlock(&home->mutex);
   if (!last) return;
   crl_bytes_unref(entry->outcome.bytes);
@@ -549,7 +522,7 @@ void crl_entry_unref(crl_entry *entry) {
 
 size_t crl_herd_count(crl_herd *herd) {
   size_t count = 0;
-  for (int i = 0; i < SHARDS; i++) {
+  for (int i = 0; i < CRL_SHARDS; i++) {
     pthread_mutex_lock(&herd->shards[i].mutex);
     count += herd->shards[i].entries.count;
     pthread_mutex_unlock(&herd->shards[i].mutex);
@@ -559,9 +532,9 @@ size_t crl_herd_count(crl_herd *herd) {
 
 size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
-  shard *home = home_of(herd, hash);
+  crl_shard *home = home_of(herd, hash);
   pthread_mutex_lock(&home->mutex);
-  crl_entry *entry = find(home, hash, name);
+  crl_entry *entry = crl_map_find(home, hash, name);
   size_t waiting = entry == NULL ? 0 : entry->waiting;
   pthread_mutex_unlock(&home->mutex);
   return waiting;

@@ -15,25 +15,8 @@
 #ifndef CRL_HERD_H
 #define CRL_HERD_H
 
-#include "record/key.h"
+#include "herd/entry.h"
 #include "os/cancel.h"
-#include "base/value.h"
-
-typedef struct crl_herd crl_herd;
-typedef struct crl_entry crl_entry;
-
-/* The outcome of a flight, for all callers that share it. */
-typedef struct crl_outcome {
-  int status;          /* CORRAL_OK, CORRAL_ENOTFOUND, or an error */
-  crl_bytes *bytes;    /* set with CORRAL_OK, unless `value` is */
-  size_t offset, size; /* the value within `bytes` */
-  corral_how how;
-  corral_kept kept;
-  int64_t age_ms;
-  uint64_t version;
-  corral_value *value; /* the caller's own, made already; it can't be shared. NULL: none */
-  corral_error error;
-} crl_outcome;
 
 /* The limits of a wait. */
 typedef struct crl_patience {
@@ -54,14 +37,6 @@ typedef enum crl_wait {
   CRL_WAIT_PASS, /* the answer can't be shared: the caller computes for itself */
   CRL_WAIT_LEFT  /* the cancel token was cancelled */
 } crl_wait;
-
-/* A caller that waits for several things at once, an entry among them; in its owner's memory. */
-typedef struct crl_listener {
-  struct crl_listener *next, **link;
-  crl_waiter *waiter;
-  _Atomic int stirred; /* set to 1 by each change of the entry */
-  unsigned lends;      /* see crl_patience */
-} crl_listener;
 
 /* NULL without memory. */
 crl_herd *crl_herd_new(void);
@@ -84,6 +59,14 @@ typedef struct crl_entrance {
   const crl_entry *from; /* waited there, and was sent on; NULL: nowhere */
 } crl_entrance;
 
+/* 1: the caller leads the flight of this name (which outlives the stub) until one of the two below.
+ * 0: there is a flight already: crl_herd_enter. */
+int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub);
+/* The look was an answer. Returns the entry, with a reference, to be landed, if others have joined;
+ * else NULL: nothing is left. */
+crl_entry *crl_herd_unstub(crl_stub *stub);
+/* The flight goes on: returns its entry, with a reference. NULL without memory. */
+crl_entry *crl_herd_keep_stub(crl_stub *stub);
 /* The entry of a key (and variant), with a reference. *tick: of this moment. */
 crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **entry, uint64_t *tick);
 /* An entry outside the map, which no other caller finds. NULL without memory. */

@@ -70,7 +70,7 @@ void crl_event_defer(int thread_defers) { defers = thread_defers; }
 /* ---- public -------------------------------------------------------------------------------- */
 
 void crl_event_tell(crl_events *events, const corral_event_info *info) {
-  atomic_fetch_add_explicit(&events->count[info->event], 1, memory_order_relaxed);
+  crl_event_count(events, info->event);
   if (events->hook == NULL) return;
   if (defers && events->notifier != NULL)
     defer(events, info);
@@ -100,7 +100,7 @@ uint64_t crl_event_counted(const crl_events *events, corral_event event) {
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
                     const char *detail) {
   if (events->hook == NULL) {
-    atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
+    crl_event_count(events, event);
     return;
   }
   corral_event_info info = crl_event_info(event, key, key_len);

@@ -38,6 +38,10 @@ static inline corral_event_info crl_event_info(corral_event event, const void *k
 /* Counts an event and calls the hook, within which crl_frame_within(events) is true. Call it with
  * no lock held. */
 void crl_event_tell(crl_events *events, const corral_event_info *info);
+/* Counts an event of which a hook isn't told. */
+static inline void crl_event_count(crl_events *events, corral_event event) {
+  atomic_fetch_add_explicit(&events->count[event], 1, memory_order_relaxed);
+}
 /* crl_event_tell for an event of which no more is known than this. */
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
                     const char *detail);

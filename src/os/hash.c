@@ -1,4 +1,4 @@
-/* hash.c: the two hashes of the library. */
+/* hash.c: the hashes of the library. */
 #include "os/hash.h"
 
 #include <sodium.h>
@@ -31,6 +31,12 @@ uint64_t crl_hash(const void *data, size_t size) {
 
 void crl_digest(const void *data, size_t size, uint8_t digest[CRL_DIGEST]) {
   crypto_generichash_blake2b(digest, CRL_DIGEST, data, size, NULL, 0);
+}
+
+void crl_sum(const void *data, size_t size, uint8_t sum[CRL_DIGEST]) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
+  memcpy(sum, canonical.digest, CRL_DIGEST);
 }
 
 uint64_t crl_digest64(const void *data, size_t size) {

@@ -5,15 +5,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Checksum of a body and its description: key digest, kind, encoding, lengths. Never 0. */
-static uint64_t stamp_of(const corral_header *header, const uint8_t *body) {
-  uint8_t about[CORRAL_DIGEST + 8] = {0};
-  memcpy(about, header->digest, CORRAL_DIGEST);
-  about[CORRAL_DIGEST] = header->kind;
-  about[CORRAL_DIGEST + 1] = header->encoding;
-  crl_record_put(about + CORRAL_DIGEST + 2, header->metadata, 2);
-  crl_record_put(about + CORRAL_DIGEST + 4, header->body, 4);
-  uint64_t stamp = XXH3_64bits_withSeed(body, header->body, XXH3_64bits(about, sizeof about));
+/* Checksum of a record's body and its description: key digest, kind, encoding, lengths. Never 0. */
+static uint64_t stamp_of(const uint8_t *record, size_t body) {
+  uint8_t about[CORRAL_DIGEST + 8];
+  memcpy(about, record + CRL_AT_DIGEST, CORRAL_DIGEST);
+  memcpy(about + CORRAL_DIGEST, record + CRL_AT_KIND, 2); /* and encoding */
+  memcpy(about + CORRAL_DIGEST + 2, record + CRL_AT_METADATA, 2);
+  memcpy(about + CORRAL_DIGEST + 4, record + CRL_AT_BODY, 4);
+  uint64_t stamp =
+      XXH3_64bits_withSeed(record + CRL_PAYLOAD_AT, body, XXH3_64bits(about, sizeof about));
   return stamp == 0 ? 1 : stamp;
 }
 
@@ -39,8 +39,15 @@ static void list_numbers(const crl_envelope *envelope, number list[NUMBERS]) {
   memcpy(list, all, sizeof all);
 }
 
+/* The number of a part in a record: by the 8 bytes that end with it, as a head is in front of all
+ * parts. */
+static uint64_t number_of(const crl_part *part) {
+  if (part->len == 0 || part->len > 8) return 0;
+  return crl_record_take(part->bytes + part->len - 8, 8) >> (64 - 8 * part->len);
+}
+
 static void take_part(const crl_part *part, crl_envelope *ret) {
-  uint64_t value = crl_part_number(part);
+  uint64_t value = number_of(part);
   switch (part->kind) {
     case CRL_PART_TTL: ret->ttl_ms = (int64_t)value; break;
     case CRL_PART_SWR: ret->swr_ms = (int64_t)value; break;
@@ -99,9 +106,9 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
   header.body = (uint32_t)(envelope->payload_len + envelope->metadata_len);
   memcpy(header.digest, envelope->digest, CORRAL_DIGEST);
   write_metadata(envelope, record + envelope->metadata_at);
-  header.stamp = stamp_of(&header, record + CRL_PAYLOAD_AT);
   crl_record_write(&header, front);
   memcpy(record, front, CORRAL_HEAD);
+  crl_record_put(record + CRL_AT_STAMP, stamp_of(record, header.body), 8);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -116,11 +123,14 @@ static int is_sane(const crl_envelope *envelope) {
 }
 
 /* CORRAL_OK: the record has an undamaged body of this key (`digest` NULL: of any key). */
-static int judge_body(const corral_header *header, const uint8_t *record, const uint8_t *digest) {
-  if (header->body == 0) return CORRAL_EMISS;
-  if (header->metadata > header->body) return CORRAL_ECORRUPT;
-  if (digest != NULL && memcmp(header->digest, digest, CORRAL_DIGEST) != 0) return CORRAL_ECORRUPT;
-  return header->stamp == stamp_of(header, record + CRL_PAYLOAD_AT) ? CORRAL_OK : CORRAL_ECORRUPT;
+static int judge_body(const uint8_t *record, size_t size, const uint8_t *digest) {
+  size_t body = (size_t)crl_record_take(record + CRL_AT_BODY, 4);
+  if (body == 0 || body > size - CORRAL_HEAD) return CORRAL_EMISS; /* none, or cut short */
+  if (crl_record_take(record + CRL_AT_METADATA, 2) > body) return CORRAL_ECORRUPT;
+  if (digest != NULL && memcmp(record + CRL_AT_DIGEST, digest, CORRAL_DIGEST) != 0)
+    return CORRAL_ECORRUPT;
+  return crl_record_take(record + CRL_AT_STAMP, 8) == stamp_of(record, body) ? CORRAL_OK
+                                                                             : CORRAL_ECORRUPT;
 }
 
 static int read_metadata(const uint8_t *record, crl_envelope *ret) {
@@ -133,26 +143,21 @@ static int read_metadata(const uint8_t *record, crl_envelope *ret) {
   return more == 0 && ret->validator_len <= CORRAL_VALIDATOR_MAX;
 }
 
-int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
-                      crl_envelope *ret) {
-  int status = judge_body(header, record, digest);
-  if (status != CORRAL_OK) return status;
-  memset(ret, 0, sizeof *ret);
-  ret->kind = header->kind;
-  ret->encoding = header->encoding;
-  ret->digest = crl_record_digest(record);
-  ret->payload_at = CRL_PAYLOAD_AT;
-  ret->payload_len = header->body - header->metadata;
-  ret->metadata_at = CRL_PAYLOAD_AT + ret->payload_len;
-  ret->metadata_len = header->metadata;
-  return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
-}
-
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest,
                       crl_envelope *ret) {
-  corral_header header;
-  int status = crl_record_read_whole(record, size, &header);
-  return status == CORRAL_OK ? crl_envelope_open(&header, record, digest, ret) : status;
+  int status = crl_record_judge(record, size);
+  if (status == CORRAL_OK) status = judge_body(record, size, digest);
+  if (status != CORRAL_OK) return status;
+  size_t body = (size_t)crl_record_take(record + CRL_AT_BODY, 4),
+         metadata = (size_t)crl_record_take(record + CRL_AT_METADATA, 2);
+  *ret = (crl_envelope){.kind = record[CRL_AT_KIND],
+                        .encoding = record[CRL_AT_ENCODING],
+                        .digest = record + CRL_AT_DIGEST,
+                        .payload_at = CRL_PAYLOAD_AT,
+                        .payload_len = body - metadata,
+                        .metadata_at = CRL_PAYLOAD_AT + body - metadata,
+                        .metadata_len = metadata};
+  return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
 }
 
 crl_lives crl_envelope_judge(const crl_envelope *envelope, int expired, int64_t life_ms,

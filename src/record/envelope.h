@@ -49,9 +49,6 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record);
 /* CORRAL_OK; CORRAL_EMISS: no body; CORRAL_EFOREIGN, CORRAL_ENEWER; CORRAL_ECORRUPT: damaged, or of
  * another key (`digest` NULL: any key is accepted). */
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest, crl_envelope *ret);
-/* The same for a record whose header is already read. */
-int crl_envelope_open(const corral_header *header, const uint8_t *record, const uint8_t *digest,
-                      crl_envelope *ret);
 
 /* The lives that are left of the record: crl_policy_judge for an envelope. */
 crl_lives crl_envelope_judge(const crl_envelope *envelope, int expired, int64_t life_ms,

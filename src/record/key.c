@@ -83,7 +83,8 @@ static size_t room_for(size_t word_len, const crl_key_space *space, const crl_na
 
 static void shorten(crl_key *key) {
   uint8_t *at = put(key->short_form, short_word, sizeof short_word - 1);
-  const uint8_t *digest = crl_key_digest(key);
+  uint8_t digest[CRL_DIGEST];
+  crl_digest(key->whole, key->whole_len, digest);
   for (size_t i = 0; i < CRL_DIGEST; i++) {
     *at++ = (uint8_t)digits[digest[i] >> 4];
     *at++ = (uint8_t)digits[digest[i] & 15];
@@ -115,6 +116,22 @@ int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space,
   return CORRAL_OK;
 }
 
+int crl_key_plain(const crl_key_space *space, const crl_name *name, uint8_t *room, size_t size,
+                  const void **ret, size_t *ret_len) {
+  int colon = wants_colon(CRL_KEY_VALUE, space, name);
+  size_t front = space->prefix_len + (size_t)colon;
+  *ret = front == 0 ? name->key : room;
+  *ret_len = front + name->key_len;
+  if (*ret_len > space->max_key || (front > 0 && *ret_len > size)) return 0;
+  if (front == 0) return 1;
+  if (colon)
+    *room = ':';
+  else
+    memcpy(room, space->prefix, front);
+  memcpy(room + front, name->key, name->key_len);
+  return 1;
+}
+
 void crl_key_clean(crl_key *key) {
   if (key->whole != key->room) free(key->whole);
   key->whole = NULL;
@@ -130,7 +147,7 @@ void crl_key_moved(crl_key *to, const crl_key *from) {
 }
 
 const uint8_t *crl_key_digest(crl_key *key) {
-  if (!key->has_digest) crl_digest(key->whole, key->whole_len, key->digest);
+  if (!key->has_digest) crl_sum(key->whole, key->whole_len, key->digest);
   key->has_digest = 1;
   return key->digest;
 }

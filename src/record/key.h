@@ -68,9 +68,15 @@ int crl_key_space_make(crl_key_space *space, const char *name_space);
  * with a key of length 0 is allowed, and is no user's. */
 int crl_key_make(crl_key *key, crl_key_kind kind, const crl_key_space *space, const crl_name *name);
 void crl_key_clean(crl_key *key);
+/* Sets *ret to the stored key of a value without a variant, as crl_key_make does: to the user's own
+ * bytes, or into `room`. 0: it needs more room, or another form. */
+int crl_key_plain(const crl_key_space *space, const crl_name *name, uint8_t *room, size_t size,
+                  const void **ret, size_t *ret_len);
 /* After a copy of the struct: `to` takes over what `from` has. */
 void crl_key_moved(crl_key *to, const crl_key *from);
-/* The digest of the whole encoded key: the same in all processes and stores. Computed once. */
+/* The digest of the whole encoded key that its record has: the same in all processes and stores.
+ * Computed once. It guards against a mix-up, not against an adversary, who can't be kept from
+ * writing a record with any digest anyway. */
 const uint8_t *crl_key_digest(crl_key *key);
 /* Hash of the stored key, for tables of this process; the store's watch tells changes by it. */
 uint64_t crl_key_hash(const crl_key *key);

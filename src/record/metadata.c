@@ -5,35 +5,16 @@
 
 enum { WIDE = 128 /* from here on, a length has two bytes */, VERSIONS = 16, NUMBER = 8 };
 
-static size_t head_of(uint8_t kind) { return kind < WIDE ? 2 : 3; }
-
-int crl_part_next(const uint8_t **at, size_t *left, crl_part *part) {
-  if (*left == 0) return 0;
-  part->kind = (*at)[0];
-  size_t head = head_of(part->kind);
-  if (*left < head) return -1;
-  part->len = head == 2 ? (*at)[1] : (size_t)crl_record_take(*at + 1, 2);
-  part->bytes = *at + head;
-  if (*left - head < part->len) return -1;
-  *at += head + part->len;
-  *left -= head + part->len;
-  return 1;
-}
-
-uint64_t crl_part_number(const crl_part *part) {
-  return part->len > NUMBER ? 0 : crl_record_take(part->bytes, part->len);
-}
-
 size_t crl_number_len(uint64_t number) {
   size_t len = 0;
   for (; number != 0; number >>= 8) len++;
   return len;
 }
 
-size_t crl_part_size(uint8_t kind, size_t len) { return head_of(kind) + len; }
+size_t crl_part_size(uint8_t kind, size_t len) { return crl_part_head(kind) + len; }
 
 uint8_t *crl_part_put(uint8_t *at, uint8_t kind, const void *bytes, size_t len) {
-  size_t head = head_of(kind);
+  size_t head = crl_part_head(kind);
   at[0] = kind;
   crl_record_put(at + 1, len, head - 1);
   if (bytes != NULL && len > 0) memcpy(at + head, bytes, len);

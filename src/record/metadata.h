@@ -44,10 +44,32 @@ typedef struct crl_part {
   size_t len;
 } crl_part;
 
+/* Bytes of a part in front of its content. */
+static inline size_t crl_part_head(uint8_t kind) { return kind >= 128 ? 3 : 2; }
+
 /* Reads the next part of *left bytes at *at: 1 and *part; 0 at the end; -1 when it is cut short. */
-int crl_part_next(const uint8_t **at, size_t *left, crl_part *part);
+static inline int crl_part_next(const uint8_t **at, size_t *left, crl_part *part) {
+  const uint8_t *from = *at;
+  if (*left == 0) return 0;
+  part->kind = from[0];
+  size_t head = crl_part_head(part->kind);
+  if (*left < head) return -1;
+  part->len = head == 2 ? from[1] : from[1] | (size_t)from[2] << 8;
+  part->bytes = from + head;
+  if (*left - head < part->len) return -1;
+  *at = part->bytes + part->len;
+  *left -= head + part->len;
+  return 1;
+}
+
 /* The number that a part holds; 0 when it has more than 8 bytes. */
-uint64_t crl_part_number(const crl_part *part);
+static inline uint64_t crl_part_number(const crl_part *part) {
+  uint64_t number = 0;
+  for (size_t i = part->len > 8 ? 0 : part->len; i > 0; i--)
+    number = number << 8 | part->bytes[i - 1];
+  return number;
+}
+
 /* Size of a part with `len` bytes of content. */
 size_t crl_part_size(uint8_t kind, size_t len);
 /* Writes kind, length and, unless NULL, the bytes; returns where the bytes stand. */

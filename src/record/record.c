@@ -7,24 +7,8 @@
  * Anybody may have written the record: lengths, times and numbers are bounded before use. */
 #include "record/record.h"
 
-enum {
-  AT_FORMAT = 3,
-  AT_STATE = 4,
-  AT_FLAGS = 5,
-  AT_KIND = 6,
-  AT_ENCODING = 7,
-  AT_LIFE = 8,
-  AT_BODY = 16,
-  AT_METADATA = 20,
-  AT_FAILURES = 22,
-  AT_DIGEST = 24,
-  AT_STAMP = 40
-};
 enum { LEASE_LENGTH = 4, LEASE_UNTIL = 8, LEASE_SINCE = 16, LEASE_TOKEN = 24 };
 enum { PART_NOTE = 1, PART_COST = 2, PART_CODE = 3, PART_HEAD = 2, NUMBER = 4 };
-
-static const char magic[] = "crl";
-static const uint8_t format = '2';
 
 _Static_assert(CORRAL_HEAD + CORRAL_LEASE + PART_HEAD + CORRAL_NOTE + 2 * (PART_HEAD + NUMBER) <=
                    CORRAL_FRONT,
@@ -37,18 +21,6 @@ _Static_assert(offsetof(corral_op, status) == offsetof(corral_op, args) + CORRAL
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static int is_magic(const uint8_t *at, size_t size) {
-  return size > AT_FORMAT && memcmp(at, magic, AT_FORMAT) == 0;
-}
-
-/* CORRAL_OK: a head of this format. CORRAL_EMISS: an older, truncated or malformed one, which
- * counts as absent. */
-static int judge_head(const uint8_t *at, size_t size) {
-  if (!is_magic(at, size)) return CORRAL_EFOREIGN;
-  if (at[AT_FORMAT] != format) return at[AT_FORMAT] > format ? CORRAL_ENEWER : CORRAL_EMISS;
-  return size < CORRAL_HEAD || at[AT_STATE] > CORRAL_VERDICT ? CORRAL_EMISS : CORRAL_OK;
-}
-
 /* Size of the lease; 0 when the bytes are no lease. */
 static size_t lease_size(const uint8_t *lease, size_t size) {
   if (size < CORRAL_LEASE) return 0;
@@ -60,16 +32,16 @@ size_t crl_record_front(const void *record, size_t size, uint8_t front[CORRAL_FR
   const uint8_t *at = record;
   size_t head = size < CORRAL_HEAD ? size : CORRAL_HEAD;
   memcpy(front, at, head);
-  if (judge_head(at, size) != CORRAL_OK) return head;
-  uint64_t body = crl_record_take(at + AT_BODY, 4);
+  if (crl_record_judge(at, size) != CORRAL_OK) return head;
+  uint64_t body = crl_record_take(at + CRL_AT_BODY, 4);
   if (body > size - CORRAL_HEAD) { /* cut short: see crl_record_read_whole */
-    front[AT_STATE] = CORRAL_FREE;
-    memset(front + AT_LIFE, 0, AT_FAILURES - AT_LIFE);
+    front[CRL_AT_STATE] = CORRAL_FREE;
+    memset(front + CRL_AT_LIFE, 0, CRL_AT_FAILURES - CRL_AT_LIFE);
     return head;
   }
   const uint8_t *lease = at + CORRAL_HEAD + body;
   size_t more =
-      at[AT_STATE] == CORRAL_FREE ? 0 : lease_size(lease, size - CORRAL_HEAD - (size_t)body);
+      at[CRL_AT_STATE] == CORRAL_FREE ? 0 : lease_size(lease, size - CORRAL_HEAD - (size_t)body);
   memcpy(front + CORRAL_HEAD, lease, more);
   return CORRAL_HEAD + more;
 }
@@ -111,32 +83,32 @@ static void read_lease(const uint8_t *lease, size_t size, corral_header *header)
 /* Reads a head, all of it, and the lease. */
 static void read_front(const uint8_t *at, const uint8_t *lease, size_t size,
                        corral_header *header) {
-  memset(header, 0, sizeof *header);
-  header->state = at[AT_STATE];
-  header->flags = at[AT_FLAGS];
-  header->kind = at[AT_KIND];
-  header->encoding = at[AT_ENCODING];
-  header->life_end = (int64_t)crl_record_take(at + AT_LIFE, 8);
-  header->body = (uint32_t)crl_record_take(at + AT_BODY, 4);
-  header->metadata = (uint16_t)crl_record_take(at + AT_METADATA, 2);
-  header->failures = (uint32_t)crl_record_take(at + AT_FAILURES, 2);
-  memcpy(header->digest, at + AT_DIGEST, CORRAL_DIGEST);
-  header->stamp = crl_record_take(at + AT_STAMP, 8);
+  memset(&header->until, 0, sizeof *header - offsetof(corral_header, until));
+  header->state = at[CRL_AT_STATE];
+  header->flags = at[CRL_AT_FLAGS];
+  header->kind = at[CRL_AT_KIND];
+  header->encoding = at[CRL_AT_ENCODING];
+  header->life_end = (int64_t)crl_record_take(at + CRL_AT_LIFE, 8);
+  header->body = (uint32_t)crl_record_take(at + CRL_AT_BODY, 4);
+  header->metadata = (uint16_t)crl_record_take(at + CRL_AT_METADATA, 2);
+  header->failures = (uint32_t)crl_record_take(at + CRL_AT_FAILURES, 2);
+  memcpy(header->digest, at + CRL_AT_DIGEST, CORRAL_DIGEST);
+  header->stamp = crl_record_take(at + CRL_AT_STAMP, 8);
   if (header->state != CORRAL_FREE) read_lease(lease, size, header);
 }
 
 int crl_record_read(const void *front, size_t size, corral_header *header) {
   const uint8_t *at = front;
-  int status = judge_head(at, size);
+  int status = crl_record_judge(at, size);
   if (status == CORRAL_OK) read_front(at, at + CORRAL_HEAD, size - CORRAL_HEAD, header);
   return status;
 }
 
 int crl_record_read_whole(const void *record, size_t size, corral_header *header) {
   const uint8_t *at = record;
-  int status = judge_head(at, size);
+  int status = crl_record_judge(at, size);
   if (status != CORRAL_OK) return status;
-  size_t body = (size_t)crl_record_take(at + AT_BODY, 4), behind = size - CORRAL_HEAD;
+  size_t body = (size_t)crl_record_take(at + CRL_AT_BODY, 4), behind = size - CORRAL_HEAD;
   int is_cut = body > behind; /* neither body nor lease is used */
   read_front(at, is_cut ? at : at + CORRAL_HEAD + body, is_cut ? 0 : behind - body, header);
   if (is_cut) {
@@ -150,8 +122,6 @@ int crl_record_read_found(const corral_op *op, corral_header *header) {
   return op->state.same ? crl_record_read(op->found.record, op->found.len, header)
                         : crl_record_read_whole(op->found.record, op->found.len, header);
 }
-
-const uint8_t *crl_record_digest(const uint8_t *record) { return record + AT_DIGEST; }
 
 uint64_t crl_record_stamp(const void *record, size_t size) {
   corral_header header;
@@ -191,19 +161,19 @@ static size_t write_lease(const corral_header *header, uint8_t *lease) {
 
 size_t crl_record_write(const corral_header *header, uint8_t front[CORRAL_FRONT]) {
   memset(front, 0, CORRAL_HEAD);
-  memcpy(front, magic, AT_FORMAT);
-  front[AT_FORMAT] = format;
-  front[AT_STATE] = header->state;
-  front[AT_FLAGS] = header->flags;
-  front[AT_KIND] = header->kind;
-  front[AT_ENCODING] = header->encoding;
-  crl_record_put(front + AT_LIFE, (uint64_t)header->life_end, 8);
-  crl_record_put(front + AT_BODY, header->body, 4);
-  crl_record_put(front + AT_METADATA, header->metadata, 2);
-  crl_record_put(front + AT_FAILURES, header->failures < UINT16_MAX ? header->failures : UINT16_MAX,
-                 2);
-  memcpy(front + AT_DIGEST, header->digest, CORRAL_DIGEST);
-  crl_record_put(front + AT_STAMP, header->stamp, 8);
+  memcpy(front, CRL_MAGIC, CRL_AT_FORMAT);
+  front[CRL_AT_FORMAT] = CRL_FORMAT;
+  front[CRL_AT_STATE] = header->state;
+  front[CRL_AT_FLAGS] = header->flags;
+  front[CRL_AT_KIND] = header->kind;
+  front[CRL_AT_ENCODING] = header->encoding;
+  crl_record_put(front + CRL_AT_LIFE, (uint64_t)header->life_end, 8);
+  crl_record_put(front + CRL_AT_BODY, header->body, 4);
+  crl_record_put(front + CRL_AT_METADATA, header->metadata, 2);
+  crl_record_put(front + CRL_AT_FAILURES,
+                 header->failures < UINT16_MAX ? header->failures : UINT16_MAX, 2);
+  memcpy(front + CRL_AT_DIGEST, header->digest, CORRAL_DIGEST);
+  crl_record_put(front + CRL_AT_STAMP, header->stamp, 8);
   return CORRAL_HEAD +
          (header->state == CORRAL_FREE ? 0 : write_lease(header, front + CORRAL_HEAD));
 }
@@ -476,4 +446,29 @@ void crl_record_decide(corral_op *op, const uint8_t *front, size_t size, int64_t
   op->state.same = op->verb == CORRAL_VERB_CLAIM && here.body && op->claim.seen != 0 &&
                    here.header.stamp == op->claim.seen;
   op->state.left_ms = told_left(op, &here);
+}
+
+/* Apart, for its room. */
+static __attribute__((noinline)) int look_closely(corral_op *op, const void *record, size_t size,
+                                                  int64_t now) {
+  uint8_t front[CORRAL_FRONT];
+  corral_change change;
+  size_t len = crl_record_front(record, size, front);
+  crl_record_decide(op, front, len, now, &change);
+  return op->status;
+}
+
+/* Most records that are looked at are free, and have a body within its life. */
+int crl_record_look(corral_op *op, const void *record, size_t size, int64_t now) {
+  const uint8_t *at = record;
+  if (crl_record_judge(at, size) == CORRAL_OK && at[CRL_AT_STATE] == CORRAL_FREE) {
+    uint64_t body = crl_record_take(at + CRL_AT_BODY, 4);
+    int64_t end = (int64_t)crl_record_take(at + CRL_AT_LIFE, 8);
+    if (body > 0 && body <= size - CORRAL_HEAD && end > now &&
+        difference(end, now) <= CRL_RECORD_LIFE_MOST) {
+      op->state = (corral_record_state){.life_ms = end - now};
+      return op->status = CORRAL_OK;
+    }
+  }
+  return look_closely(op, record, size, now);
 }

@@ -165,9 +165,12 @@ int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value 
     return status;
   }
   if (status == CORRAL_OK) {
-    corral_value *value =
-        crl_value_new(outcome->bytes, outcome->offset, outcome->size, outcome->how, outcome->age_ms,
-                      outcome->kept, outcome->version);
+    corral_value *value = crl_value_new(outcome->bytes, &(crl_about){.offset = outcome->offset,
+                                                                     .size = outcome->size,
+                                                                     .how = outcome->how,
+                                                                     .kept = outcome->kept,
+                                                                     .age_ms = outcome->age_ms,
+                                                                     .version = outcome->version});
     if (value == NULL)
       status = crl_status_plain(error, CORRAL_ENOMEM);
     else

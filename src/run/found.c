@@ -169,24 +169,14 @@ crl_outcome crl_found_outcome(crl_found *found, corral_how how) {
 
 /* ---- the cost of the key's compute ---------------------------------------------------------- */
 
-static _Atomic uint64_t *cost_slot(const crl_found *found) {
-  return &found->context->costs.slots[found->self % CRL_COSTS];
-}
-
 uint32_t crl_found_recall_cost(const crl_found *found) {
-  uint64_t slot = atomic_load_explicit(cost_slot(found), memory_order_relaxed);
-  return slot >> 32 == found->self >> 32 ? (uint32_t)slot : 0;
+  return crl_costs_recall(&found->context->costs, found->hash);
 }
 
-uint32_t crl_found_cost_ms(uint64_t us) {
-  return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000);
-}
+uint32_t crl_found_cost_ms(uint64_t us) { return crl_costs_ms(us); }
 
 void crl_found_note_cost(crl_found *found, uint64_t cost_us) {
-  uint64_t ms = crl_found_cost_ms(cost_us);
-  uint64_t slot = (found->self >> 32 << 32) | ms;
-  if (atomic_load_explicit(cost_slot(found), memory_order_relaxed) != slot)
-    atomic_store_explicit(cost_slot(found), slot, memory_order_relaxed);
+  crl_costs_note(&found->context->costs, found->hash, cost_us);
 }
 
 /* ---- a look -------------------------------------------------------------------------------- */
@@ -246,17 +236,10 @@ static int is_too_large(const crl_found *found, const crl_envelope *envelope) {
          crl_decompressed_size(payload, envelope->payload_len) != envelope->plain_len;
 }
 
-/* A header that came alone is not used: the payload at hand has its own. */
-static int read_envelope(crl_found *found, const corral_op *op) {
-  const crl_bytes *record = found->record;
-  const uint8_t *digest = crl_key_digest(&found->key);
-  return op->state.same ? crl_envelope_read(record->data, record->size, digest, &found->envelope)
-                        : crl_envelope_open(&found->header, record->data, digest, &found->envelope);
-}
-
 /* A damaged payload counts as none. */
 static int read_payload(crl_found *found, crl_request *e) {
-  int status = read_envelope(found, &e->op[0]);
+  int status = crl_envelope_read(found->record->data, found->record->size,
+                                 crl_key_digest(&found->key), &found->envelope);
   if (status == CORRAL_OK && is_too_large(found, &found->envelope)) status = CORRAL_ECORRUPT;
   if (status == CORRAL_OK && found->envelope.kind == CRL_KIND_TAG_VERSION) status = CORRAL_EFOREIGN;
   if (status == CORRAL_OK) status = read_tags(found, e);
@@ -271,10 +254,9 @@ static int read_payload(crl_found *found, crl_request *e) {
 
 /* The print of a record with a lease or a verdict, for the wait that may follow; else 0. */
 static uint64_t print_of_busy(const crl_found *found, const corral_op *op) {
-  enum { AT_STATE = 4 };
   const crl_watch *watch = found->context->watch;
-  int is_busy = op->found.record != NULL && op->found.len > AT_STATE &&
-                op->found.record[AT_STATE] != CORRAL_FREE;
+  int is_busy = op->found.record != NULL && op->found.len > CRL_AT_STATE &&
+                op->found.record[CRL_AT_STATE] != CORRAL_FREE;
   return is_busy && watch != NULL && crl_watch_is_up(watch)
              ? crl_watch_print(op->found.record, op->found.len)
              : 0;

@@ -238,6 +238,27 @@ void crl_join_first(crl_join *join) {
   crl_join_looked(join, &found, &told);
 }
 
+void crl_join_have(crl_join *join, const corral_op *op) {
+  crl_found found;
+  crl_request e;
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  if (!crl_join_begin_look(join, &found)) {
+    if (op->found.drop != NULL) op->found.drop(op->found.owner);
+    return;
+  }
+  crl_request_begin(&found, &e, join->deadline);
+  crl_tag_versions_forget(&found.tag_versions);
+  if (op->error != NULL) found.error = *op->error;
+  e.op[0] = *op;
+  e.op[0].key = found.key.stored;
+  e.op[0].error = &found.error;
+  crl_found_complete(&found, &e);
+  crl_found_fetch(&found, &e);
+  crl_found_interpret(&found, &e, NULL, &told);
+  crl_join_looked(join, &found, &told);
+}
+
 /* ---- waiting ------------------------------------------------------------------------------- */
 
 static int has_stale(const crl_join *join) {

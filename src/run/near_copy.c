@@ -72,8 +72,10 @@ static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_
     return 1;
   }
   if (copy->bytes == NULL) {
-    outcome->value =
-        crl_value_copy(copy->data, copy->size, outcome->how, outcome->age_ms, outcome->version);
+    outcome->value = crl_value_copy(copy->data, &(crl_about){.size = outcome->size,
+                                                             .how = outcome->how,
+                                                             .age_ms = outcome->age_ms,
+                                                             .version = outcome->version});
     return outcome->value != NULL;
   }
   outcome->bytes = crl_near_bytes(copy, &outcome->offset);

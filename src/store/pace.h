@@ -22,6 +22,7 @@ typedef struct crl_pace {
   int64_t first;    /* the limit before any bytes moved */
   int64_t limit;    /* the limit now */
   int64_t latest;   /* the caller's own deadline */
+  int64_t began;    /* of the batch, crl_env_now_ms; 0: unknown */
   int64_t quiet_ms;
   uint64_t bytes; /* moved so far */
   uint64_t step;  /* moved since the limit was put off */

@@ -17,6 +17,9 @@ void crl_pool_free(crl_pool *pool);
  * order. Each ends within op_ms (a body that moves: pace.h), at the latest by `deadline`
  * (crl_env_now_ms). Blocks. Any thread. */
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
+/* crl_pool_perform for one GET, with its results preset, whose caller has read the clock (`now`)
+ * and can't be cancelled. */
+void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline);
 /* Within on_return: performs on the server that is back; 0 when it failed. */
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
 /* The index of a key's server. */

@@ -20,6 +20,7 @@
 #include "os/hash.h"
 #include "record/lock_record.h"
 #include "store/pace.h"
+#include "base/value.h"
 #include "record/record.h"
 #include "store/schemes.h"
 #include "store/secret.h"
@@ -82,6 +83,9 @@ static const corral_host host = {
     .guard_standard = crl_env_guard_standard,
     .uri_show = corral_uri_show,
     .uri_secret = crl_secret_find,
+    .look = crl_record_look,
+    .record_new = crl_room_new,
+    .record_drop = crl_room_drop,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

@@ -31,6 +31,7 @@ typedef struct crl_seat {
   corral_op *ops;
   size_t count;
   size_t bytes;
+  int64_t began;  /* when it was seated, or called to lead */
   int64_t limit;  /* when it ends if nothing moves */
   int64_t latest; /* its caller's deadline: when it ends whatever moves */
   struct crl_seats *seats;

@@ -132,7 +132,9 @@ static void retire_shared(crl_server *server, void *handle) {
   unlock(server);
 }
 
-static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+/* Opens the handle, if it can be, and enters it; NULL: the operations were refused. */
+static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op *ops, size_t count,
+                                                  int64_t deadline) {
   corral_error why = {0};
   void *handle;
   int slow;
@@ -148,19 +150,34 @@ static void perform_shared(crl_server *server, corral_op *ops, size_t count, int
     }
     crl_server_batch_refuse(ops, count, status, why.text);
     if (slow) crl_server_batch_mark_slow(ops, count);
-    return;
+    return NULL;
   }
-  crl_server_batch_preset(ops, count);
-  if (crl_server_batch_send(server->options->plugin, handle, ops, count, deadline, &why) !=
-      CORRAL_OK) {
-    for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EINDOUBT)
-        crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why.text);
-    if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
-    retire_shared(server, handle);
-  } else {
+  return handle;
+}
+
+/* The handle broke under these operations. */
+static void break_shared(crl_server *server, void *handle, corral_op *ops, size_t count,
+                         int64_t deadline, const corral_error *why) {
+  for (size_t i = 0; i < count; i++)
+    if (ops[i].status == CORRAL_EINDOUBT)
+      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
+  if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
+  retire_shared(server, handle);
+}
+
+/* The operations are preset. */
+static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
+                           int64_t deadline) {
+  corral_error why; /* of which only the beginning is empty, to save time */
+  void *handle = enter_shared(server);
+  if (handle == NULL && (handle = enter_anew(server, ops, count, deadline)) == NULL) return;
+  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = now};
+  why.status = CORRAL_OK;
+  why.text[0] = '\0';
+  if (crl_server_batch_send(server->options->plugin, handle, &batch, deadline, &why) != CORRAL_OK)
+    break_shared(server, handle, ops, count, deadline, &why);
+  else if (why.text[0] != '\0')
     crl_server_batch_report_notice(server->options, server->number, &why);
-  }
   atomic_fetch_sub(&server->inside, 1);
 }
 
@@ -272,7 +289,7 @@ static void refuse(crl_server *server, crl_seat *own) {
 static void lead(crl_server *server, led_batch *led) {
   void *handle = led->own->handle;
   led->pace = pace_of(server, led->own);
-  int64_t began = crl_env_now_ms();
+  int64_t began = led->pace.began = led->own->began;
   int worked = crl_server_batch_perform(server->options, server->number, &handle, led->ops,
                                         led->count, &led->pace, &led->why) == CORRAL_OK;
   lock(server);
@@ -361,6 +378,7 @@ static void perform_pooled(crl_server *server, crl_seats *seats, crl_seat *own) 
       return;
     }
     if (own->state == CRL_SEAT_SERVED) return;
+    own->began = crl_env_now_ms();
     if (seats == &server->large) renew_limit(server, own);
     lock(server);
   }
@@ -377,10 +395,11 @@ static size_t weigh(const corral_op *ops, size_t count) {
 
 /* One attempt; true when its batch was cut in the middle of another caller's body. *opened becomes
  * true where crl_server_perform returns true. */
-static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
-                      int is_large, int alone, int *opened) {
-  crl_seat own = {.ops = ops, .count = count, .bytes = weigh(ops, count), .latest = deadline};
-  own.limit = crl_env_now_ms() + server->options->op_ms;
+static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t now,
+                      int64_t deadline, int is_large, int alone, int *opened) {
+  crl_seat own = {
+      .ops = ops, .count = count, .bytes = weigh(ops, count), .began = now, .latest = deadline};
+  own.limit = now + server->options->op_ms;
   /* a caller with less time than op_ms isn't made to wait for others' operations */
   own.hurried = deadline < own.limit;
   if (own.hurried) own.limit = deadline;
@@ -396,7 +415,7 @@ static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t
                        int *opened) {
   for (size_t i = 0; i < count; i++) {
     int is_large = (ops[i].flags & CORRAL_OP_LARGE) != 0;
-    if (is_large) perform_as(server, &ops[i], 1, deadline, 1, 1, opened);
+    if (is_large) perform_as(server, &ops[i], 1, crl_env_now_ms(), deadline, 1, 1, opened);
     if (ops[i].verb == CORRAL_VERB_GET && ops[i].status == CORRAL_OK)
       crl_bodies_note(&server->bodies, ops[i].key, ops[i].key_len,
                       is_large || ops[i].found.len > LARGE_BYTES);
@@ -405,22 +424,36 @@ static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t
 }
 
 /* An operation that another caller's large body cut off is asked once more, alone. */
-int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t now,
+                      int64_t deadline) {
   size_t bytes = weigh(ops, count);
   int opened = 0;
   if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
-    int64_t limit = crl_env_now_ms() + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
-    perform_shared(server, ops, count, deadline < limit ? deadline : limit);
+    int64_t limit = now + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
+    perform_shared(server, ops, count, now, deadline < limit ? deadline : limit);
     return 0;
   }
   int is_large =
       bytes > LARGE_BYTES || (count == 1 && ops->verb == CORRAL_VERB_GET &&
                               crl_bodies_expect(&server->bodies, ops->key, ops->key_len));
-  if (perform_as(server, ops, count, deadline, is_large, is_large, &opened) &&
+  if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
       crl_server_batch_repeatable(ops, count))
-    perform_as(server, ops, count, deadline, is_large, 1, &opened);
+    perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);
   read_large(server, ops, count, deadline, &opened);
   return opened;
+}
+
+int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+  crl_server_batch_preset(ops, count);
+  return perform_at(server, ops, count, crl_env_now_ms(), deadline);
+}
+
+int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline) {
+  int64_t limit = now + server->options->op_ms;
+  if (server->options->plugin->threads != CORRAL_THREADS_PARALLEL)
+    return perform_at(server, op, 1, now, deadline);
+  perform_shared(server, op, 1, now, deadline < limit ? deadline : limit);
+  return 0;
 }
 
 void crl_server_self_probing(crl_server *server, int self_probing) {

@@ -23,6 +23,8 @@ void crl_server_free(crl_server *server);
 /* Performs operations on this server: see crl_pool_perform. True when a failure made the server
  * rest, or put it in doubt: a probe is due. Sets CRL_OP_SLOW. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
+/* The same for one GET at `now`: see crl_pool_look. */
+int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline);
 /* Bytes of the record that an operation sends to be stored. */
 static inline size_t crl_server_record_len(const corral_op *op) {
   return op->verb == CORRAL_VERB_SETTLE ? op->settle.record_len : 0;

@@ -62,36 +62,45 @@ int crl_server_batch_connect(const crl_pool_options *options, size_t server, int
 }
 
 /* CORRAL_OK without memory: nothing was sent, and the handle is whole. */
-int crl_server_batch_send_wide(const corral_store *plugin, void *handle, corral_op *ops,
-                               size_t count, int64_t deadline, corral_error *error) {
-  corral_batch batch = {
-      .ops = crl_alloc(count * plugin->op_size), .count = count, .op_size = plugin->op_size};
-  if (batch.ops == NULL) {
-    crl_server_batch_refuse(ops, count, CORRAL_ENOMEM, "no memory to ask the store");
+int crl_server_batch_send_wide(const corral_store *plugin, void *handle, const corral_batch *batch,
+                               int64_t deadline, corral_error *error) {
+  size_t count = batch->count, size = batch->op_size;
+  corral_batch wide = {.ops = crl_alloc(count * plugin->op_size),
+                       .count = count,
+                       .op_size = plugin->op_size,
+                       .now = batch->now};
+  if (wide.ops == NULL) {
+    crl_server_batch_refuse(batch->ops, count, CORRAL_ENOMEM, "no memory to ask the store");
     return CORRAL_OK;
   }
-  for (size_t i = 0; i < count; i++) memcpy(corral_batch_op(&batch, i), &ops[i], sizeof *ops);
-  int status = plugin->perform(handle, &batch, deadline, error);
-  for (size_t i = 0; i < count; i++) memcpy(&ops[i], corral_batch_op(&batch, i), sizeof *ops);
-  free(batch.ops);
+  for (size_t i = 0; i < count; i++)
+    memcpy(corral_batch_op(&wide, i), corral_batch_op(batch, i), size);
+  int status = plugin->perform(handle, &wide, deadline, error);
+  for (size_t i = 0; i < count; i++)
+    memcpy(corral_batch_op(batch, i), corral_batch_op(&wide, i), size);
+  free(wide.ops);
   return status;
 }
 
-static int perform_paced(const corral_store *plugin, void *handle, corral_op *ops, size_t count,
+static int perform_paced(const corral_store *plugin, void *handle, const corral_batch *batch,
                          crl_pace *pace, corral_error *why) {
   crl_pace_begin(pace);
-  int status = crl_server_batch_send(plugin, handle, ops, count, pace->deadline, why);
+  int status = crl_server_batch_send(plugin, handle, batch, pace->deadline, why);
   crl_pace_end();
   return status;
 }
 
 int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
                              corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
-  for (int fresh = 0;;) {
+  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = pace->began};
+  for (int fresh = 0;; batch.now = 0) {
     int status = CORRAL_OK;
-    memset(why, 0, sizeof *why);
+    why->status = CORRAL_OK; /* all of it only where it is needed, to save time */
+    why->text[0] = '\0';
     if (*handle == NULL) {
+      memset(why, 0, sizeof *why);
       fresh = 1;
+      batch.now = 0;
       status = crl_server_batch_connect(options, server, pace->first, handle, why);
       if (status != CORRAL_OK) {
         *handle = NULL;
@@ -101,9 +110,9 @@ int crl_server_batch_perform(const crl_pool_options *options, size_t server, voi
       crl_server_batch_report_notice(options, server, why);
     }
     crl_server_batch_preset(ops, count);
-    status = perform_paced(options->plugin, *handle, ops, count, pace, why);
+    status = perform_paced(options->plugin, *handle, &batch, pace, why);
     if (status == CORRAL_OK) {
-      crl_server_batch_report_notice(options, server, why);
+      if (why->text[0] != '\0') crl_server_batch_report_notice(options, server, why);
       return CORRAL_OK;
     }
     options->plugin->disconnect(*handle);

@@ -24,15 +24,15 @@ int crl_server_batch_connect(const crl_pool_options *options, size_t server, int
                              void **handle, corral_error *why);
 /* For a plugin of a later corral, whose operations are longer than ours: it gets copies that end in
  * zeros. */
-int crl_server_batch_send_wide(const corral_store *plugin, void *handle, corral_op *ops,
-                               size_t count, int64_t deadline, corral_error *error);
+int crl_server_batch_send_wide(const corral_store *plugin, void *handle, const corral_batch *batch,
+                               int64_t deadline, corral_error *error);
 /* Performs operations on a handle by the plugin's `perform`, and returns its status. */
-static inline int crl_server_batch_send(const corral_store *plugin, void *handle, corral_op *ops,
-                                        size_t count, int64_t deadline, corral_error *error) {
-  if (plugin->op_size > sizeof *ops)
-    return crl_server_batch_send_wide(plugin, handle, ops, count, deadline, error);
-  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops};
-  return plugin->perform(handle, &batch, deadline, error);
+static inline int crl_server_batch_send(const corral_store *plugin, void *handle,
+                                        const corral_batch *batch, int64_t deadline,
+                                        corral_error *error) {
+  if (plugin->op_size > batch->op_size)
+    return crl_server_batch_send_wide(plugin, handle, batch, deadline, error);
+  return plugin->perform(handle, batch, deadline, error);
 }
 /* Performs a batch on *handle; NULL: opens one first. A handle that breaks is closed, and *handle
  * is NULL then. A connection that the server had closed while it was idle is replaced once, within

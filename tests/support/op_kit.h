@@ -7,7 +7,7 @@
 
 static inline int perform_ops(const corral_store *plugin, void *handle, corral_op *ops,
                               size_t count, int64_t deadline, corral_error *error) {
-  corral_batch batch = {ops, count, sizeof *ops};
+  corral_batch batch = {ops, count, sizeof *ops, 0};
   return plugin->perform(handle, &batch, deadline, error);
 }
 

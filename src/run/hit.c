@@ -1,0 +1,132 @@
+/* hit.c: the first look of a call, by as little as a hit needs. */
+#include "run/hit.h"
+
+#include "os/env.h"
+
+/* The detail of a look that failed. Few do, and it would be much of a hit's stack. */
+static _Thread_local corral_error trouble;
+
+/* ---- the look ------------------------------------------------------------------------------ */
+
+/* True for a call whose hit needs nothing but its record. */
+static int is_plain(const crl_context *context, const crl_call *call) {
+  return context->near == NULL && context->events.hook == NULL && !context->generation &&
+         call->variant_len == 0 && !crl_cancelled(call->cancel_token);
+}
+
+static int put_key(crl_hit *hit) {
+  return crl_key_plain(&hit->context->space, &hit->name, hit->key, sizeof hit->key, &hit->op.key,
+                       &hit->op.key_len);
+}
+
+/* Where a look asks another process, simultaneous calls share it: see herd.h. */
+static int enter(crl_hit *hit) {
+  hit->has_stub = !hit->context->looks_first && crl_call_computes(hit->call);
+  if (!hit->has_stub) return 1;
+  uint64_t hash = hit->op.key == hit->name.key ? hit->hash : crl_name_hash(&hit->name);
+  return crl_herd_stub(hit->context->herd, &hit->name, hash, &hit->stub);
+}
+
+static int begin(crl_hit *hit) {
+  hit->op = (corral_op){.verb = CORRAL_VERB_GET, .status = CORRAL_EINDOUBT};
+  if (!put_key(hit)) return 0;
+  hit->op.hash = hit->hash = crl_hash(hit->op.key, hit->op.key_len);
+  hit->early = 0;
+  if (!enter(hit)) return 0;
+  hit->op.error = &trouble;
+  trouble.status = CORRAL_OK;
+  trouble.text[0] = '\0';
+  hit->now = crl_env_now_ms();
+  hit->deadline = hit->now + hit->call->policy->wait_ms;
+  return 1;
+}
+
+/* ---- the answer ---------------------------------------------------------------------------- */
+
+/* True when the record found has a whole, unpacked value of this key, without tags. */
+static int read(const crl_hit *hit, crl_envelope *envelope) {
+  const corral_op *op = &hit->op;
+  const uint8_t *record = op->found.record;
+  uint8_t digest[CORRAL_DIGEST];
+  if (op->status != CORRAL_OK || record == NULL || op->state.life_ms == 0) return 0;
+  if (record[CRL_AT_STATE] != CORRAL_FREE || record[CRL_AT_FLAGS] != 0) return 0;
+  crl_sum(op->key, op->key_len, digest);
+  return crl_envelope_read(record, op->found.len, digest, envelope) == CORRAL_OK &&
+         envelope->kind == CRL_KIND_VALUE && envelope->encoding == CRL_ENCODING_PLAIN &&
+         envelope->tag_count == 0 && envelope->payload_len <= hit->context->max_value;
+}
+
+/* A fresh value that is to be rebuilt early is no hit. */
+static int is_early(crl_hit *hit, const crl_envelope *envelope, int64_t fresh) {
+  const corral_policy *policy = hit->call->policy;
+  if (!crl_call_computes(hit->call)) return 0;
+  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
+  return hit->early = crl_policy_early(policy, envelope->ttl_ms, fresh, envelope->cost_us, dice);
+}
+
+/* The value of the record found, which it takes over; NULL: this is no plain hit. */
+static corral_value *judge(crl_hit *hit) {
+  crl_envelope envelope;
+  const corral_found *found = &hit->op.found;
+  int64_t life = hit->op.state.life_ms;
+  if (!read(hit, &envelope)) return NULL;
+  crl_lives lives = crl_envelope_judge(&envelope, 0, life, life < 0 ? crl_env_wall_ms() : 0);
+  if (lives.fresh <= 0 || is_early(hit, &envelope, lives.fresh)) return NULL;
+  crl_costs_note(&hit->context->costs, hit->hash, envelope.cost_us);
+  return crl_value_wrap(found->record, found->len, found->drop, found->owner,
+                        &(crl_about){.offset = envelope.payload_at,
+                                     .size = envelope.payload_len,
+                                     .how = CORRAL_FRESH,
+                                     .age_ms = lives.age,
+                                     .version = envelope.version});
+}
+
+/* Gives the value to those who have joined meanwhile, and may have it. */
+static __attribute__((noinline)) void land(crl_entry *entry, uint64_t tick,
+                                           const corral_value *value) {
+  crl_outcome outcome = {.status = CORRAL_OK,
+                         .size = corral_value_size(value),
+                         .how = CORRAL_FRESH,
+                         .age_ms = corral_value_age_ms(value),
+                         .version = corral_value_version(value)};
+  outcome.bytes = crl_value_bytes(value, &outcome.offset);
+  crl_herd_land(entry, &outcome, tick);
+  crl_entry_unref(entry);
+}
+
+static void answer(crl_hit *hit, corral_value *value) {
+  crl_event_count(&hit->context->events, CORRAL_EVENT_HIT);
+  crl_entry *entry = hit->has_stub ? crl_herd_unstub(&hit->stub) : NULL;
+  if (entry != NULL) land(entry, hit->stub.tick, value);
+}
+
+int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
+                 size_t key_len, corral_value **ret) {
+  hit->context = context;
+  hit->call = call;
+  hit->name = crl_call_name(call, key, key_len);
+  if (!is_plain(context, call) || crl_run_recurses(context, &hit->name) || !begin(hit)) return -1;
+  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline);
+  corral_value *value = judge(hit);
+  if (value == NULL) return 0;
+  answer(hit, value);
+  *ret = value;
+  return 1;
+}
+
+void crl_hit_join(crl_hit *hit, crl_join *join) {
+  join->deadline = hit->deadline;
+  join->hash = crl_name_hash(&join->name);
+  join->early = hit->early;
+  join->state = CRL_JOIN_LOOKS;
+  if (hit->has_stub) {
+    join->since = join->tick = hit->stub.tick;
+    join->leads = crl_herd_keep_stub(&hit->stub);
+  }
+  if (hit->has_stub && join->leads == NULL) {
+    if (hit->op.found.drop != NULL) hit->op.found.drop(hit->op.found.owner);
+    crl_join_fail(join, CORRAL_ENOMEM);
+    return;
+  }
+  crl_join_have(join, &hit->op);
+}

@@ -1,0 +1,33 @@
+/* hit.h: the first look of a call, by as little as a hit needs: no run, no entry in the herd unless
+ * another call comes meanwhile, no copy of the key where it is stored as it is, and one allocation.
+ *
+ * Whatever is no plain hit goes on as a join (run.h), with what was found. */
+#ifndef CRL_HIT_H
+#define CRL_HIT_H
+
+#include "run/run.h"
+
+enum { CRL_HIT_KEY = 128 }; /* bytes of a stored key, where it isn't the user's own */
+
+/* Not zeroed; it must not be moved. */
+typedef struct crl_hit {
+  crl_context *context;
+  const crl_call *call;
+  crl_name name;
+  int64_t now, deadline; /* of the call's beginning; of its wait_ms */
+  uint64_t hash;         /* crl_key_hash of the stored key */
+  int early;             /* a fresh value was found, and is to be rebuilt */
+  int has_stub;
+  crl_stub stub;
+  corral_op op;
+  uint8_t key[CRL_HIT_KEY];
+} crl_hit;
+
+/* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join. -1:
+ * there was no look. */
+int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
+                 size_t key_len, corral_value **ret);
+/* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */
+void crl_hit_join(crl_hit *hit, crl_join *join);
+
+#endif
