@@ -199,6 +199,7 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal "$CORRAL run --key look -- echo never" >look.out &
     await grep -q "look: waiting for $(uname -n)/$pid, which began" look.out
     got=$?
+    sleep 0.4 # so that what is said twice is there
     echo go >slow.gate
     wait
     [ $got -eq 0 ] && grep -q '^done' look.out && [ "$(grep -c waiting look.out)" -eq 1 ]
