@@ -256,7 +256,7 @@ if [ -e "$library" ] && [ ! -e /usr/local/lib/corral ]; then
   export LD_LIBRARY_PATH
   bad 125 "no store plugin for 'postgresql:': built without libpq-dev (of Debian) or" \
     --store postgresql://h/db lock n -- true
-  bad 125 "or with CORRAL_POSTGRESQL=OFF; looked for corral_plugin_postgresql.so in $dir/alone/" \
+  bad 125 "or with CORRAL_POSTGRESQL=OFF; looked for corral_plugin_postgresql.so in " \
     --store postgresql://h/db lock n -- true
   bad 125 "no store plugin for 'redlock:': built without libhiredis-dev and" \
     --store redlock://a,b,c lock n -- true

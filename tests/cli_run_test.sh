@@ -199,6 +199,7 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     on_terminal "$CORRAL run --key look -- echo never" >look.out &
     await grep -q "look: waiting for $(uname -n)/$pid, which began" look.out
     got=$?
+    sleep 0.4 # so that what is said twice is there
     echo go >slow.gate
     wait
     [ $got -eq 0 ] && grep -q '^done' look.out && [ "$(grep -c waiting look.out)" -eq 1 ]
@@ -276,19 +277,20 @@ if ! redis_begin redis; then
 fi
 CORRAL_STORE=redis+unix://$dir/redis
 
-mkfifo lost.gate
-# begin_lost WORD...: starts a run that waits at lost.gate; its id is in pid.
+# begin_lost WORD...: starts a run that waits for the file lost.go; its id is in pid. A FIFO would
+# hold this script up where the run was killed.
 begin_lost() {
-  rm -f lost.runs lost.err
+  rm -f lost.runs lost.err lost.go
   "$CORRAL" -v run --key lost --ttl 1h "$@" -- \
-    sh -c 'echo run >>lost.runs; read go <lost.gate; echo "run $(wc -l <lost.runs)"; exit 7' \
+    sh -c 'echo run >>lost.runs; until [ -e lost.go ]; do sleep 0.05; done
+      echo "run $(wc -l <lost.runs)"; exit 7' \
     >lost.out 2>lost.err &
   pid=$!
   await lines 1 lost.runs
 }
 told() { grep -q '^corral: event lease_lost' lost.err; }
 goes_on() {
-  await told && echo go >lost.gate
+  await told && touch lost.go
   wait "$pid"
   [ $? -eq 7 ] && lines 1 lost.runs && [ "$(cat lost.out)" = "run 1" ] &&
     status 0 "$CORRAL" run --key lost -- echo again && [ "$(cat out)" = again ] &&
@@ -304,7 +306,8 @@ check "also through a restart of the server" restarted
 
 if_lost_kill() {
   begin_lost --if-lost kill --cache-failures 1h && redis-cli -s redis FLUSHALL >redis.out &&
-    await lines 2 lost.runs && echo go >lost.gate
+    await lines 2 lost.runs
+  touch lost.go
   wait "$pid"
   [ $? -eq 7 ] && [ "$(cat lost.out)" = "run 2" ]
 }

@@ -93,8 +93,9 @@ typedef struct cli_guess {
 } cli_guess;
 void cli_guess_consider(cli_guess *g, const char *name);
 
-/* main.c: adds the global options to an array of CLI_FLAGS. */
-void cli_globals_add(struct option *longs);
+/* The options before the subcommand, beside those of the tables. */
+enum { CLI_OPT_STORE = 256, CLI_OPT_JSON, CLI_OPT_NO_HOST_LOCK, CLI_OPT_PASS_STORE };
+extern const struct option cli_global_longs[];
 
 /* flags.c: the options that the library's tables give to the command. */
 enum { CLI_FLAG = 0x10000, CLI_FLAGS = 80 }; /* first number of one; their most */

@@ -6,6 +6,26 @@
 
 enum { ACCEPTED_ROOM = 900, NAME_MOST = 40 };
 
+/* ---- the options before the subcommand ------------------------------------------------------- */
+
+const struct option cli_global_longs[] = {
+    {"store", required_argument, NULL, CLI_OPT_STORE},
+    {"no-host-lock", no_argument, NULL, CLI_OPT_NO_HOST_LOCK},
+    {"pass-store", no_argument, NULL, CLI_OPT_PASS_STORE},
+    {"json", no_argument, NULL, CLI_OPT_JSON},
+    {"quiet", no_argument, NULL, 'q'},
+    {"verbose", no_argument, NULL, 'v'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {0},
+};
+
+static void add_globals(struct option *all) {
+  size_t count = 0;
+  for (; cli_global_longs[count].name != NULL; count++) all[count] = cli_global_longs[count];
+  (void)cli_flags_add(NULL, all, count);
+}
+
 /* ---- names that are meant ------------------------------------------------------------------ */
 
 static unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
@@ -74,7 +94,7 @@ static void say_unknown(const place *at, const struct option *longs, const char 
                         const char *name, size_t len) {
   char accepted[ACCEPTED_ROOM];
   struct option globals[CLI_FLAGS] = {0};
-  cli_globals_add(globals);
+  add_globals(globals);
   const char *best = len > 0 ? nearest(longs, name, len) : NULL;
   if (len > 0 && list_options(longs, name, len, accepted, sizeof accepted) > 1)
     cli_say("%s%soption '%s' may be each of %s", at->subcommand, at->colon, shown, accepted);

@@ -26,20 +26,6 @@ static const struct subcommand {
 
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0] };
 
-enum { OPT_STORE = 256, OPT_JSON, OPT_NO_HOST_LOCK, OPT_PASS_STORE };
-
-static const struct option longs[] = {
-    {"store", required_argument, NULL, OPT_STORE},
-    {"no-host-lock", no_argument, NULL, OPT_NO_HOST_LOCK},
-    {"pass-store", no_argument, NULL, OPT_PASS_STORE},
-    {"json", no_argument, NULL, OPT_JSON},
-    {"quiet", no_argument, NULL, 'q'},
-    {"verbose", no_argument, NULL, 'v'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {0},
-};
-
 static bool env_switch(const char *name) {
   const char *value = getenv(name);
   return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
@@ -85,12 +71,6 @@ static const struct subcommand *find(const char *name) {
   return NULL;
 }
 
-void cli_globals_add(struct option *all) {
-  size_t count = 0;
-  for (; longs[count].name != NULL; count++) all[count] = longs[count];
-  (void)cli_flags_add(NULL, all, count);
-}
-
 /* `corral help [SUBCOMMAND]`; NULL: its name isn't given. */
 static int help(const char *name) {
   if (name == NULL || find(name) != NULL) return print(cli_help(name));
@@ -106,16 +86,16 @@ static bool take_op(cli_globals *cli, const char *text) {
 
 /* Parses the global options. -1: go on; else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
-  const cli_grammar grammar = {NULL, "+:qvhV", longs};
+  const cli_grammar grammar = {NULL, "+:qvhV", cli_global_longs};
   const cli_flags flags = {.options = &cli->options};
   for (;;) {
     int option = cli_option(&grammar, argc, argv);
     switch (option) {
       case -1: return -1;
-      case OPT_STORE: cli->store = cli_take_uri(optarg); break;
-      case OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
-      case OPT_PASS_STORE: cli->pass_store = true; break;
-      case OPT_JSON: cli->json = true; break;
+      case CLI_OPT_STORE: cli->store = cli_take_uri(optarg); break;
+      case CLI_OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
+      case CLI_OPT_PASS_STORE: cli->pass_store = true; break;
+      case CLI_OPT_JSON: cli->json = true; break;
       case 'q':
         cli->quiet = true;
         cli->verbose = false;
