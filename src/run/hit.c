@@ -2,6 +2,7 @@
 #include "run/hit.h"
 
 #include "os/env.h"
+#include "tags/tag_memory.h"
 
 /* The detail of a look that failed. Few do, and it would be much of a hit's stack. */
 static _Thread_local corral_error trouble;
@@ -27,12 +28,18 @@ static int enter(crl_hit *hit) {
   return crl_herd_stub(hit->context->herd, &hit->name, hash, &hit->stub);
 }
 
+/* The versions of known tags are asked for together with the value. */
+static int has_tags(const crl_hit *hit) {
+  crl_tag_memory *memory = hit->context->tag_memory;
+  return memory != NULL && crl_tag_memory_has(memory, hit->hash);
+}
+
 static int begin(crl_hit *hit) {
   hit->op = (corral_op){.verb = CORRAL_VERB_GET, .status = CORRAL_EINDOUBT};
   if (!put_key(hit)) return 0;
   hit->op.hash = hit->hash = crl_hash(hit->op.key, hit->op.key_len);
   hit->early = 0;
-  if (!enter(hit)) return 0;
+  if (has_tags(hit) || !enter(hit)) return 0;
   hit->op.error = &trouble;
   trouble.status = CORRAL_OK;
   trouble.text[0] = '\0';

@@ -132,11 +132,21 @@ static void want_names(const place *p, crl_tag_versions *ret) {
     if (!crl_tag_versions_want(ret, p->names + at + 1, p->names[at])) return;
 }
 
-void crl_tag_memory_want(crl_tag_memory *memory, uint64_t hash, crl_tag_versions *ret) {
-  if (!atomic_load_explicit(&memory->used, memory_order_relaxed)) return;
+/* True when the key's tags are remembered: then `ret`, unless NULL, wants their versions. */
+static int with_place(crl_tag_memory *memory, uint64_t hash, crl_tag_versions *ret) {
+  if (!atomic_load_explicit(&memory->used, memory_order_relaxed)) return 0;
   shard *s = shard_of(memory, hash);
   pthread_mutex_lock(&s->mutex);
   const place *p = find(s, hash);
-  if (p != NULL) want_names(p, ret);
+  if (p != NULL && ret != NULL) want_names(p, ret);
   pthread_mutex_unlock(&s->mutex);
+  return p != NULL;
+}
+
+int crl_tag_memory_has(crl_tag_memory *memory, uint64_t hash) {
+  return with_place(memory, hash, NULL);
+}
+
+void crl_tag_memory_want(crl_tag_memory *memory, uint64_t hash, crl_tag_versions *ret) {
+  (void)with_place(memory, hash, ret);
 }
