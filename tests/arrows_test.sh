@@ -31,6 +31,9 @@ finds src/flight/flight.c '#include "os/env.h"' 'src/flight may not include os/e
 finds src/store/breaker.h '#include "store/server.h"' 'src/store/breaker.c:1: in a circle'
 finds plugins/redis/ops.c 'int again(void) { return crl_redis_perform(NULL, NULL, 0, NULL); }' \
   'plugins/redis/ops.c:1: in a circle'
+finds plugins/redis/ops.c \
+  '/* a*b */ int again(void) { return crl_redis_perform(NULL, NULL, 0, NULL); } /* **c */' \
+  'plugins/redis/ops.c:1: in a circle'
 finds plugins/lmdb/kv.c '#include "store/pool.h"' 'plugins/lmdb/kv.c:.* outside of the library'
 finds plugins/lmdb/kv.c '#include "../../src/os/env.h"' 'a store may not include'
 finds src/cli/main.c '#include "os/env.h"' 'src/cli/main.c:.* outside of the library'
