@@ -11,8 +11,8 @@ set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlo
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
-    old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live many_live tags
-    set_live good)
+    old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live
+    many_live tags set_live good)
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue)
@@ -407,7 +407,8 @@ foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick
     ladder away memcached_dialogue memcached_dialogue_lost memcached_servers
     redis redis_renew redis_errors redis_tls
     redis_watch redis_watch_dialogue memcached cost semaphore old_plugin answers_live
-    answers_callers_live answers_near_live many_live tags tags_cost cli linked install lmdb lmdb_watch redis_dialogue)
+    answers_callers_live answers_near_live many_live tags tags_cost cli linked install lmdb
+    lmdb_watch redis_dialogue)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()

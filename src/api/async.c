@@ -49,7 +49,7 @@ void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
   if (call->answer != NULL)
     *call->answer = *outcome;
   else
-    crl_bytes_unref(outcome->bytes);
+    crl_outcome_drop(outcome);
   call->is_answered = 1;
   crl_async_post(call->loop, &call->mail);
 }
@@ -120,7 +120,7 @@ void crl_async_unref_loop(corral_loop *loop, size_t count) {
 
 static void free_call(corral_async_call *call) {
   corral_loop *loop = call->loop;
-  if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
+  if (call->answer != NULL) crl_outcome_drop(call->answer);
   free(call->answer);
   crl_join_forget(&call->join);
   free(call);
@@ -323,7 +323,7 @@ void crl_async_bring_on(corral_async_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
   if (handed != NULL && !follow(call, handed)) return;
   if (call->state == CRL_ASYNC_ENDED) {
-    if (answer != NULL) crl_bytes_unref(answer->bytes);
+    if (answer != NULL) crl_outcome_drop(answer);
     free(answer);
     see_off(call);
   } else if (is_answered) {

@@ -158,6 +158,11 @@ crl_outcome crl_outcome_plain(int status) {
   return outcome;
 }
 
+void crl_outcome_drop(crl_outcome *outcome) {
+  crl_bytes_unref(outcome->bytes);
+  corral_value_unref(outcome->value);
+}
+
 int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret) {
   int status = outcome->status;
   if (outcome->value != NULL) {

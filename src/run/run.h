@@ -333,5 +333,7 @@ crl_outcome crl_outcome_failed(int32_t code, const char *text, size_t text_size,
 /* Hands an outcome, and its reference, to a caller: returns the status; sets *ret on CORRAL_OK,
  * else *error (may be NULL). */
 int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret);
+/* Gives up an outcome that nobody gets. */
+void crl_outcome_drop(crl_outcome *outcome);
 
 #endif
