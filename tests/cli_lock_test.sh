@@ -276,6 +276,12 @@ max_ends_deaf() {
     both_gone deaf1 && status 0 "$CORRAL" lock -n deaf1 -- true
 }
 
+# A lease is longer: its end would leave the command some 26 ticks.
+max_is_not_the_lease() {
+  status 76 "$CORRAL" lock --max 1500ms ticks -- sh -c 'while :; do echo tick; sleep 0.5; done' &&
+    [ "$(wc -l <out)" -le 12 ]
+}
+
 polite_end() {
   begin polite --max 1500ms polite -- ./polite polite || return 1
   ends 76 "$pid" polite.err && lines 1 polite.got
@@ -535,6 +541,7 @@ on_store() {
   check "the hold is extended until the command has ended" holds
   check "--max ends the command, and the hold" max_ends
   check "also one that doesn't hear SIGTERM" max_ends_deaf
+  check "before the end of its lease" max_is_not_the_lease
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end
   check "when corral is stopped the command is ended with its hold" stopped
   check "when corral is killed the command is, and the lock is free by its ttl" killed
