@@ -180,7 +180,7 @@ waits_for_it() {
   "$CORRAL" -v lock turn -- echo mine >turn2.out 2>turn2.err &
   waiter=$!
   await asked 2 turn2.err && [ ! -s turn2.out ] &&
-    grep -q "^corral: turn: waiting: held by $(uname -n)/$pid/.*: for [0-9]* ms" turn2.err &&
+    await grep -q "^corral: turn: waiting: held by $(uname -n)/$pid/.*: for [0-9]* ms" turn2.err &&
     kill "$(cat turn.pid)" "$(cat turn.child)" &&
     ends 143 "$pid" turn.err && ends 0 $waiter turn2.err &&
     [ "$(cat turn2.out)" = mine ]
