@@ -72,7 +72,7 @@ bad 125 "--op: '0' is out of range; accepted: 1ms to 1m" --op 0 get k
 
 # ---- stores ----
 bad 125 "--store: store URI 'nonsense': no scheme" --store nonsense get k
-bad 125 "for 'nostore:'; stores of values: memory lmdb redis memcached; of locks alone: redlock" \
+bad 125 "for 'nostore:'; for values: memory lmdb redis memcached; for locks alone: redlock" \
   --store nostore:x get k
 bad 125 "no store plugin for 'redsi:': did you mean 'redis:'?" --store redsi://h get k
 bad 125 "no store plugin for 'postgres:': did you mean 'postgresql:'?" --store postgres://h get k

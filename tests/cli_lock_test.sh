@@ -180,7 +180,7 @@ waits_for_it() {
   "$CORRAL" -v lock turn -- echo mine >turn2.out 2>turn2.err &
   waiter=$!
   await asked 2 turn2.err && [ ! -s turn2.out ] &&
-    grep -q "^corral: turn: waiting: held by $(uname -n)/$pid/.*: for [0-9]* ms" turn2.err &&
+    await grep -q "^corral: turn: waiting: held by $(uname -n)/$pid/.*: for [0-9]* ms" turn2.err &&
     kill "$(cat turn.pid)" "$(cat turn.child)" &&
     ends 143 "$pid" turn.err && ends 0 $waiter turn2.err &&
     [ "$(cat turn2.out)" = mine ]
@@ -274,6 +274,12 @@ max_ends_deaf() {
   begin deaf1 --max 1500ms --lost-exit 33 deaf1 -- ./deaf deaf1 || return 1
   ends 33 "$pid" deaf1.err && one_line "--max 1.500s passes in 375ms" deaf1.err &&
     both_gone deaf1 && status 0 "$CORRAL" lock -n deaf1 -- true
+}
+
+# A lease is longer: its end would leave the command some 26 ticks.
+max_is_not_the_lease() {
+  status 76 "$CORRAL" lock --max 1500ms ticks -- sh -c 'while :; do echo tick; sleep 0.5; done' &&
+    [ "$(wc -l <out)" -le 12 ]
 }
 
 polite_end() {
@@ -535,6 +541,7 @@ on_store() {
   check "the hold is extended until the command has ended" holds
   check "--max ends the command, and the hold" max_ends
   check "also one that doesn't hear SIGTERM" max_ends_deaf
+  check "before the end of its lease" max_is_not_the_lease
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end
   check "when corral is stopped the command is ended with its hold" stopped
   check "when corral is killed the command is, and the lock is free by its ttl" killed

@@ -165,7 +165,7 @@ static void a_path_that_is_not_absolute_is_refused_with_its_entry(void **state) 
 
 static void an_unknown_scheme_is_answered_with_those_there_are_or_the_one_meant(void **state) {
   (void)state;
-  static const char list[] = "; stores of values: memory lmdb redis memcached; of locks alone: "
+  static const char list[] = "; for values: memory lmdb redis memcached; for locks alone: "
                              "redlock sqlite postgresql mariadb zookeeper etcd";
   static const char *const rows[][3] = {
       {"nosuch", "no store plugin for 'nosuch:'", list},

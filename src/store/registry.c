@@ -369,22 +369,30 @@ static void say_missing(const char *scheme, char *text, size_t size) {
            strcmp(row->holds, "origin") == 0 ? "origin" : "store", scheme, row->build, upper);
 }
 
-/* Only the list of folders may be too long for the text: then they are named by what gives them. */
+/* The folders as far as there is room: all; those of the user; the variable that has them. */
+static const char *folders_in(const char *path, size_t room, char *text, size_t size) {
+  static const char rest[] = " and elsewhere";
+  const char *user = user_path();
+  if (strlen(path) < room) return path;
+  snprintf(text, size, "%s%s",
+           user[0] != '\0' && strlen(user) + sizeof rest <= room ? user : "$CORRAL_PLUGIN_PATH",
+           rest);
+  return text;
+}
+
 static int not_found(const char *scheme, const char *name, corral_error *error) {
-  char text[sizeof error->text], file[96], meant[32];
+  char text[sizeof error->text], folders[sizeof error->text], meant[32];
   if (crl_schemes_find(scheme) == NULL && crl_schemes_meant(scheme, meant) != NULL)
     return crl_status_fail(error, CORRAL_ENOPLUGIN,
                            "no store plugin for '%.20s:': did you mean '%s:'?", scheme, meant);
   say_missing(scheme, text, sizeof text);
   size_t used = strlen(text);
-  snprintf(file, sizeof file, "; looked for corral_plugin_%.20s.so in ", name);
+  snprintf(text + used, sizeof text - used, "; looked for corral_plugin_%.20s.so in ", name);
   char *path = search_path(user_path());
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  int fits = used + strlen(file) + strlen(path) < sizeof text;
-  const char *folders = fits ? path : "$CORRAL_PLUGIN_PATH and the library's folders";
-  int has_room = used + strlen(file) + strlen(folders) < sizeof text;
-  int status = crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s%s", text, has_room ? file : "",
-                               has_room ? folders : "");
+  int status =
+      crl_status_fail(error, CORRAL_ENOPLUGIN, "%s%s", text,
+                      folders_in(path, sizeof text - strlen(text), folders, sizeof folders));
   free(path);
   return status;
 }

@@ -56,7 +56,7 @@ const char *crl_schemes_list(char *text, size_t size) {
   char values[128], locks[128];
   list_of("values", values, sizeof values);
   list_of("locks", locks, sizeof locks);
-  snprintf(text, size, "stores of values:%s; of locks alone:%s", values, locks);
+  snprintf(text, size, "for values:%s; for locks alone:%s", values, locks);
   return text;
 }
 
