@@ -12,7 +12,8 @@
 
 enum { HITS = 100, ATTEMPTS = 50 };
 
-static struct counts {
+/* Of the thread that calls. */
+static _Thread_local struct counts {
   long allocations, hashes, monotonic, boot, wall, sends, receives, polls, wakes;
 } now;
 

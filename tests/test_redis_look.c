@@ -12,7 +12,8 @@ enum { LOOKS = 200, ATTEMPTS = 50, TTL = 1000000 };
 
 /* ---- system calls, counted ----------------------------------------------------------------- */
 
-static int sends, receives, peeks, polls;
+/* Of the thread that calls. */
+static _Thread_local int sends, receives, peeks, polls;
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
