@@ -7,10 +7,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "store/bodies.h"
 #include "store/health.h"
 #include "base/check.h"
+#include "base/marks.h"
 #include "os/env.h"
+#include "os/hash.h"
 #include "store/server_batch.h"
 #include "store/pace.h"
 #include "store/seats.h"
@@ -28,7 +29,7 @@ struct crl_server {
   size_t number;
   pthread_mutex_t mutex;
   crl_seats usual, large; /* a large body is never in the way of anything else */
-  crl_bodies bodies;
+  crl_marks large_keys;   /* whose record was large when it was last looked at */
   /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
    * inside; how many threads are inside */
   void *_Atomic shared;
@@ -410,6 +411,22 @@ static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t 
   return own.cut;
 }
 
+static uint64_t hash_of(const corral_op *op) {
+  return op->hash != 0 ? op->hash : crl_hash(op->key, op->key_len);
+}
+
+/* A look at a key whose record was large goes apart at once. */
+static int expects_large(const crl_server *server, const corral_op *op) {
+  return crl_marks_any(&server->large_keys) && crl_marks_has(&server->large_keys, hash_of(op));
+}
+
+static void note_size(crl_server *server, const corral_op *op, int is_large) {
+  if (is_large)
+    crl_marks_set(&server->large_keys, hash_of(op));
+  else if (crl_marks_any(&server->large_keys))
+    crl_marks_clear(&server->large_keys, hash_of(op));
+}
+
 /* Asks for records that were left unread, on a handle for large ones; remembers them. */
 static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
                        int *opened) {
@@ -417,8 +434,7 @@ static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t
     int is_large = (ops[i].flags & CORRAL_OP_LARGE) != 0;
     if (is_large) perform_as(server, &ops[i], 1, crl_env_now_ms(), deadline, 1, 1, opened);
     if (ops[i].verb == CORRAL_VERB_GET && ops[i].status == CORRAL_OK)
-      crl_bodies_note(&server->bodies, ops[i].key, ops[i].key_len,
-                      is_large || ops[i].found.len > LARGE_BYTES);
+      note_size(server, &ops[i], is_large || ops[i].found.len > LARGE_BYTES);
     ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
   }
 }
@@ -433,9 +449,8 @@ static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t 
     perform_shared(server, ops, count, now, deadline < limit ? deadline : limit);
     return 0;
   }
-  int is_large =
-      bytes > LARGE_BYTES || (count == 1 && ops->verb == CORRAL_VERB_GET &&
-                              crl_bodies_expect(&server->bodies, ops->key, ops->key_len));
+  int is_large = bytes > LARGE_BYTES ||
+                 (count == 1 && ops->verb == CORRAL_VERB_GET && expects_large(server, ops));
   if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
       crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);
