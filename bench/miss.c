@@ -81,8 +81,8 @@ static int corral_misses(corral *c, int from) {
   return behind;
 }
 
-/* Misses of keys that this process has just invalidated; the invalidations, a round trip each, aren't
- * counted. */
+/* Misses of keys that this process has just invalidated; the invalidations, a round trip each,
+ * aren't counted. */
 static cost expected_misses(corral *c, redisContext *asks, int from) {
   enum { READINGS = 5 };
   cost ret = {.us = 0}, before = totals(asks, 1);

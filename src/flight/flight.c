@@ -7,8 +7,8 @@
  *       -> nothing: climb
  *       -> the store is slow: WAIT and GET again
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
- *   nothing is expected, and no SLOT or HOST needed: CLAIM without a GET; where it isn't granted, its
- *   findings are those of a GET
+ *   nothing is expected, and no SLOT or HOST needed: CLAIM without a GET; where it isn't granted,
+ *   its findings are those of a GET
  *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
  *          once more; then
  *          CLAIM -> granted: COMPUTE -> PUBLISH -> SETTLE -> ANSWER

@@ -229,8 +229,8 @@ void crl_join_looked(crl_join *join, crl_found *found, crl_told *told) {
   crl_found_clean(found);
 }
 
-/* True where this process has removed the value, or has seen it end, since it last looked. Then look
- * and claim are one command; tags' versions, which a look asks for, need two. */
+/* True where this process has removed the value, or has seen it end, since it last looked. Then
+ * look and claim are one command; tags' versions, which a look asks for, need two. */
 static int expects_none(crl_join *join, const crl_found *found) {
   crl_context *context = join->context;
   crl_tag_memory *memory = context->tag_memory;

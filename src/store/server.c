@@ -1,8 +1,9 @@
 /* server.c: one server of a store: who leads a batch, and the breaker that lets the server rest.
  *
  * server_batch.c performs a batch on a handle; seats.c has the handles and the queue for them;
- * server_shared.c does without, where one handle is for all. server.c puts all together, and decides what a result means to the breaker. */
-#include "store/server_own.h"
+ * server_shared.c is for stores whose one handle all threads share. server.c puts all together, and
+ * decides what a result means to the breaker. */
+#include "store/server.h"
 
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@
 #include "os/hash.h"
 #include "store/server_batch.h"
 #include "store/pace.h"
+#include "store/server_own.h"
 #include "base/status.h"
 #include "base/value.h"
 
@@ -297,15 +299,17 @@ typedef struct lone_look {
   corral_op *op;
   void *handle;
   crl_pace pace;
-  corral_error why;
 } lone_look;
+
+/* Of a lone look. Few have one, and it would be much of a hit's stack. */
+static _Thread_local corral_error notice;
 
 /* Goes on with a look that wasn't simply answered. `status`: of its handle. */
 static __attribute__((noinline)) void look_on(crl_server *server, lone_look *look, int status,
                                               int *opened) {
   const crl_pool_options *options = server->options;
   crl_seat own = {.ops = look->op, .count = 1, .began = look->pace.began, .seats = &server->usual};
-  led_batch led = {.own = &own, .ops = look->op, .count = 1, .pace = look->pace, .why = look->why};
+  led_batch led = {.own = &own, .ops = look->op, .count = 1, .pace = look->pace, .why = notice};
   if (status == CORRAL_OK) {
     crl_server_batch_report_notice(options, server->number, &led.why);
   } else {
@@ -331,8 +335,9 @@ static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t de
   crl_server_unlock(server);
   if (look.handle == NULL) return 0;
   look.op = op;
-  look.why.status = CORRAL_OK;
-  look.why.text[0] = '\0';
+  corral_error *why = &notice;
+  why->status = CORRAL_OK;
+  why->text[0] = '\0';
   look.pace = (crl_pace){.deadline = limit,
                          .first = limit,
                          .latest = deadline,
@@ -341,15 +346,14 @@ static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t de
   corral_batch batch = {.ops = op, .count = 1, .op_size = sizeof *op, .now = now};
   crl_server_batch_flag(op, 1, 1);
   crl_pace_begin(&look.pace);
-  int status =
-      crl_server_batch_send(server->options->plugin, look.handle, &batch, limit, &look.why);
+  int status = crl_server_batch_send(server->options->plugin, look.handle, &batch, limit, why);
   crl_pace_end();
-  if (status != CORRAL_OK || look.why.text[0] != '\0' || op->status == CORRAL_EUNAVAILABLE) {
+  if (status != CORRAL_OK || why->text[0] != '\0' || op->status == CORRAL_EUNAVAILABLE) {
     look_on(server, &look, status, opened);
     return 1;
   }
   crl_server_lock(server);
-  (void)crl_health_outcome(&server->health, 1, 0, &look.why);
+  (void)crl_health_outcome(&server->health, 1, 0, why);
   crl_seat *next = crl_seats_pass_on(seats, look.handle);
   crl_server_unlock(server);
   crl_seats_call(next);

@@ -8,7 +8,8 @@
 #include "base/marks.h"
 #include "store/health.h"
 #include "store/seats.h"
-#include "store/server.h"
+
+typedef struct crl_server crl_server;
 
 struct crl_server {
   const crl_pool_options *options;

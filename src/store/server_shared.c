@@ -34,6 +34,15 @@ static int open_shared(crl_server *server, int64_t deadline, corral_event *event
   return is_busy ? CORRAL_EUNAVAILABLE : status;
 }
 
+/* The message of a batch. Few have one, and it would be much of a hit's stack. */
+static _Thread_local corral_error notice;
+
+/* Tells a copy: whoever hears of it may use another corral on this thread. */
+static __attribute__((noinline)) void tell_notice(const crl_server *server) {
+  corral_error why = notice;
+  crl_server_batch_report_notice(server->options, server->number, &why);
+}
+
 /* The handle, with the caller counted inside; NULL when there is none. A thread that is counted
  * before `shared` was taken away may still use it, a later one finds NULL: so with nobody inside no
  * thread uses a retired handle. */
@@ -78,25 +87,25 @@ static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op 
 
 /* The handle broke under these operations. */
 static void break_shared(crl_server *server, void *handle, corral_op *ops, size_t count,
-                         int64_t deadline, const corral_error *why) {
+                         int64_t deadline) {
   for (size_t i = 0; i < count; i++)
     if (ops[i].status == CORRAL_EINDOUBT)
-      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
+      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", notice.text);
   if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
   retire_shared(server, handle);
 }
 
 void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
                                int64_t deadline) {
-  corral_error why; /* of which only the beginning is empty, to save time */
   void *handle = enter_shared(server);
   if (handle == NULL && (handle = enter_anew(server, ops, count, deadline)) == NULL) return;
   corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = now};
-  why.status = CORRAL_OK;
-  why.text[0] = '\0';
-  if (crl_server_batch_send(server->options->plugin, handle, &batch, deadline, &why) != CORRAL_OK)
-    break_shared(server, handle, ops, count, deadline, &why);
-  else if (why.text[0] != '\0')
-    crl_server_batch_report_notice(server->options, server->number, &why);
+  corral_error *why = &notice;
+  why->status = CORRAL_OK;
+  why->text[0] = '\0';
+  if (crl_server_batch_send(server->options->plugin, handle, &batch, deadline, why) != CORRAL_OK)
+    break_shared(server, handle, ops, count, deadline);
+  else if (why->text[0] != '\0')
+    tell_notice(server);
   atomic_fetch_sub(&server->inside, 1);
 }
