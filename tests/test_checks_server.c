@@ -27,7 +27,7 @@ static void break_the_server(int which) {
   static int handle;
   crl_server *server = own_server_new(&options, 0);
   queue_two(&server->usual, queued);
-  lock(server);
+  crl_server_lock(server);
   switch (which) {
     case 0: server->large.idle_count = 1; break;
     case 1: server->usual.open_count = 3; break;
@@ -44,7 +44,7 @@ static void break_the_server(int which) {
       break;
     default: server->health.breaker.probing = 1;
   }
-  unlock(server);
+  crl_server_unlock(server);
 }
 
 static void of_the_server(void **state) {

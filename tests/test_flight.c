@@ -84,6 +84,51 @@ static void a_flight_that_only_looks_answers_what_there_is(void **state) {
   STORY(0, 0, "0 get: ok retry 50\n1 answer verdict\n1 done\n", "ok retry 50");
 }
 
+static crl_flight_plan expects_none(void) {
+  return (crl_flight_plan){.can_compute = 1, .expects_none = 1};
+}
+
+static void where_nothing_is_expected_the_claim_is_the_first_look(void **state) {
+  (void)state;
+  static const struct {
+    const char *told[5], *log;
+  } all[] = {
+      {{"ok", "value", "ok"},
+       "0 claim: ok\n1 compute: value\n2 settle: ok\n3 answer computed, kept\n3 done\n"},
+      {{"busy fresh 900"}, "0 claim: busy fresh 900\n1 answer stored\n1 done\n"},
+      {{"busy retry 50"}, "0 claim: busy retry 50\n1 answer verdict\n1 done\n"},
+      {{"busy lease 90", "2 cut", "ok fresh 9"},
+       "0 claim: busy lease 90\n1 wait: 2 cut\n3 get: ok fresh 9\n4 answer stored\n4 done\n"},
+      {{"busy sie 50", "ok sie 49", "value", "ok"},
+       "0 claim: busy sie 50\n1 claim: ok sie 49\n2 compute: value\n3 settle: ok\n"
+       "4 answer computed, kept\n4 done\n"},
+      {{"busy sie 50", "busy fresh 900 lease 5"},
+       "0 claim: busy sie 50\n1 claim: busy fresh 900 lease 5\n2 answer stored\n2 done\n"},
+      {{"ok fresh 900", "ok"}, "0 claim: ok fresh 900\n1 answer stored\n1 release: ok\n2 done\n"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    story s = begin_with(&usual, expects_none());
+    for (int n = 0; n < 5 && all[i].told[n] != NULL; n++) tell(&s, all[i].told[n]);
+    assert_string_equal(s.log, all[i].log);
+  }
+}
+
+/* A rung before the claim takes time: the look comes first. */
+static void a_rung_is_not_climbed_blindly(void **state) {
+  (void)state;
+  crl_flight flight;
+  crl_flight_plan plan = expects_none();
+  assert_int_equal(crl_flight_start(&flight, &usual, &plan), CRL_ASK_CLAIM);
+  plan.limited = 1;
+  assert_int_equal(crl_flight_start(&flight, &usual, &plan), CRL_ASK_GET);
+  plan.limited = 0;
+  plan.ladder = 1;
+  assert_int_equal(crl_flight_start(&flight, &usual, &plan), CRL_ASK_GET);
+  plan.ladder = 0;
+  plan.can_compute = 0;
+  assert_int_equal(crl_flight_start(&flight, &usual, &plan), CRL_ASK_GET);
+}
+
 /* ---- stale --------------------------------------------------------------------------------- */
 
 static void who_meets_a_stale_value_under_rebuild_takes_it(void **state) {
@@ -315,6 +360,8 @@ static const crl_told claims[] = {
     {.status = CORRAL_EBUSY, .look = {.lease_left = 30, .lives = {.swr = 40}}},
     {.status = CORRAL_EBUSY, .look = {.lease_left = 30, .lives = {.fresh = 40}}},
     {.status = CORRAL_EBUSY, .look = {.retry_left = 30}},
+    {.status = CORRAL_EBUSY, .look = {.lives = {.fresh = 40}}},
+    {.status = CORRAL_EBUSY, .look = {.lives = {.swr = 50, .sie = 60}}},
     {.status = CORRAL_EUNAVAILABLE},
     {.status = CORRAL_EINDOUBT},
     {.status = CORRAL_EINDOUBT, .slow = 1},
@@ -507,6 +554,8 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
       {{.can_compute = 0}, 0, 11, 0, 0},
       {{.can_compute = 1}, 0, 10, 0, 0},
       {{.can_compute = 1, .background = 1}, 0, 10, 0, 0},
+      {{.can_compute = 1, .expects_none = 1}, 0, 9, 90, 0},
+      {{.can_compute = 1, .expects_none = 1, .background = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
       {{.can_compute = 1, .soft_until = DEADLINE / 2}, 0, 10, 0, CORRAL_DEADLINE_COMPUTE},
       {{.can_compute = 1, .limited = 1, .alone = CRL_ALONE_PASS}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
       {{.can_compute = 1, .limited = 1, .ladder = 1}, 0, 9, 0, CORRAL_DEADLINE_COMPUTE},
@@ -546,6 +595,8 @@ int main(void) {
       T(a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back),
       T(somebody_else_s_value_found_while_claiming_is_the_answer),
       T(a_flight_that_only_looks_answers_what_there_is),
+      T(where_nothing_is_expected_the_claim_is_the_first_look),
+      T(a_rung_is_not_climbed_blindly),
       T(who_meets_a_stale_value_under_rebuild_takes_it),
       T(the_one_who_gets_the_lease_lends_the_stale_value_and_computes),
       T(a_bound_compute_refreshes_behind_the_answer),

@@ -9,6 +9,7 @@
 #define crl_near_epoch own_near_epoch
 #define crl_near_free own_near_free
 #define crl_near_look own_near_look
+#define crl_near_mark_over own_near_mark_over
 #define crl_near_new own_near_new
 #define crl_near_put own_near_put
 #define crl_near_removed own_near_removed

@@ -29,6 +29,20 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
   pool_end(pool);
 }
 
+/* A look on an idle handle takes no seat; its success counts as any. */
+static void so_does_a_look_of_a_caller_alone(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  crl_server *server = pool->list[0];
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(server->usual.idle_count, 1);
+  server->health.breaker.failures = 2;
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_int_equal(server->health.breaker.failures, 0);
+  assert_int_equal(server->usual.idle_count, 1);
+  pool_end(pool);
+}
+
 /* Ends the rest of a server and wakes the prober. */
 static void let_rest_end(crl_pool *pool, size_t number) {
   crl_server *server = pool->list[number];
@@ -262,6 +276,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(after_failures_in_a_row_the_store_is_left_to_rest),
       cmocka_unit_test(a_success_between_keeps_the_breaker_closed),
+      cmocka_unit_test(so_does_a_look_of_a_caller_alone),
       cmocka_unit_test(after_the_rest_a_thread_probes_and_no_caller_waits_for_it),
       cmocka_unit_test(a_server_that_fails_what_is_offered_to_it_rests_again),
       cmocka_unit_test(callers_in_a_hurry_raise_a_doubt_that_a_probe_settles),

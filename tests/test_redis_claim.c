@@ -5,6 +5,7 @@
 
 #include <corral.h>
 #include <pthread.h>
+#include <unistd.h>
 
 enum { RACES = 100 };
 
@@ -145,6 +146,32 @@ static void a_claim_that_finds_a_record_is_the_scripts(void **state) {
   assert_int_equal(s.status, CORRAL_EBUSY);
   assert_memory_equal(s.header.token, token(2), CORRAL_TOKEN);
   assert_int_equal(claims(&c, "k", 2), CORRAL_OK); /* mine already */
+  closed(&c);
+}
+
+/* Such a claim has its answer by the record that is there: a value, or a lease that the server's
+ * clock judges. The record stays as it is. */
+static void a_first_look_leaves_a_record_alone(void **state) {
+  (void)state;
+  client c = begin();
+  claims(&c, "k", 1);
+  assert_int_equal(fills(&c, "k", 1, 300), CORRAL_OK);
+  looks(&c, "k"); /* the clock is known from now on */
+  reset_counts();
+  corral_op op = cold("k", 2);
+  op.flags |= CORRAL_OP_LOOKS;
+  sight s = sees(&c, op);
+  assert_int_equal(s.status, CORRAL_EBUSY);
+  assert_int_equal(s.size, 300);
+  assert_int_equal(s.header.state, CORRAL_FREE);
+  assert_int_equal(calls("set"), 1);
+  assert_int_equal(calls("evalsha"), 0);
+  assert_int_equal(looks(&c, "k").header.state, CORRAL_FREE);
+  assert_int_equal(sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 3)).status, CORRAL_OK);
+  s = sees(&c, op);
+  assert_int_equal(s.status, CORRAL_EBUSY);
+  assert_memory_equal(s.header.token, token(3), CORRAL_TOKEN);
+  assert_near(s.until_ms, HOUR);
   closed(&c);
 }
 
@@ -426,6 +453,74 @@ static void the_commands_of_a_cold_miss(void **state) {
   corral_close(c);
 }
 
+/* After this process has removed the value: SET NX GET, which is the look, too, and the settle. */
+static void the_commands_of_an_expected_miss(void **state) {
+  (void)state;
+  corral *c = corral_begin();
+  gets(c, "k", CORRAL_COMPUTED);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK);
+    reset_counts();
+    long long before = redis_server_info(server, "total_reads_processed");
+    gets(c, "k", CORRAL_COMPUTED);
+    assert_int_equal(redis_server_info(server, "total_reads_processed") - before - 1, 2);
+    assert_int_equal(calls("evalsha"), 1);
+    assert_int_equal(calls("getrange"), 1); /* the settle's */
+    assert_int_equal(calls("set"), 2);
+    gets(c, "k", CORRAL_FRESH);
+  }
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_MISS), 3);
+  corral_close(c);
+}
+
+/* Somebody else has filled the key meanwhile: his value costs that one command. */
+static void an_expected_miss_that_is_none_costs_one_command(void **state) {
+  (void)state;
+  corral *c = corral_begin(), *other;
+  corral_error error;
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &other, &error),
+                   CORRAL_OK);
+  gets(c, "k", CORRAL_COMPUTED);
+  gets(c, "k", CORRAL_FRESH); /* the clock is known from now on */
+  assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK);
+  gets(other, "k", CORRAL_COMPUTED);
+  reset_counts();
+  long long before = redis_server_info(server, "total_reads_processed");
+  gets(c, "k", CORRAL_FRESH);
+  assert_int_equal(redis_server_info(server, "total_reads_processed") - before - 1, 1);
+  assert_int_equal(calls("set"), 1);
+  assert_int_equal(calls("evalsha") + calls("getrange"), 0);
+  gets(c, "k", CORRAL_FRESH); /* a look again */
+  assert_int_equal(calls("getrange"), 1);
+  corral_close(other);
+  corral_close(c);
+}
+
+/* A copy whose value has ended tells that there is none any more. */
+static void a_copy_that_has_ended_makes_a_miss_expected(void **state) {
+  (void)state;
+  corral *c;
+  corral_error error;
+  corral_policy brief = {
+      .size = sizeof brief, .ttl_ms = 60, .near_ms = 1000, .jitter_pct = CORRAL_OFF};
+  corral_call briefly = {.size = sizeof briefly, .policy = &brief};
+  start(NULL);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server),
+                                              .near_bytes = 1 << 20, .watch = CORRAL_OFF),
+                               &c, &error),
+                   CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    corral_value *value;
+    reset_counts();
+    assert_int_equal(corral_get_or_compute(c, "k", 1, &briefly, compute, NULL, &value), CORRAL_OK);
+    assert_int_equal(corral_value_how(value), CORRAL_COMPUTED);
+    corral_value_unref(value);
+    assert_int_equal(calls("getrange"), i == 0 ? 2 : 1); /* the settle's, and a first look */
+    usleep(200 * 1000);
+  }
+  corral_close(c);
+}
+
 /* The invalidation and the settle are scripts; the claim between them is none. */
 static void the_commands_of_a_set(void **state) {
   (void)state;
@@ -446,6 +541,7 @@ int main(void) {
       cmocka_unit_test(a_cold_claim_is_one_command_and_no_script),
       cmocka_unit_test(of_two_claims_at_once_one_is_granted),
       cmocka_unit_test(a_claim_that_finds_a_record_is_the_scripts),
+      cmocka_unit_test(a_first_look_leaves_a_record_alone),
       cmocka_unit_test(a_value_is_set_whatever_scripts_are_missing),
       cmocka_unit_test(a_refused_claim_is_answered_by_the_script),
       cmocka_unit_test(a_replica_is_named_as_one),
@@ -456,6 +552,9 @@ int main(void) {
       cmocka_unit_test(a_lease_without_an_end_is_not_believed),
       cmocka_unit_test(a_settle_asks_for_the_time_only_where_it_must),
       cmocka_unit_test(the_commands_of_a_cold_miss),
+      cmocka_unit_test(the_commands_of_an_expected_miss),
+      cmocka_unit_test(an_expected_miss_that_is_none_costs_one_command),
+      cmocka_unit_test(a_copy_that_has_ended_makes_a_miss_expected),
       cmocka_unit_test(the_commands_of_a_set),
   };
   return cmocka_run_group_tests(tests, NULL, stop);

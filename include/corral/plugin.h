@@ -145,7 +145,11 @@ enum {
   CORRAL_OP_LARGE = 64,
   /* CLAIM, set by the host: there was no such key a moment ago. A hint, for stores where a key that
    * isn't there is claimed at less cost */
-  CORRAL_OP_ABSENT = 128
+  CORRAL_OP_ABSENT = 128,
+  /* CLAIM, set by the host with ABSENT: this is also the first look at the key. Where a record is
+   * after all, the plugin may leave it alone and answer EBUSY, with what a GET would find; then the
+   * host judges that, and claims again if it must */
+  CORRAL_OP_LOOKS = 256
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */

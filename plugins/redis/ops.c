@@ -152,9 +152,24 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
   return judge_script(h, slot, replies[1], before);
 }
 
+/* 1: a claim that is a look, too, has its answer by the record that is there. A lease that is over,
+ * and what the server's clock doesn't tell for sure, are the script's. */
+static int judge_first_look(crl_redis_handle *h, corral_op *op, redisReply **reply) {
+  enum { AT_STATE = 4 };
+  uint8_t *record = (uint8_t *)(*reply)->str;
+  if ((op->flags & CORRAL_OP_LOOKS) == 0 || (*reply)->type != REDIS_REPLY_STRING ||
+      !crl_redis_record_found(h, op, record, (*reply)->len, CRL_REDIS_UNASKED) ||
+      (op->status != CORRAL_EBUSY && record[AT_STATE] != CORRAL_FREE))
+    return 0;
+  op->status = CORRAL_EBUSY;
+  crl_redis_result_give(op, reply);
+  return 1;
+}
+
 /* Claims by SET are of no use on this connection if the server doesn't know them, as before Redis
  * 7, or the user may not send them. "OK" comes from a server that knows SET NX without GET. */
-static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
+static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, redisReply **given) {
+  const redisReply *reply = *given;
   if (reply->type == REDIS_REPLY_NIL) {
     crl_redis_record_granted(h, slot->op);
     return CORRAL_OK;
@@ -162,6 +177,7 @@ static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, const redi
   int is_ok = reply->type == REDIS_REPLY_STATUS;
   if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_ERROR && !is_ok)
     return crl_redis_result_nonsense(h, slot->op);
+  if (judge_first_look(h, slot->op, given)) return CORRAL_OK;
   slot->refused = 1;
   if (is_ok || crl_redis_reply_is_error(reply, "ERR") || crl_redis_reply_is_error(reply, "NOPERM"))
     h->no_set_claim = 1;
@@ -174,7 +190,7 @@ static int judge_slot(crl_redis_handle *h, crl_redis_slot *slot, redisReply **re
   if (slot->dates) return judge_dating(h, slot->op, replies[0]);
   if (slot->op->verb == CORRAL_VERB_GET) return judge_get(h, slot, replies);
   if (slot->op->verb >= CORRAL_VERB_LOCK) return crl_redis_lock_judge(h, slot, replies, before);
-  if (slot->by_set) return judge_set_claim(h, slot, replies[0]);
+  if (slot->by_set) return judge_set_claim(h, slot, &replies[0]);
   if (slot->staged) return judge_staged(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
 }

@@ -39,6 +39,8 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
   void_held(context, &op, &name);
+  if (op.status == CORRAL_OK && verb == CORRAL_VERB_INVALIDATE && !context->looks_first)
+    crl_marks_set(&context->gone, crl_key_hash(&key));
   forget_near(context, &key);
   /* Done after the store operation: a flight that begins between the two reads the store as it is
    * now. */
@@ -157,6 +159,7 @@ static int set_fill(crl_context *context, const crl_key *key, const crl_call *ca
   status = put_product(context, key, call, fill->version, &product);
   crl_product_clean(&product);
   if (status == CORRAL_EOLDER) return status;
+  if (status == CORRAL_OK) crl_marks_clear(&context->gone, crl_key_hash(key));
   if (status == CORRAL_OK)
     crl_outbox_invalidated(context->outbox, key->stored, key->stored_len, crl_env_now_ms());
   else

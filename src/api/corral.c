@@ -86,6 +86,8 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
                              .arg = context};
   if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)
     return CORRAL_ENOMEM;
+  if (context->near != NULL && !context->looks_first)
+    crl_near_mark_over(context->near, &context->gone);
   if (options->watch <= 0 || pool->plugin->watch == NULL || pool->info.servers > 1)
     return CORRAL_OK;
   context->watch = crl_watch_new(&watch);

@@ -4,6 +4,7 @@
 
 #include "os/event.h"
 #include "os/task.h"
+#include "base/marks.h"
 #include "record/key.h"
 #include "store/renewer.h"
 #include "store/pool.h"
@@ -74,6 +75,7 @@ typedef struct crl_context {
   corral_policy policy;
   crl_policy_known *_Atomic policies[CRL_POLICIES]; /* NULL from the first free place on */
   crl_costs costs;
+  crl_marks gone; /* hashes of keys that should have no value: see crl_join_first */
   struct crl_tag_memory *tag_memory; /* tags/tag_memory.h; NULL: a second look asks nobody else */
   uint64_t max_value;
   int64_t op_ms;

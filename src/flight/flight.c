@@ -7,6 +7,8 @@
  *       -> nothing: climb
  *       -> the store is slow: WAIT and GET again
  *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
+ *   nothing is expected, and no SLOT or HOST needed: CLAIM without a GET; where it isn't granted,
+ *   its findings are those of a GET
  *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
  *          once more; then
  *          CLAIM -> granted: COMPUTE -> PUBLISH -> SETTLE -> ANSWER
@@ -323,6 +325,7 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
  * after an invalidation would revive the lease of a compute that began before that. */
 static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
   flight->slow = told->slow;
+  flight->blind = 0;
   if (told->status != CORRAL_EINDOUBT) return degrade(flight, told, told->status);
   flight->lost_claims++;
   flight->unsure = 1;
@@ -333,9 +336,11 @@ static crl_ask on_claim_trouble(crl_flight *flight, const crl_told *told) {
 static crl_ask on_claim(crl_flight *flight, const crl_told *told) {
   if (told->status != CORRAL_OK && told->status != CORRAL_EBUSY)
     return on_claim_trouble(flight, told);
+  int is_first = flight->blind;
+  flight->blind = 0;
   if (told->status == CORRAL_OK) return on_granted(flight, told);
   remember(flight, told);
-  return consider(flight, told, 0);
+  return consider(flight, told, is_first);
 }
 
 /* The ask that ends the lease of a compute that has ended. */
@@ -460,11 +465,14 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
   flight->plan = *plan;
   flight->dice = plan->dice;
   flight->alone = plan->alone;
+  flight->blind =
+      plan->expects_none && plan->can_compute && !plan->alone && !plan->limited && !plan->ladder;
   int limited_alone = plan->alone && plan->limited;
   if (limited_alone) flight->until = plan->deadline;
-  return (crl_ask)(flight->ask = limited_alone ? CRL_ASK_SLOT
-                                 : plan->alone ? CRL_ASK_COMPUTE
-                                               : CRL_ASK_GET);
+  return (crl_ask)(flight->ask = limited_alone   ? CRL_ASK_SLOT
+                                 : plan->alone   ? CRL_ASK_COMPUTE
+                                 : flight->blind ? CRL_ASK_CLAIM
+                                                 : CRL_ASK_GET);
 }
 
 /* True as long as a cancelled call may end its flight: before an answer and before a compute. A

@@ -83,12 +83,14 @@ typedef struct crl_flight_plan {
   int64_t deadline;   /* when the caller must have an answer */
   int64_t soft_until; /* from then on a stale value in its grace for errors is accepted; 0: never */
   uint64_t dice;      /* seed of the flight's own random numbers */
-  uint8_t can_compute; /* 0: the flight only looks */
-  uint8_t background;  /* compute may run after the answer, without the caller */
-  uint8_t limited;     /* computes need a SLOT */
-  uint8_t ladder;      /* elections begin with the host lock */
-  uint8_t early;       /* rebuild even a fresh value */
-  uint8_t alone;       /* crl_alone: compute alone from the beginning */
+  uint8_t can_compute;  /* 0: the flight only looks */
+  uint8_t background;   /* compute may run after the answer, without the caller */
+  uint8_t limited;      /* computes need a SLOT */
+  uint8_t ladder;       /* elections begin with the host lock */
+  uint8_t early;        /* rebuild even a fresh value */
+  uint8_t alone;        /* crl_alone: compute alone from the beginning */
+  uint8_t expects_none; /* the store should have nothing: where no rung is before it, CLAIM is the
+                           first look */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -105,6 +107,7 @@ typedef struct crl_flight {
   uint8_t last_look; /* the deadline has come: this look decides the answer */
   uint8_t refresh; /* the value needs a rebuild and nobody has the lease: climb behind the answer */
   uint8_t early;   /* the value is fresh, and is to be rebuilt early */
+  uint8_t blind;   /* no look has been answered yet: a CLAIM is the first one */
   uint8_t unsure;  /* the outstanding RELEASE is of a claim whose reply was lost */
   uint8_t lost_claims; /* number of claims whose reply was lost */
   uint8_t settles;     /* number of settles that failed */

@@ -38,6 +38,7 @@ struct crl_near {
   size_t shard_count, copy_most;
   budget values, negatives;
   crl_limbo limbo;
+  crl_marks *over; /* NULL: nobody asks */
   crl_shard shards[];
 };
 
@@ -211,6 +212,8 @@ static void forget_over(crl_near *near, crl_shard *s, const crl_copied *e) {
   discard(near, gone);
 }
 
+void crl_near_mark_over(crl_near *near, crl_marks *over) { near->over = over; }
+
 const crl_near_copy *crl_near_look(crl_near *near, uint64_t hash, const void *key, size_t key_len,
                                    int64_t now) {
   crl_shard *s = shard_of(near, hash);
@@ -218,6 +221,7 @@ const crl_near_copy *crl_near_look(crl_near *near, uint64_t hash, const void *ke
   if (e == NULL) return NULL;
   if (e->over <= now) {
     forget_over(near, s, e);
+    if (near->over != NULL) crl_marks_set(near->over, hash);
     return NULL;
   }
   uint32_t hits = crl_shard_hits(e);

@@ -11,6 +11,7 @@
 #ifndef CRL_NEAR_H
 #define CRL_NEAR_H
 
+#include "base/marks.h"
 #include "near/copy.h"
 
 typedef struct crl_near crl_near;
@@ -24,6 +25,8 @@ void crl_near_free(crl_near *near);
  * at `now` is forgotten instead. */
 const crl_near_copy *crl_near_look(crl_near *near, uint64_t hash, const void *key, size_t key_len,
                                    int64_t now);
+/* From now on the hashes of keys whose forgotten copies looks find are marked. */
+void crl_near_mark_over(crl_near *near, crl_marks *over);
 /* The value of a copy that was found, at *offset within a reference of the caller's. NULL without
  * memory. */
 crl_bytes *crl_near_bytes(const crl_near_copy *copy, size_t *offset);

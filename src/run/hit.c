@@ -20,6 +20,12 @@ static int put_key(crl_hit *hit) {
                        &hit->op.key_len);
 }
 
+/* Where nothing is expected, look and claim are one: see crl_join_first. */
+static int is_gone(const crl_hit *hit) {
+  const crl_context *context = hit->context;
+  return !context->looks_first && crl_marks_has(&context->gone, hit->hash);
+}
+
 /* Where a look asks another process, simultaneous calls share it: see herd.h. */
 static int enter(crl_hit *hit) {
   hit->has_stub = !hit->context->looks_first && crl_call_computes(hit->call);
@@ -39,7 +45,7 @@ static int begin(crl_hit *hit) {
   if (!put_key(hit)) return 0;
   hit->op.hash = hit->hash = crl_hash(hit->op.key, hit->op.key_len);
   hit->early = 0;
-  if (has_tags(hit) || !enter(hit)) return 0;
+  if (has_tags(hit) || is_gone(hit) || !enter(hit)) return 0;
   hit->op.error = &trouble;
   trouble.status = CORRAL_OK;
   trouble.text[0] = '\0';

@@ -2,6 +2,7 @@
  * answer. */
 #include "os/env.h"
 #include "run/run.h"
+#include "tags/tag_memory.h"
 
 #include <stdlib.h>
 
@@ -228,12 +229,27 @@ void crl_join_looked(crl_join *join, crl_found *found, crl_told *told) {
   crl_found_clean(found);
 }
 
+/* True where this process has removed the value, or has seen it end, since it last looked. Then
+ * look and claim are one command; tags' versions, which a look asks for, need two. */
+static int expects_none(crl_join *join, const crl_found *found) {
+  crl_context *context = join->context;
+  crl_tag_memory *memory = context->tag_memory;
+  if (join->leads == NULL || !crl_marks_clear(&context->gone, found->hash)) return 0;
+  return !context->generation && (memory == NULL || !crl_tag_memory_has(memory, found->hash));
+}
+
 void crl_join_first(crl_join *join) {
   crl_found found;
   crl_request e;
   crl_told told;
   memset(&told, 0, sizeof told);
   if (!crl_join_begin_look(join, &found)) return;
+  join->expects_none = expects_none(join, &found);
+  if (join->expects_none) {
+    lead(join, &found, CRL_ALONE_NOT);
+    crl_found_clean(&found);
+    return;
+  }
   crl_found_look(&found, &e, join->deadline, &told);
   crl_join_looked(join, &found, &told);
 }

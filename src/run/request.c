@@ -44,6 +44,7 @@ static int make_claim(crl_run *r, crl_request *e) {
       r->found.record == NULL ? 0 : crl_record_stamp(r->found.record->data, r->found.record->size);
   op.claim.over = r->found.has_over ? r->found.over : NULL;
   if (r->found.record == NULL) op.flags |= CORRAL_OP_ABSENT;
+  if (r->flight.blind) op.flags |= CORRAL_OP_LOOKS;
   crl_run_note_token(r);
   e->op[0] = op;
   r->claim_sent = crl_env_now_ms();
@@ -73,6 +74,9 @@ static void take_claim(crl_run *r, const crl_request *e, crl_told *told) {
     crl_found_tell_op(&r->found, CORRAL_EVENT_CLAIM, &fact);
   else if (read != CORRAL_OK)
     told->status = read;
+  int is_miss = (told->status == CORRAL_OK || told->status == CORRAL_EBUSY) &&
+                told->look.lives.fresh == 0 && told->look.lives.swr == 0;
+  if (r->flight.blind && is_miss) crl_found_emit(&r->found, CORRAL_EVENT_MISS, NULL);
 }
 
 /* ---- SETTLE -------------------------------------------------------------------------------- */
@@ -115,6 +119,7 @@ static int take_settle(crl_run *r, const crl_request *e, crl_told *told) {
   }
   crl_run_drop_lease(r);
   told->status = e->status;
+  if (e->status == CORRAL_OK) crl_marks_clear(&r->context->gone, r->found.hash);
   tell_settled(r, e);
   crl_run_keep_near(r, e);
   if (e->status == CORRAL_OK) crl_outbox_filled(r->context->outbox, op->key, op->key_len, r->began);

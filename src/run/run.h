@@ -163,8 +163,9 @@ typedef struct crl_join {
   int64_t stale_until;
   crl_entry *entry;
   crl_listener listener;
-  int owns;  /* the flight of `entry` is its own */
-  int early; /* rebuild even a fresh value */
+  int owns;         /* the flight of `entry` is its own */
+  int early;        /* rebuild even a fresh value */
+  int expects_none; /* nothing should be stored */
 } crl_join;
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,

@@ -29,6 +29,10 @@ void crl_health_start(crl_health *health, const crl_pool_options *options);
 /* True when the server may be asked. *probe: this call is the probe that tells whether the server
  * is back. */
 int crl_health_may_ask(crl_health *health, int *probe);
+/* True when anybody may ask anything, and nobody is the probe. */
+static inline int crl_health_is_well(const crl_health *health) {
+  return !health->breaker.open && !health->holding;
+}
 /* True from a silence on until a probe was answered, and what the server didn't hear was repeated:
  * looks and claims are to be held back. They would only add to its work, and a claim that arrives
  * late makes a lease that nobody has. */

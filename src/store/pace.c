@@ -2,8 +2,9 @@
 #include "store/pace.h"
 
 #include "os/env.h"
+#include "os/readers.h"
 
-static _Thread_local crl_pace *current;
+static _Thread_local crl_pace *current CRL_IN_FIRST_BLOCK;
 
 void crl_pace_begin(crl_pace *pace) {
   pace->limit = pace->first;

@@ -50,12 +50,9 @@ static crl_seat *unlink_at(crl_seats *all, crl_seat **link) {
 int crl_seats_take(crl_seats *all, crl_seat *own) {
   own->seats = all;
   own->next = NULL;
-  own->handle = NULL;
+  own->handle = crl_seats_take_idle(all);
   atomic_store_explicit(&own->state, CRL_SEAT_LEADS, memory_order_relaxed);
-  if (all->idle_count > 0) {
-    own->handle = all->idle[--all->idle_count];
-    return 1;
-  }
+  if (own->handle != NULL) return 1;
   if (all->open_count < all->most) {
     all->open_count++;
     return 1;
@@ -106,10 +103,13 @@ crl_seat *crl_seats_pass_on(crl_seats *all, void *handle) {
     next->handle = handle;
     return next;
   }
-  if (handle != NULL)
-    all->idle[all->idle_count++] = handle;
-  else
+  if (handle == NULL) {
     all->open_count--;
+    return NULL;
+  }
+  size_t idle = crl_seats_idle(all);
+  all->idle[idle] = handle;
+  atomic_store_explicit(&all->idle_count, idle + 1, memory_order_relaxed);
   return NULL;
 }
 

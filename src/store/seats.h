@@ -49,7 +49,8 @@ typedef struct crl_seat {
 typedef struct crl_seats {
   crl_seat *head, **tail;
   void *idle[CRL_SEATS_HANDLES];
-  size_t idle_count, open_count, most;
+  _Atomic size_t idle_count; /* changed under the mutex; anybody may have a glance */
+  size_t open_count, most;
   crl_bell bells[CRL_SEATS_BELLS];
   size_t bell;  /* of the next seat that is queued */
   uint32_t bit; /* of the last one */
@@ -59,6 +60,17 @@ void crl_seats_start(crl_seats *all, int64_t most);
 #ifdef CORRAL_CHECKS
 void crl_seats_check(const crl_seats *all);
 #endif
+static inline size_t crl_seats_idle(const crl_seats *all) {
+  return atomic_load_explicit(&((crl_seats *)(uintptr_t)all)->idle_count, memory_order_relaxed);
+}
+/* Takes an idle handle, for a caller without a seat: where one is idle, nobody is queued. NULL:
+ * none is. */
+static inline void *crl_seats_take_idle(crl_seats *all) {
+  size_t idle = crl_seats_idle(all);
+  if (idle == 0) return NULL;
+  atomic_store_explicit(&all->idle_count, idle - 1, memory_order_relaxed);
+  return all->idle[idle - 1];
+}
 /* Gives a handle, or the right to open one, to `own`: 1, it leads. Else `own` is queued: 0. */
 int crl_seats_take(crl_seats *all, crl_seat *own);
 /* Sleeps until a queued seat leads or was served: 1; or until `until`: 0. Without the mutex. */

@@ -1,19 +1,18 @@
 /* server.c: one server of a store: who leads a batch, and the breaker that lets the server rest.
  *
  * server_batch.c performs a batch on a handle; seats.c has the handles and the queue for them;
- * server.c puts both together, and decides what a result means to the breaker. */
+ * server_shared.c is for stores whose one handle all threads share. server.c puts all together, and
+ * decides what a result means to the breaker. */
 #include "store/server.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
-#include "store/bodies.h"
-#include "store/health.h"
 #include "base/check.h"
 #include "os/env.h"
+#include "os/hash.h"
 #include "store/server_batch.h"
 #include "store/pace.h"
-#include "store/seats.h"
+#include "store/server_own.h"
 #include "base/status.h"
 #include "base/value.h"
 
@@ -21,21 +20,6 @@ enum {
   ALONE_BYTES = 64 << 10, /* more bytes go without others' operations */
   LARGE_BYTES = 1 << 20,  /* more bytes go on a handle for large records */
   BYTES_A_MS = 10000      /* add a ms, where the store doesn't tell of bytes that move */
-};
-
-struct crl_server {
-  const crl_pool_options *options;
-  size_t number;
-  pthread_mutex_t mutex;
-  crl_seats usual, large; /* a large body is never in the way of anything else */
-  crl_bodies bodies;
-  /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
-   * inside; how many threads are inside */
-  void *_Atomic shared;
-  void *retired;
-  _Atomic size_t inside;
-  crl_health health;
-  void *probe_handle; /* the probing thread's */
 };
 
 crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
@@ -62,7 +46,7 @@ void crl_server_free(crl_server *server) {
 }
 
 #ifdef CORRAL_CHECKS
-static void check(const crl_server *server) {
+void crl_server_check(const crl_server *server) {
   crl_seats_check(&server->usual);
   crl_seats_check(&server->large);
   CRL_MUST(server->retired == NULL || atomic_load(&server->shared) == NULL,
@@ -71,115 +55,6 @@ static void check(const crl_server *server) {
            "server: only an open breaker has a probe");
 }
 #endif
-
-static void lock(crl_server *server) {
-  pthread_mutex_lock(&server->mutex);
-  CRL_CHECK(server);
-}
-
-static void unlock(crl_server *server) {
-  CRL_CHECK(server);
-  pthread_mutex_unlock(&server->mutex);
-}
-
-/* ---- a store whose handle all threads share ------------------------------------------------ */
-
-/* Opens the one handle, unless another thread has. Under the mutex. */
-static int open_shared(crl_server *server, int64_t deadline, corral_event *event, int *slow,
-                       corral_error *why) {
-  void *handle = NULL;
-  int probe;
-  *slow = 1;
-  if (atomic_load(&server->shared) != NULL) return CORRAL_OK;
-  if (server->retired != NULL && atomic_load(&server->inside) > 0)
-    return crl_status_fail(why, CORRAL_EUNAVAILABLE,
-                           "the store broke, and is about to be opened anew");
-  *slow = 0;
-  if (!crl_health_may_ask(&server->health, &probe)) {
-    *why = server->health.why;
-    return why->status == CORRAL_OK ? CORRAL_EUNAVAILABLE : why->status;
-  }
-  int64_t began = crl_env_now_ms();
-  if (server->retired != NULL) server->options->plugin->disconnect(server->retired);
-  server->retired = NULL;
-  int status = crl_server_batch_connect(server->options, server->number, deadline, &handle, why);
-  if (status == CORRAL_OK) atomic_store(&server->shared, handle);
-  int is_busy = status == CORRAL_EBUSY,
-      is_silent = status != CORRAL_OK && !is_busy && crl_env_now_ms() >= deadline;
-  *event = is_silent
-               ? crl_health_silence(&server->health, began, deadline, probe, why)
-               : crl_health_outcome(&server->health, status == CORRAL_OK || is_busy, probe, why);
-  *slow = (is_silent || is_busy) && !server->health.breaker.open;
-  return is_busy ? CORRAL_EUNAVAILABLE : status;
-}
-
-/* The handle, with the caller counted inside; NULL when there is none. A thread that is counted
- * before `shared` was taken away may still use it, a later one finds NULL: so with nobody inside no
- * thread uses a retired handle. */
-static void *enter_shared(crl_server *server) {
-  atomic_fetch_add(&server->inside, 1);
-  void *handle = atomic_load(&server->shared);
-  if (handle == NULL) atomic_fetch_sub(&server->inside, 1);
-  return handle;
-}
-
-static void retire_shared(crl_server *server, void *handle) {
-  lock(server);
-  if (atomic_load(&server->shared) == handle) {
-    atomic_store(&server->shared, NULL);
-    server->retired = handle;
-  }
-  unlock(server);
-}
-
-/* Opens the handle, if it can be, and enters it; NULL: the operations were refused. */
-static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op *ops, size_t count,
-                                                  int64_t deadline) {
-  corral_error why = {0};
-  void *handle;
-  int slow;
-  while ((handle = enter_shared(server)) == NULL) {
-    corral_event event = CORRAL_EVENT_COUNT;
-    lock(server);
-    int status = open_shared(server, deadline, &event, &slow, &why);
-    unlock(server);
-    crl_server_batch_report(server->options, server->number, event, &why);
-    if (status == CORRAL_OK) {
-      crl_server_batch_report_notice(server->options, server->number, &why);
-      continue;
-    }
-    crl_server_batch_refuse(ops, count, status, why.text);
-    if (slow) crl_server_batch_mark_slow(ops, count);
-    return NULL;
-  }
-  return handle;
-}
-
-/* The handle broke under these operations. */
-static void break_shared(crl_server *server, void *handle, corral_op *ops, size_t count,
-                         int64_t deadline, const corral_error *why) {
-  for (size_t i = 0; i < count; i++)
-    if (ops[i].status == CORRAL_EINDOUBT)
-      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
-  if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
-  retire_shared(server, handle);
-}
-
-/* The operations are preset. */
-static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                           int64_t deadline) {
-  corral_error why; /* of which only the beginning is empty, to save time */
-  void *handle = enter_shared(server);
-  if (handle == NULL && (handle = enter_anew(server, ops, count, deadline)) == NULL) return;
-  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = now};
-  why.status = CORRAL_OK;
-  why.text[0] = '\0';
-  if (crl_server_batch_send(server->options->plugin, handle, &batch, deadline, &why) != CORRAL_OK)
-    break_shared(server, handle, ops, count, deadline, &why);
-  else if (why.text[0] != '\0')
-    crl_server_batch_report_notice(server->options, server->number, &why);
-  atomic_fetch_sub(&server->inside, 1);
-}
 
 /* ---- handles that one thread at a time uses ------------------------------------------------ */
 
@@ -276,12 +151,26 @@ static void refuse(crl_server *server, crl_seat *own) {
   corral_error why = server->health.why;
   int slow = !server->health.breaker.open;
   crl_seat *next = crl_seats_pass_on(own->seats, own->handle);
-  unlock(server);
+  crl_server_unlock(server);
   crl_seats_call(next);
   crl_server_batch_refuse(own->ops, own->count,
                           why.status == CORRAL_EAUTH ? CORRAL_EAUTH : CORRAL_EUNAVAILABLE,
                           why.text[0] != '\0' ? why.text : "no answer yet");
   if (slow) crl_server_batch_mark_slow(own->ops, own->count);
+}
+
+/* Judges a batch, and hands its handle on. */
+static void hand_on(crl_server *server, led_batch *led, void *handle, int worked, int64_t began) {
+  crl_server_lock(server);
+  led->event = judge_batch(server, led, worked, began);
+  crl_seat *next = crl_seats_pass_on(led->own->seats, handle);
+  crl_server_unlock(server);
+  crl_seats_call(next);
+}
+
+static void tell_end(crl_server *server, const led_batch *led) {
+  if (led->slow) crl_server_batch_mark_slow(led->own->ops, led->own->count);
+  crl_server_batch_report(server->options, server->number, led->event, &led->why);
 }
 
 /* Performs a batch, then hands its handle on: before anybody is woken, and before results are
@@ -292,11 +181,7 @@ static void lead(crl_server *server, led_batch *led) {
   int64_t began = led->pace.began = led->own->began;
   int worked = crl_server_batch_perform(server->options, server->number, &handle, led->ops,
                                         led->count, &led->pace, &led->why) == CORRAL_OK;
-  lock(server);
-  led->event = judge_batch(server, led, worked, began);
-  crl_seat *next = crl_seats_pass_on(led->own->seats, handle);
-  unlock(server);
-  crl_seats_call(next);
+  hand_on(server, led, handle, worked, began);
 }
 
 /* Leads a batch of copies of several seats' operations. A function of its own, so that a caller
@@ -331,13 +216,12 @@ static void serve(crl_server *server, crl_seat *own) {
   led.own = own;
   led.ops = own->ops;
   led.count = crl_seats_gather(own);
-  unlock(server);
+  crl_server_unlock(server);
   if (own->next == NULL)
     lead(server, &led);
   else
     lead_together(server, &led);
-  if (led.slow) crl_server_batch_mark_slow(own->ops, own->count);
-  crl_server_batch_report(server->options, server->number, led.event, &led.why);
+  tell_end(server, &led);
 }
 
 /* Begins own's op_ms now: the time in the queue is not the server's. */
@@ -353,26 +237,26 @@ static int wait_in_queue(crl_server *server, crl_seat *own) {
   /* bodies queued in front of a large record take more than op_ms */
   int64_t until = own->seats == &server->large ? own->latest : own->limit;
   if (crl_seats_sleep(own, until)) return 1;
-  lock(server);
+  crl_server_lock(server);
   int left = crl_seats_leave(own);
-  unlock(server);
+  crl_server_unlock(server);
   return !left && crl_seats_sleep(own, INT64_MAX);
 }
 
 /* Refuses a seat whose time ran out in the queue. */
 static void refuse_late(crl_server *server, crl_seat *own) {
-  lock(server);
+  crl_server_lock(server);
   int is_away = server->health.breaker.open;
-  unlock(server);
+  crl_server_unlock(server);
   crl_server_batch_refuse(own->ops, own->count, CORRAL_EUNAVAILABLE,
                           "no connection to the store became free in time");
   if (!is_away) crl_server_batch_mark_slow(own->ops, own->count);
 }
 
 static void perform_pooled(crl_server *server, crl_seats *seats, crl_seat *own) {
-  lock(server);
+  crl_server_lock(server);
   if (!crl_seats_take(seats, own)) {
-    unlock(server);
+    crl_server_unlock(server);
     if (!wait_in_queue(server, own)) {
       refuse_late(server, own);
       return;
@@ -380,7 +264,7 @@ static void perform_pooled(crl_server *server, crl_seats *seats, crl_seat *own) 
     if (own->state == CRL_SEAT_SERVED) return;
     own->began = crl_env_now_ms();
     if (seats == &server->large) renew_limit(server, own);
-    lock(server);
+    crl_server_lock(server);
   }
   serve(server, own);
 }
@@ -410,6 +294,88 @@ static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t 
   return own.cut;
 }
 
+/* A look on an idle handle, without a seat. */
+typedef struct lone_look {
+  corral_op *op;
+  void *handle;
+  crl_pace pace;
+} lone_look;
+
+/* Of a lone look. Few have one, and it would be much of a hit's stack. */
+static _Thread_local corral_error notice;
+
+/* Goes on with a look that wasn't simply answered. `status`: of its handle. */
+static __attribute__((noinline)) void look_on(crl_server *server, lone_look *look, int status,
+                                              int *opened) {
+  const crl_pool_options *options = server->options;
+  crl_seat own = {.ops = look->op, .count = 1, .began = look->pace.began, .seats = &server->usual};
+  led_batch led = {.own = &own, .ops = look->op, .count = 1, .pace = look->pace, .why = notice};
+  if (status == CORRAL_OK) {
+    crl_server_batch_report_notice(options, server->number, &led.why);
+  } else {
+    crl_server_batch_close(options, &look->handle, look->op, 1, &led.why);
+    status = crl_server_batch_repeat(options, server->number, &look->handle, look->op, 1, &led.pace,
+                                     &led.why, status);
+  }
+  hand_on(server, &led, look->handle, status == CORRAL_OK, own.began);
+  tell_end(server, &led);
+  *opened |= own.opened;
+}
+
+/* Performs a look if a handle is idle and the server is well: 1. Then nobody is queued, and nobody
+ * goes along. The operation is preset. */
+static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
+                      int *opened) {
+  lone_look look; /* not zeroed */
+  crl_seats *seats = &server->usual;
+  int64_t limit = now + server->options->op_ms;
+  if (deadline < limit || crl_seats_idle(seats) == 0) return 0;
+  crl_server_lock(server);
+  look.handle = crl_health_is_well(&server->health) ? crl_seats_take_idle(seats) : NULL;
+  crl_server_unlock(server);
+  if (look.handle == NULL) return 0;
+  look.op = op;
+  corral_error *why = &notice;
+  why->status = CORRAL_OK;
+  why->text[0] = '\0';
+  look.pace = (crl_pace){.deadline = limit,
+                         .first = limit,
+                         .latest = deadline,
+                         .began = now,
+                         .quiet_ms = server->options->op_ms};
+  corral_batch batch = {.ops = op, .count = 1, .op_size = sizeof *op, .now = now};
+  crl_server_batch_flag(op, 1, 1);
+  crl_pace_begin(&look.pace);
+  int status = crl_server_batch_send(server->options->plugin, look.handle, &batch, limit, why);
+  crl_pace_end();
+  if (status != CORRAL_OK || why->text[0] != '\0' || op->status == CORRAL_EUNAVAILABLE) {
+    look_on(server, &look, status, opened);
+    return 1;
+  }
+  crl_server_lock(server);
+  (void)crl_health_outcome(&server->health, 1, 0, why);
+  crl_seat *next = crl_seats_pass_on(seats, look.handle);
+  crl_server_unlock(server);
+  crl_seats_call(next);
+  return 1;
+}
+
+static uint64_t hash_of(const corral_op *op) {
+  return op->hash != 0 ? op->hash : crl_hash(op->key, op->key_len);
+}
+
+/* A look at a key whose record was large goes apart at once. */
+static int expects_large(const crl_server *server, const corral_op *op) {
+  return crl_marks_any(&server->large_keys) && crl_marks_has(&server->large_keys, hash_of(op));
+}
+
+static void note_size(crl_server *server, const corral_op *op, int is_large) {
+  if (is_large)
+    crl_marks_set(&server->large_keys, hash_of(op));
+  else if (crl_marks_any(&server->large_keys))
+    crl_marks_clear(&server->large_keys, hash_of(op));
+}
+
 /* Asks for records that were left unread, on a handle for large ones; remembers them. */
 static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
                        int *opened) {
@@ -417,8 +383,7 @@ static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t
     int is_large = (ops[i].flags & CORRAL_OP_LARGE) != 0;
     if (is_large) perform_as(server, &ops[i], 1, crl_env_now_ms(), deadline, 1, 1, opened);
     if (ops[i].verb == CORRAL_VERB_GET && ops[i].status == CORRAL_OK)
-      crl_bodies_note(&server->bodies, ops[i].key, ops[i].key_len,
-                      is_large || ops[i].found.len > LARGE_BYTES);
+      note_size(server, &ops[i], is_large || ops[i].found.len > LARGE_BYTES);
     ops[i].flags &= ~(uint32_t)(CORRAL_OP_LESS | CORRAL_OP_LARGE);
   }
 }
@@ -430,14 +395,15 @@ static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t 
   int opened = 0;
   if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
     int64_t limit = now + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
-    perform_shared(server, ops, count, now, deadline < limit ? deadline : limit);
+    crl_server_perform_shared(server, ops, count, now, deadline < limit ? deadline : limit);
     return 0;
   }
-  int is_large =
-      bytes > LARGE_BYTES || (count == 1 && ops->verb == CORRAL_VERB_GET &&
-                              crl_bodies_expect(&server->bodies, ops->key, ops->key_len));
-  if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
-      crl_server_batch_repeatable(ops, count))
+  int is_look = count == 1 && ops->verb == CORRAL_VERB_GET;
+  int is_large = bytes > LARGE_BYTES || (is_look && expects_large(server, ops));
+  if (is_look && !is_large && look_alone(server, ops, now, deadline, &opened))
+    ;
+  else if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
+           crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);
   read_large(server, ops, count, deadline, &opened);
   return opened;
@@ -452,37 +418,37 @@ int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t dead
   int64_t limit = now + server->options->op_ms;
   if (server->options->plugin->threads != CORRAL_THREADS_PARALLEL)
     return perform_at(server, op, 1, now, deadline);
-  perform_shared(server, op, 1, now, deadline < limit ? deadline : limit);
+  crl_server_perform_shared(server, op, 1, now, deadline < limit ? deadline : limit);
   return 0;
 }
 
 void crl_server_self_probing(crl_server *server, int self_probing) {
-  lock(server);
+  crl_server_lock(server);
   crl_health_self_probing(&server->health, self_probing);
-  unlock(server);
+  crl_server_unlock(server);
 }
 
 int64_t crl_server_probe_at(crl_server *server) {
-  lock(server);
+  crl_server_lock(server);
   int64_t at = crl_health_probe_at(&server->health);
-  unlock(server);
+  crl_server_unlock(server);
   return at;
 }
 
 int64_t crl_server_failures(crl_server *server) {
-  lock(server);
+  crl_server_lock(server);
   int64_t failures = server->health.breaker.failures + crl_breaker_is_slow(&server->health.breaker);
-  unlock(server);
+  crl_server_unlock(server);
   return failures;
 }
 
 /* Performs on the probe's handle, with all of op_ms. */
 static int perform_probe(crl_server *server, corral_op *ops, size_t count, crl_findings *ret) {
   ret->began = crl_env_now_ms();
-  lock(server);
+  crl_server_lock(server);
   int64_t limit =
       ret->began + crl_breaker_patience(&server->health.breaker, server->options->op_ms);
-  unlock(server);
+  crl_server_unlock(server);
   crl_pace pace = {.first = limit,
                    .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),
                    .latest = INT64_MAX,
@@ -531,18 +497,18 @@ static void repeat_unheard(crl_server *server, struct crl_pool *pool, crl_findin
 void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   const crl_pool_options *options = server->options;
   crl_findings found;
-  lock(server);
+  crl_server_lock(server);
   int rests = crl_breaker_probe(&server->health.breaker, crl_env_now_ms()),
       held = server->health.holding, due = rests || server->health.checking;
-  unlock(server);
+  crl_server_unlock(server);
   if (!due) return;
   ask_probe(server, &found);
   if (found.works && (rests || held)) repeat_unheard(server, pool, &found, rests);
-  lock(server);
+  crl_server_lock(server);
   corral_event event = crl_health_probed(&server->health, &found, rests);
   void *left = take_in(server, server->probe_handle);
   server->probe_handle = NULL;
-  unlock(server);
+  crl_server_unlock(server);
   if (left != NULL) options->plugin->disconnect(left);
   crl_server_batch_report(server->options, server->number, event, &found.why);
 }

@@ -90,39 +90,59 @@ static int perform_paced(const corral_store *plugin, void *handle, const corral_
   return status;
 }
 
+/* Performs on a whole handle; a text that comes with CORRAL_OK is told. A handle that breaks is
+ * closed, and *handle is NULL then. */
+static int perform_on(const crl_pool_options *options, size_t server, void **handle,
+                      const corral_batch *batch, crl_pace *pace, corral_error *why) {
+  why->status = CORRAL_OK; /* all of it only where it is needed, to save time */
+  why->text[0] = '\0';
+  crl_server_batch_preset(batch->ops, batch->count);
+  int status = perform_paced(options->plugin, *handle, batch, pace, why);
+  if (status != CORRAL_OK)
+    crl_server_batch_close(options, handle, batch->ops, batch->count, why);
+  else if (why->text[0] != '\0')
+    crl_server_batch_report_notice(options, server, why);
+  return status;
+}
+
+static int perform_anew(const crl_pool_options *options, size_t server, void **handle,
+                        corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
+  corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops};
+  memset(why, 0, sizeof *why);
+  int status = crl_server_batch_connect(options, server, pace->first, handle, why);
+  if (status != CORRAL_OK) {
+    *handle = NULL;
+    crl_server_batch_refuse(ops, count, status, why->text);
+    return status;
+  }
+  crl_server_batch_report_notice(options, server, why);
+  return perform_on(options, server, handle, &batch, pace, why);
+}
+
+void crl_server_batch_close(const crl_pool_options *options, void **handle, corral_op *ops,
+                            size_t count, const corral_error *why) {
+  options->plugin->disconnect(*handle);
+  *handle = NULL;
+  for (size_t i = 0; i < count; i++)
+    if (ops[i].status == CORRAL_EINDOUBT || ops[i].status == CORRAL_EUNAVAILABLE)
+      crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
+}
+
+int crl_server_batch_repeat(const crl_pool_options *options, size_t server, void **handle,
+                            corral_op *ops, size_t count, crl_pace *pace, corral_error *why,
+                            int status) {
+  if (crl_env_now_ms() >= pace->first || !crl_server_batch_repeatable(ops, count)) return status;
+  return perform_anew(options, server, handle, ops, count, pace, why);
+}
+
 int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
                              corral_op *ops, size_t count, crl_pace *pace, corral_error *why) {
   corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = pace->began};
-  for (int fresh = 0;; batch.now = 0) {
-    int status = CORRAL_OK;
-    why->status = CORRAL_OK; /* all of it only where it is needed, to save time */
-    why->text[0] = '\0';
-    if (*handle == NULL) {
-      memset(why, 0, sizeof *why);
-      fresh = 1;
-      batch.now = 0;
-      status = crl_server_batch_connect(options, server, pace->first, handle, why);
-      if (status != CORRAL_OK) {
-        *handle = NULL;
-        crl_server_batch_refuse(ops, count, status, why->text);
-        return status;
-      }
-      crl_server_batch_report_notice(options, server, why);
-    }
-    crl_server_batch_preset(ops, count);
-    status = perform_paced(options->plugin, *handle, &batch, pace, why);
-    if (status == CORRAL_OK) {
-      if (why->text[0] != '\0') crl_server_batch_report_notice(options, server, why);
-      return CORRAL_OK;
-    }
-    options->plugin->disconnect(*handle);
-    *handle = NULL;
-    for (size_t i = 0; i < count; i++)
-      if (ops[i].status == CORRAL_EINDOUBT || ops[i].status == CORRAL_EUNAVAILABLE)
-        crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
-    if (fresh || crl_env_now_ms() >= pace->first || !crl_server_batch_repeatable(ops, count))
-      return status;
-  }
+  if (*handle == NULL) return perform_anew(options, server, handle, ops, count, pace, why);
+  int status = perform_on(options, server, handle, &batch, pace, why);
+  return status == CORRAL_OK
+             ? status
+             : crl_server_batch_repeat(options, server, handle, ops, count, pace, why, status);
 }
 
 void crl_server_batch_report(const crl_pool_options *options, size_t server, corral_event event,

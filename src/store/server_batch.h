@@ -39,6 +39,14 @@ static inline int crl_server_batch_send(const corral_store *plugin, void *handle
  * the time of `pace`. */
 int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
                              corral_op *ops, size_t count, crl_pace *pace, corral_error *why);
+/* The handle broke under these operations: closes it, and says why. */
+void crl_server_batch_close(const crl_pool_options *options, void **handle, corral_op *ops,
+                            size_t count, const corral_error *why);
+/* After that: performs them on another handle, where they may be repeated and there is time. Else
+ * returns `status`, the first attempt's. */
+int crl_server_batch_repeat(const crl_pool_options *options, size_t server, void **handle,
+                            corral_op *ops, size_t count, crl_pace *pace, corral_error *why,
+                            int status);
 /* Emits an event of the server, with the text of `why` and, for CORRAL_EVENT_STORE_DOWN, its
  * status; CORRAL_EVENT_COUNT: none. */
 void crl_server_batch_report(const crl_pool_options *options, size_t server, corral_event event,

@@ -3,6 +3,7 @@
 #ifndef OWN_SERVER_H
 #define OWN_SERVER_H
 
+#define crl_server_check own_server_check
 #define crl_server_new own_server_new
 #define crl_server_free own_server_free
 #define crl_server_perform own_server_perform
