@@ -1,5 +1,5 @@
 /* async.c: a call of an event loop, from its beginning to its last callback. */
-#include "api/async.h"
+#include "api/looks.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,18 +9,22 @@
 
 /* ---- mail ---------------------------------------------------------------------------------- */
 
-/* Called with the loop's mutex held. */
-void crl_async_post(corral_loop *loop, crl_mail *m) {
+/* Called with the loop's mutex held, like crl_async_post. */
+void crl_async_ring(corral_loop *loop) {
   uint64_t one = 1;
+  if (loop->is_rung || loop->is_closed) return;
+  loop->is_rung = 1;
+  ssize_t n = write(loop->bell, &one, sizeof one);
+  (void)n; /* the counter is at most 1: the write can't block */
+}
+
+void crl_async_post(corral_loop *loop, crl_mail *m) {
   if (m->is_posted || loop->is_closed) return;
   m->is_posted = 1;
   m->next = NULL;
   *loop->tail = m;
   loop->tail = &m->next;
-  if (loop->is_rung) return;
-  loop->is_rung = 1;
-  ssize_t n = write(loop->fd, &one, sizeof one);
-  (void)n; /* the counter is at most 1: the write can't block */
+  crl_async_ring(loop);
 }
 
 static void post_call(corral_async_call *call) {
@@ -44,12 +48,19 @@ corral_async_call *crl_async_call(crl_caller *caller) {
   return (corral_async_call *)(void *)((char *)caller - offsetof(corral_async_call, caller));
 }
 
+/* Drops an answer that nobody gets. */
+static void drop_answer(crl_outcome *answer) {
+  if (answer == NULL) return;
+  crl_bytes_unref(answer->bytes);
+  corral_value_unref(answer->value);
+}
+
 void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
   call->answer = crl_alloc(sizeof *call->answer);
   if (call->answer != NULL)
     *call->answer = *outcome;
   else
-    crl_bytes_unref(outcome->bytes);
+    drop_answer(outcome);
   call->is_answered = 1;
   crl_async_post(call->loop, &call->mail);
 }
@@ -115,12 +126,28 @@ void crl_async_unref_loop(corral_loop *loop, size_t count) {
   if (!last) return;
   pthread_cond_destroy(&loop->fewer);
   pthread_mutex_destroy(&loop->mutex);
+  free(loop->looks);
   free(loop);
+}
+
+int crl_async_may_work(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  int may = !loop->is_closed;
+  if (may) loop->working++;
+  pthread_mutex_unlock(&loop->mutex);
+  return may;
+}
+
+void crl_async_has_worked(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  loop->working--;
+  pthread_cond_signal(&loop->fewer);
+  pthread_mutex_unlock(&loop->mutex);
 }
 
 static void free_call(corral_async_call *call) {
   corral_loop *loop = call->loop;
-  if (call->answer != NULL) crl_bytes_unref(call->answer->bytes);
+  drop_answer(call->answer);
   free(call->answer);
   crl_join_forget(&call->join);
   free(call);
@@ -176,6 +203,11 @@ static void stop_waiting(corral_async_call *call) {
 void crl_async_leave(corral_async_call *call) {
   crl_join_leave(&call->join);
   stop_waiting(call);
+}
+
+void crl_async_leave_look(corral_async_call *call) {
+  crl_hit_leave(&call->look->hit);
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
 }
 
 static void unlink_call(corral_async_call *call) {
@@ -258,7 +290,11 @@ static int go_on(corral_async_call *call) {
 int crl_async_begin(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
-  crl_join_begin(&call->join);
+  if (crl_looks_begin(call)) {
+    crl_cancel_join(call->asked.cancel_token, &call->canceller, on_cancel, call);
+    return CORRAL_OK;
+  }
+  if (call->join.state == 0) crl_join_begin(&call->join);
   if (call->join.state == CRL_JOIN_LOOKS && call->loop->context->looks_first)
     crl_join_first(&call->join);
   if (call->join.state != CRL_JOIN_ENDED) return go_on(call);
@@ -286,6 +322,31 @@ static void look(corral_async_call *call) {
     }
     status = lead(call);
   }
+  if (status != CORRAL_OK) end_plain(call, status);
+}
+
+/* `runs` counts the look no more. */
+static int ends_look(corral_async_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  call->runs--;
+  pthread_mutex_unlock(&call->loop->mutex);
+  return call->state == CRL_ASYNC_LOOKS;
+}
+
+void crl_async_looked(corral_async_call *call, crl_async_look *look) {
+  crl_outcome outcome = {.status = CORRAL_OK};
+  if (!ends_look(call)) {
+    crl_looks_drop(look);
+    see_off(call);
+    return;
+  }
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
+  call->join.outcome = &outcome;
+  if (crl_looks_judge(look, &call->join, &outcome.value) || call->join.state == CRL_JOIN_ENDED) {
+    end(call, &outcome);
+    return;
+  }
+  int status = go_on(call);
   if (status != CORRAL_OK) end_plain(call, status);
 }
 
@@ -323,13 +384,16 @@ void crl_async_bring_on(corral_async_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
   if (handed != NULL && !follow(call, handed)) return;
   if (call->state == CRL_ASYNC_ENDED) {
-    if (answer != NULL) crl_bytes_unref(answer->bytes);
+    drop_answer(answer);
     free(answer);
     see_off(call);
   } else if (is_answered) {
     end_answered(call, answer);
   } else if (call->state == CRL_ASYNC_JOINED) {
     look(call);
+  } else if (call->state == CRL_ASYNC_LOOKS && crl_cancelled(call->asked.cancel_token)) {
+    crl_async_leave_look(call);
+    end_plain(call, CORRAL_ECANCELLED);
   }
 }
 

@@ -13,6 +13,7 @@
 
 typedef enum crl_async_state {
   CRL_ASYNC_FLIES,  /* its own run, or its function, answers it directly */
+  CRL_ASYNC_LOOKS,  /* its first look is under way: looks.h */
   CRL_ASYNC_JOINED, /* it waits on an entry */
   CRL_ASYNC_ENDED   /* `done` was called, or never will be */
 } crl_async_state;
@@ -29,8 +30,11 @@ struct corral_loop {
   corral *c;
   crl_context *context;
   pthread_mutex_t mutex;
-  int fd;
+  int bell;                /* an eventfd: there is mail, or looks.h has something to do */
+  int fd;                  /* the caller's: the bell, or an epoll descriptor of it and `looks` */
+  struct crl_looks *looks; /* NULL: none, as the store can't look without waiting */
   int is_rung, is_closed;
+  int is_dispatched; /* within corral_loop_dispatch; of the loop's thread */
   crl_mail *head, **tail;
   corral_async_call *calls; /* all calls; changed by the loop's thread alone */
   crl_run *computing;       /* runs whose compute `start` began and that has not ended */
@@ -48,13 +52,14 @@ struct corral_async_call {
   crl_call asked;
   /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
-  crl_join join; /* the run of a call that leads is the scheduler's */
+  struct crl_async_look *look; /* of CRL_ASYNC_LOOKS */
+  crl_join join;               /* the run of a call that leads is the scheduler's */
   crl_timer timer;
   crl_canceller canceller;
   crl_waiter waiter;
   /* Shared with other threads, under the loop's mutex. */
   crl_entry *handed; /* to which the call listens since its run began to compute */
-  size_t runs;       /* number of runs and functions that may still report to the call */
+  size_t runs;       /* number of runs, looks and functions that may still report to the call */
   crl_run *flying;   /* the run that will answer the call directly */
   crl_outcome *answer;
   int is_answered, is_cancelled;
@@ -71,11 +76,21 @@ corral_async_call *crl_async_call(crl_caller *caller);
 /* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
  * loop is closed. Called with the loop's mutex held. */
 void crl_async_post(corral_loop *loop, crl_mail *mail);
+/* Makes the loop's descriptor readable. Called with the loop's mutex held. */
+void crl_async_ring(corral_loop *loop);
+/* A thread of the library is about to work for the loop, whose close waits until
+ * crl_async_has_worked. 0: the loop is closed. Any thread. */
+int crl_async_may_work(corral_loop *loop);
+void crl_async_has_worked(corral_loop *loop);
 /* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
  * below that doesn't say otherwise. */
 int crl_async_begin(corral_async_call *call);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_async_call *call);
+/* The call's first look has ended; it is freed. While the loop is dispatched. */
+void crl_async_looked(corral_async_call *call, struct crl_async_look *look);
+/* Leaves the first look, which goes on; `runs` counts it until it has ended. */
+void crl_async_leave_look(corral_async_call *call);
 /* Frees a call that was refused, without any callback. */
 void crl_async_withdraw(corral_async_call *call);
 /* Ends a wait without a result. */
