@@ -51,7 +51,7 @@ static loop_desk opened_by(int64_t op_ms) {
   warm(d.loop);
   return d;
 }
-static loop_desk opened(void) { return opened_by(30000); }
+static loop_desk opened(void) { return opened_by(5000); }
 
 /* Keys k0 to k(count - 1) are computed. */
 static void fill(corral_loop *loop, int count) {

@@ -77,9 +77,9 @@ static void replies_in_pieces_are_put_together(void **state) {
   (void)state;
   dialogue d;
   int times;
-  begun(&d, GREETED ASKED ASKED "SEND $-1\\r\\n:-2\\r\\n\nTRICKLE 2 $-1\\r\\n:-2\\r\\n\n", 2);
+  begun(&d, GREETED ASKED ASKED "SEND $-1\\r\\n:-2\\r\\n\nTRICKLE 50 $-1\\r\\n:-2\\r\\n\n", 2);
   assert_int_equal(heard(&d, &times), CORRAL_OK);
-  assert_true(times > 2);
+  assert_true(times > 1);
   for (int i = 0; i < 2; i++) assert_int_equal(d.ops[i].status, CORRAL_EMISS);
   ended(&d);
 }
@@ -129,7 +129,6 @@ static void nonsense_breaks_the_handle_and_nothing_was_found(void **state) {
                                         "$-1\\r\\n:-2\\r\\n$-1\\r\\n$-1\\r\\n",
                                         "$-1\\r\\n:-2\\r\\n$-1\\r\\n:-2\\r\\n+more\\r\\n",
                                         "$-1\\r\\n:-2\\r\\n*1000000\\r\\n",
-                                        "$-1\\r\\n:-2\\r\\n$-1\\r\\n:-2\\r\\n$",
                                         "$-1\\r\\n:-2\\r\\n$99999999999\\r\\n"};
   (void)state;
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
@@ -158,15 +157,17 @@ static void a_server_that_hangs_up_breaks_the_handle(void **state) {
 }
 
 static void a_handle_at_rest_notices_what_it_did_not_ask_for(void **state) {
-  static const char *const scripts[] = {GREETED "CLOSE\n", GREETED "SEND +hello\\r\\n\n"};
+  static const char *const scripts[] = {GREETED ASKED "SEND $-1\\r\\n:-2\\r\\n\nCLOSE\n",
+                                        GREETED ASKED
+                                        "SEND $-1\\r\\n:-2\\r\\n\nSEND +hello\\r\\n\n"};
   (void)state;
   for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
     dialogue d;
-    begun(&d, scripts[i], 0);
-    struct pollfd fd = {.fd = crl_plugin_redis.descriptor(d.handle), .events = POLLIN};
-    int done = 0;
-    assert_int_equal(poll(&fd, 1, LIMIT), 1);
-    assert_int_not_equal(crl_plugin_redis.finish(d.handle, &done, &d.error), CORRAL_OK);
+    int times;
+    begun(&d, scripts[i], 1);
+    int status = heard(&d, &times);
+    if (status == CORRAL_OK) status = heard(&d, &times);
+    assert_int_not_equal(status, CORRAL_OK);
     ended(&d);
   }
 }
