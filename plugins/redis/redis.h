@@ -316,8 +316,8 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
 /* The commands of a batch of looks, to be sent as they are; h->asks_time: the first is TIME.
  * CORRAL_ENOMEM. */
 int crl_redis_ops_put_looks(crl_redis_handle *h, const corral_batch *batch);
-/* Judges the replies of such a look; what they don't tell for sure keeps CORRAL_EINDOUBT. CORRAL_OK,
- * or why the handle is broken. */
+/* Judges the replies of such a look; what they don't tell for sure keeps CORRAL_EINDOUBT. Returns
+ * CORRAL_OK, or why the handle is broken. */
 int crl_redis_ops_judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies);
 
 /* ---- begin.c ------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include <corral/loop.h>
 
+#include "api/looks.h"
 #include "driver/async.h"
 
 typedef enum crl_async_state {
@@ -17,31 +18,6 @@ typedef enum crl_async_state {
   CRL_ASYNC_JOINED, /* it waits on an entry */
   CRL_ASYNC_ENDED   /* `done` was called, or never will be */
 } crl_async_state;
-
-/* One item of a loop's inbox: a call to move on, or a run whose compute is to be started. */
-typedef struct crl_mail {
-  struct crl_mail *next;
-  crl_run *starts; /* the run to start; NULL: the mail of a call */
-  int is_posted;
-} crl_mail;
-
-struct corral_loop {
-  uint32_t magic;
-  corral *c;
-  crl_context *context;
-  pthread_mutex_t mutex;
-  int bell;                /* an eventfd: there is mail, or looks.h has something to do */
-  int fd;                  /* the caller's: the bell, or an epoll descriptor of it and `looks` */
-  struct crl_looks *looks; /* NULL: none, as the store can't look without waiting */
-  int is_rung, is_closed;
-  int is_dispatched; /* within corral_loop_dispatch; of the loop's thread */
-  crl_mail *head, **tail;
-  corral_async_call *calls; /* all calls; changed by the loop's thread alone */
-  crl_run *computing;       /* runs whose compute `start` began and that has not ended */
-  size_t working;           /* number of functions of corral_loop_run that run */
-  pthread_cond_t fewer;
-  size_t refs; /* the loop's own, and one for each call that isn't freed */
-};
 
 struct corral_async_call {
   crl_caller caller;
@@ -52,8 +28,8 @@ struct corral_async_call {
   crl_call asked;
   /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
-  struct crl_async_look *look; /* of CRL_ASYNC_LOOKS */
-  crl_join join;               /* the run of a call that leads is the scheduler's */
+  crl_async_look *look; /* of CRL_ASYNC_LOOKS */
+  crl_join join;        /* the run of a call that leads is the scheduler's */
   crl_timer timer;
   crl_canceller canceller;
   crl_waiter waiter;
@@ -73,22 +49,14 @@ struct corral_async_call {
 crl_caller crl_async_caller(void);
 /* The call that embeds `caller`. */
 corral_async_call *crl_async_call(crl_caller *caller);
-/* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
- * loop is closed. Called with the loop's mutex held. */
-void crl_async_post(corral_loop *loop, crl_mail *mail);
-/* Makes the loop's descriptor readable. Called with the loop's mutex held. */
-void crl_async_ring(corral_loop *loop);
-/* A thread of the library is about to work for the loop, whose close waits until
- * crl_async_has_worked. 0: the loop is closed. Any thread. */
-int crl_async_may_work(corral_loop *loop);
-void crl_async_has_worked(corral_loop *loop);
 /* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
  * below that doesn't say otherwise. */
 int crl_async_begin(corral_async_call *call);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_async_call *call);
-/* The call's first look has ended; it is freed. While the loop is dispatched. */
-void crl_async_looked(corral_async_call *call, struct crl_async_look *look);
+/* The first look of `call` (a corral_async_call *) has ended; it is freed. Within a dispatch, or
+ * for a cancelled call. */
+void crl_async_looked(void *call, crl_async_look *look);
 /* Leaves the first look, which goes on; `runs` counts it until it has ended. */
 void crl_async_leave_look(corral_async_call *call);
 /* Frees a call that was refused, without any callback. */
@@ -105,6 +73,5 @@ void crl_async_refuse(corral_async_call *call, crl_entry *entry);
  * Any thread. */
 void crl_async_run_gone(corral_async_call *call);
 void crl_async_init_waits(corral_async_call *call);
-void crl_async_unref_loop(corral_loop *loop, size_t count);
 
 #endif

@@ -22,8 +22,9 @@ typedef struct look_list {
   size_t count;
 } look_list;
 
-typedef struct crl_looks {
+struct crl_looks {
   corral_loop *loop;
+  void (*told)(void *call, crl_async_look *look);
   crl_lookout lookout;
   look_list queued, sent, lost; /* lost: the connection broke under them */
   unsigned seen;                /* looks, up to FIRST */
@@ -34,7 +35,7 @@ typedef struct crl_looks {
   crl_job job;           /* connects */
   crl_lookout fresh;     /* by that job; the loop's thread takes it once it is LINKED */
   _Atomic int state;
-} crl_looks;
+};
 
 static void empty(look_list *list) { *list = (look_list){.tail = &list->head}; }
 
@@ -60,7 +61,7 @@ static void move_all(look_list *from, look_list *to) {
 
 static void ring(corral_loop *loop) {
   pthread_mutex_lock(&loop->mutex);
-  crl_async_ring(loop);
+  crl_inbox_ring(loop);
   pthread_mutex_unlock(&loop->mutex);
 }
 
@@ -69,19 +70,19 @@ static void ring(corral_loop *loop) {
 static void connect_now(crl_job *job) {
   crl_looks *looks = (crl_looks *)(void *)((char *)job - offsetof(crl_looks, job));
   corral_loop *loop = looks->loop;
-  if (crl_async_may_work(loop)) {
+  if (crl_inbox_may_work(loop)) {
     int status = crl_lookout_open(&looks->fresh, loop->context->pool);
     atomic_store(&looks->state, status == CORRAL_OK             ? LINKED
                                 : status == CORRAL_EUNSUPPORTED ? NEVER
                                                                 : FAILED);
-    crl_async_has_worked(loop);
+    crl_inbox_has_worked(loop);
   }
-  crl_async_unref_loop(loop, 1);
+  crl_inbox_unref(loop, 1);
 }
 
 static void drop_connect(crl_job *job) {
   crl_looks *looks = (crl_looks *)(void *)((char *)job - offsetof(crl_looks, job));
-  crl_async_unref_loop(looks->loop, 1);
+  crl_inbox_unref(looks->loop, 1);
 }
 
 static void send_job(crl_looks *looks) {
@@ -93,7 +94,7 @@ static void send_job(crl_looks *looks) {
   pthread_mutex_unlock(&loop->mutex);
   if (crl_workers_submit(loop->context->threads.workers, &looks->job) == 0) return;
   atomic_store(&looks->state, FAILED);
-  crl_async_unref_loop(loop, 1);
+  crl_inbox_unref(loop, 1);
 }
 
 /* Takes the connection that the job has made. 1: it can be used. */
@@ -180,10 +181,9 @@ static void send_next(crl_looks *looks) {
     unlink_all(looks);
 }
 
-static int hand_out(look_list *list) {
+static int hand_out(const crl_looks *looks, look_list *list) {
   int count = 0;
-  for (crl_async_look *look; (look = take(list)) != NULL; count++)
-    crl_async_looked(look->call, look);
+  for (crl_async_look *look; (look = take(list)) != NULL; count++) looks->told(look->call, look);
   return count;
 }
 
@@ -196,12 +196,12 @@ static int hear(crl_looks *looks) {
   atomic_store(&looks->limit, 0);
   empty(&told);
   move_all(&looks->sent, &told);
-  return hand_out(&told);
+  return hand_out(looks, &told);
 }
 
 /* ---- for the loop -------------------------------------------------------------------------- */
 
-int crl_looks_open(corral_loop *loop) {
+int crl_looks_open(corral_loop *loop, void (*told)(void *call, crl_async_look *look)) {
   struct epoll_event event = {.events = EPOLLIN};
   crl_looks *looks = crl_alloc(sizeof *looks);
   int fd = looks == NULL ? -1 : crl_env_own_fd(epoll_create1(EPOLL_CLOEXEC));
@@ -214,6 +214,7 @@ int crl_looks_open(corral_loop *loop) {
     return -1;
   }
   looks->loop = loop;
+  looks->told = told;
   looks->timer.ring = on_timer;
   empty(&looks->queued);
   empty(&looks->sent);
@@ -229,50 +230,39 @@ void crl_looks_close(crl_looks *looks) {
   if (atomic_load(&looks->state) == LINKED) crl_lookout_close(&looks->fresh);
   move_all(&looks->sent, &looks->lost);
   move_all(&looks->queued, &looks->lost);
-  for (crl_async_look *look; (look = take(&looks->lost)) != NULL;) {
-    corral_async_call *call = look->call;
-    crl_looks_drop(look);
-    crl_async_run_gone(call);
-  }
+  (void)hand_out(looks, &looks->lost);
   close(loop->fd);
 }
 
 /* A call with less time than two operations may last is judged by its run, which knows hurry. */
-static int may_look(const crl_looks *looks, const corral_async_call *call) {
-  return call->asked.policy->wait_ms / 2 >= looks->loop->context->op_ms &&
-         looks->queued.count < QUEUED;
+static int may_look(const crl_looks *looks, const crl_call *asked) {
+  return asked->policy->wait_ms / 2 >= looks->loop->context->op_ms && looks->queued.count < QUEUED;
 }
 
-int crl_looks_begin(corral_async_call *call) {
-  crl_looks *looks = call->loop->looks;
-  crl_context *context = call->loop->context;
-  if (looks == NULL || !may_look(looks, call) || !is_linked(looks)) return 0;
+crl_async_look *crl_looks_begin(crl_looks *looks, const crl_call *asked, crl_join *join,
+                                void *call) {
+  crl_context *context = looks->loop->context;
+  if (!may_look(looks, asked) || !is_linked(looks)) return NULL;
   crl_async_look *look = malloc(sizeof *look);
-  if (look == NULL) return 0;
-  const crl_name *name = &call->join.name;
-  int begins = crl_hit_begin(&look->hit, context, &call->asked, name->key, name->key_len);
+  if (look == NULL) return NULL;
+  int begins = crl_hit_begin(&look->hit, context, asked, join->name.key, join->name.key_len);
   look->hit.op.error = NULL;
+  look->call = call;
   if (!begins || look->hit.op.key_len > KEY_BYTES ||
       !crl_pool_is_well_for(context->pool, &look->hit.op)) {
-    if (begins) crl_hit_again(&look->hit, &call->join);
+    if (begins) crl_hit_again(&look->hit, join);
     free(look);
-    return 0;
+    return NULL;
   }
-  look->call = call;
-  call->look = look;
-  call->state = CRL_ASYNC_LOOKS;
-  pthread_mutex_lock(&call->loop->mutex);
-  call->runs++;
-  pthread_mutex_unlock(&call->loop->mutex);
   put(&looks->queued, look);
-  if (!call->loop->is_dispatched) send_next(looks);
-  return 1;
+  if (!looks->loop->is_dispatched) send_next(looks);
+  return look;
 }
 
 int crl_looks_dispatch(crl_looks *looks, int idle) {
-  int count = hand_out(&looks->lost);
+  int count = hand_out(looks, &looks->lost);
   if (looks->lookout.handle != NULL && (looks->sent.head != NULL || idle)) count += hear(looks);
-  count += hand_out(&looks->lost);
+  count += hand_out(looks, &looks->lost);
   send_next(looks);
   return count;
 }

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/looks.h"
+#include "api/async.h"
 #include "os/env.h"
 #include "api/handle.h"
 #include "base/sized.h"
@@ -126,7 +126,7 @@ int corral_loop_open(corral *c, corral_loop **ret, corral_error *error) {
                         .bell = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   loop->fd = loop->bell;
   if (loop->bell >= 0 && crl_hit_is_of(context) && crl_lookout_is_offered(context->pool))
-    loop->fd = crl_looks_open(loop);
+    loop->fd = crl_looks_open(loop, crl_async_looked);
   if (loop->fd < 0) {
     if (loop->bell >= 0) close(loop->bell);
     free(loop);
@@ -236,7 +236,7 @@ void corral_loop_close(corral_loop *loop) {
     crl_async_run_gone(call);
   }
   close(loop->bell);
-  crl_async_unref_loop(loop, 1);
+  crl_inbox_unref(loop, 1);
 }
 
 /* ---- public: calls ------------------------------------------------------------------------- */
@@ -329,14 +329,14 @@ typedef struct working {
 } working;
 
 static void end_working(working *w) {
-  if (w->works) crl_async_has_worked(w->call->loop);
+  if (w->works) crl_inbox_has_worked(w->call->loop);
   end_work(w->call, w->status, &w->error);
 }
 
 static void work(crl_job *job) {
   __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
   w.call = (corral_async_call *)(void *)((char *)job - offsetof(corral_async_call, job));
-  w.works = crl_async_may_work(w.call->loop); /* else the call's arg may be gone */
+  w.works = crl_inbox_may_work(w.call->loop); /* else the call's arg may be gone */
   crl_worker_set_place(1);
   if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
   crl_worker_set_place(0);
@@ -396,7 +396,7 @@ void corral_async_call_cancel(corral_async_call *call) {
     crl_scheduler_wake(call->flying);
     call->flying = NULL;
   }
-  crl_async_post(call->loop, &call->mail);
+  crl_inbox_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
 }
 

@@ -33,8 +33,8 @@ int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const
 void crl_hit_join(crl_hit *hit, crl_join *join);
 
 /* The same in two parts, between which the caller makes the look of hit->op. begin: 1, or 0: there
- * is no look to make. sent: it is about to be sent, a while after `begin`. answered: 1: the call has
- * ended, with *ret; 0: crl_hit_join. */
+ * is no look to make. sent: it is about to be sent, a while after `begin`. answered: 1: the call
+ * has ended, with *ret; 0: crl_hit_join. */
 int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
                   size_t key_len);
 void crl_hit_sent(crl_hit *hit);

@@ -1,5 +1,5 @@
-/* lookout.h: looks without waiting: a handle beside those of the server, of one thread, on which one
- * batch of looks at a time is under way.
+/* lookout.h: looks without waiting: a handle beside those of the server, of one thread, on which
+ * one batch of looks at a time is under way.
  *
  * It serves well servers alone, and judges nothing of their health: a look that it can't answer is
  * made once more by the pool. */
