@@ -145,6 +145,7 @@ row "corral run, miss, to 1.3 x sh -c + 2 ms" "$(last startup 'run, miss')" "<= 
 run loop
 row "loop, memory:, 1 in flight, to corral_get" "$(behind loop 'memory:' ratio)" "<= 3"
 row "loop, lmdb:, 1 in flight" "$(behind loop 'lmdb:' ratio)" "<= 3"
+row "loop, redis:, 1 in flight" "$(behind loop 'redis:' ratio)" "<= 3"
 run growth --svg "$results/growth.svg"
 for store in memory: lmdb: near; do
   row "$store hit, 1,000,000 keys to 100" "$(within growth keys "$store" 8)" ""

@@ -9,6 +9,7 @@
  *
  * Ten thousand calls for one key are one flight; a call that waits for it takes some 700 bytes. A
  * few threads of the corral talk to the store, each with the operations of many calls at a time.
+ * Hits are answered without them where the store allows it: docs/loops.md.
  *
  * Threads: a loop and its calls belong to the thread that dispatches the loop: open, dispatch,
  * close, get, run and cancel are called there, and all callbacks run there, within
@@ -73,7 +74,8 @@ CORRAL_API int corral_loop_open(corral *c, corral_loop **ret, corral_error *erro
  * run; functions that have not begun never will. NULL is allowed. */
 CORRAL_API void corral_loop_close(corral_loop *loop);
 /* Descriptor that is readable when corral_loop_dispatch has something to do; -1 for NULL. It
- * belongs to the loop: not to be read or closed by the caller. */
+ * belongs to the loop: not to be read or closed by the caller. The same for the loop's life; an
+ * eventfd, or an epoll descriptor. */
 CORRAL_API int corral_loop_fd(const corral_loop *loop);
 /* Runs the callbacks that are due; never waits. Returns the number of notices that it handled, 0
  * when there were none. */

@@ -662,6 +662,20 @@ typedef struct corral_store {
                        int64_t deadline, corral_error *error);
   /* Another store of the same plugin, NULL: none. */
   const struct corral_store *next;
+  /* Optional, all three or none: GETs without waiting, for event loops. Such a handle is used for
+   * nothing else, by one thread at a time; none of these functions ever waits.
+   *  descriptor  is readable when `finish` has something to do, also after the connection was
+   *              closed. -1: this handle can't do without waiting, and the host disconnects it.
+   *  begin       sends a batch of GETs; none may be under way. The batch and its keys stay until it
+   *              is finished, or the handle disconnected.
+   *  finish      takes what has come, all that is there. *done: 1 when no batch is under way any
+   *              more, and all results are set. A key whose record one answer doesn't tell for sure
+   *              keeps CORRAL_EINDOUBT: the host asks for it by `perform` of another handle. So it
+   *              does for all keys after any status but CORRAL_OK, of `begin` or `finish`: the
+   *              handle is broken, and no operation has found anything. */
+  int (*descriptor)(void *handle);
+  int (*begin)(void *handle, const corral_batch *batch, corral_error *error);
+  int (*finish)(void *handle, int *done, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

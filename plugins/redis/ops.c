@@ -489,3 +489,26 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
   }
   return look_on(h, count, status, deadline, error);
 }
+
+/* ---- looks without waiting ----------------------------------------------------------------- */
+
+int crl_redis_ops_put_looks(crl_redis_handle *h, const corral_batch *batch) {
+  if (make_slots(h, batch) != CORRAL_OK) return CORRAL_ENOMEM;
+  crl_redis_out_reset(&h->out);
+  h->waits = 0;
+  h->asks_time = put_time(h, batch->count, CRL_REDIS_BY_SHA1);
+  for (size_t i = 0; i < batch->count; i++)
+    if (h->slots[i].replies > 0) put(h, &h->slots[i], CRL_REDIS_BY_SHA1);
+  return h->out.failed ? CORRAL_ENOMEM : CORRAL_OK;
+}
+
+int crl_redis_ops_judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
+  corral_op *op = slot->op;
+  int status = judge_get(h, slot, replies);
+  int is_told = !slot->partial && (op->status == CORRAL_OK || op->status == CORRAL_EMISS);
+  if (status == CORRAL_OK && !is_told) {
+    crl_redis_result_take_back(op);
+    op->status = CORRAL_EINDOUBT;
+  }
+  return status;
+}

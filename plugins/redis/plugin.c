@@ -1,5 +1,5 @@
-/* plugin.c: the table of redis: (redis.c, perform.c, watch.c); that of redlock: (redlock.c) is next
- * to it in the same plugin. */
+/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c); that of redlock:
+ * (redlock.c) is next to it in the same plugin. */
 #include "redlock.h"
 
 const corral_store crl_plugin_redis = {
@@ -20,6 +20,9 @@ const corral_store crl_plugin_redis = {
     .unwatch = crl_redis_unwatch,
     .register_keys = crl_redis_register_keys,
     .next = &crl_plugin_redlock,
+    .descriptor = crl_redis_descriptor,
+    .begin = crl_redis_begin,
+    .finish = crl_redis_finish,
 };
 
 CORRAL_PLUGIN(crl_plugin_redis)

@@ -282,6 +282,7 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
 
 void crl_redis_disconnect(void *handle) {
   crl_redis_handle *h = handle;
+  crl_redis_begin_drop(h);
   crl_redis_wire_close(&h->wire);
   crl_redis_out_free(&h->out);
   if (h->reader != NULL) redisReaderFree(h->reader);

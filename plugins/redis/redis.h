@@ -16,6 +16,7 @@
  *   pieces.c   large records, read piece by piece
  *   request.c  the verbs of values as commands; what is refused before it is sent
  *   ops.c      a pipeline: format, exchange, judge
+ *   begin.c    a batch of looks without waiting
  *   watch.c    a connection that tells of changes
  *   resp.c     messages of RESP3, which that connection speaks
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
@@ -197,6 +198,15 @@ static inline int crl_redis_slot_is_wanted(const crl_redis_slot *slot, int round
   return slot->replies > 0 && (round == CRL_REDIS_BY_SHA1 || slot->again);
 }
 
+/* A batch of looks under way without waiting: see begin.c. */
+typedef struct crl_redis_begun {
+  size_t count, at; /* slots; the first whose replies are not all there */
+  int heard;        /* replies of that slot which are */
+  int alone;        /* 1: nothing came yet, and one reply is all that is to come */
+  int64_t before;   /* host->boot_ms before it was sent, if it asks for the time */
+  redisReply *replies[CRL_REDIS_REPLIES];
+} crl_redis_begun;
+
 typedef struct crl_redis_handle {
   crl_redis_store *store;
   crl_redis_wire wire;
@@ -218,6 +228,7 @@ typedef struct crl_redis_handle {
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
+  crl_redis_begun begun;
   char in[65536];
 } crl_redis_handle;
 
@@ -301,6 +312,22 @@ void crl_redis_disconnect(void *handle);
  * fallback of locks where there are no scripts. */
 int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
                       corral_error *error);
+
+/* The commands of a batch of looks, to be sent as they are; h->asks_time: the first is TIME.
+ * CORRAL_ENOMEM. */
+int crl_redis_ops_put_looks(crl_redis_handle *h, const corral_batch *batch);
+/* Judges the replies of such a look; what they don't tell for sure keeps CORRAL_EINDOUBT. Returns
+ * CORRAL_OK, or why the handle is broken. */
+int crl_redis_ops_judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies);
+
+/* ---- begin.c ------------------------------------------------------------------------------- */
+
+/* See corral_store. */
+int crl_redis_descriptor(void *handle);
+int crl_redis_begin(void *handle, const corral_batch *batch, corral_error *error);
+int crl_redis_finish(void *handle, int *done, corral_error *error);
+/* Forgets a batch under way, and what was heard of it. */
+void crl_redis_begin_drop(crl_redis_handle *h);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

@@ -2,30 +2,15 @@
 #include "api/async.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "os/env.h"
 #include "base/status.h"
 
 /* ---- mail ---------------------------------------------------------------------------------- */
 
-/* Called with the loop's mutex held. */
-void crl_async_post(corral_loop *loop, crl_mail *m) {
-  uint64_t one = 1;
-  if (m->is_posted || loop->is_closed) return;
-  m->is_posted = 1;
-  m->next = NULL;
-  *loop->tail = m;
-  loop->tail = &m->next;
-  if (loop->is_rung) return;
-  loop->is_rung = 1;
-  ssize_t n = write(loop->fd, &one, sizeof one);
-  (void)n; /* the counter is at most 1: the write can't block */
-}
-
 static void post_call(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
-  crl_async_post(call->loop, &call->mail);
+  crl_inbox_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
@@ -51,7 +36,7 @@ void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
   else
     crl_outcome_drop(outcome);
   call->is_answered = 1;
-  crl_async_post(call->loop, &call->mail);
+  crl_inbox_post(call->loop, &call->mail);
 }
 
 static void answered(crl_caller *caller, crl_run *r) {
@@ -86,7 +71,7 @@ static void waits(crl_caller *caller, crl_run *r) {
   pthread_mutex_lock(&loop->mutex);
   int is_closed = loop->is_closed;
   call->handed = is_closed ? NULL : entry;
-  crl_async_post(loop, &call->mail);
+  crl_inbox_post(loop, &call->mail);
   pthread_mutex_unlock(&loop->mutex);
   if (is_closed) crl_async_refuse(call, entry);
 }
@@ -101,21 +86,10 @@ static int begin(crl_caller *caller, crl_run *r) {
   crl_mail *m = begins ? crl_alloc(sizeof *m) : NULL;
   if (m != NULL) {
     m->starts = r;
-    crl_async_post(loop, m);
+    crl_inbox_post(loop, m);
   }
   pthread_mutex_unlock(&loop->mutex);
   return m != NULL;
-}
-
-void crl_async_unref_loop(corral_loop *loop, size_t count) {
-  pthread_mutex_lock(&loop->mutex);
-  loop->refs -= count;
-  int last = loop->refs == 0;
-  pthread_mutex_unlock(&loop->mutex);
-  if (!last) return;
-  pthread_cond_destroy(&loop->fewer);
-  pthread_mutex_destroy(&loop->mutex);
-  free(loop);
 }
 
 static void free_call(corral_async_call *call) {
@@ -124,14 +98,14 @@ static void free_call(corral_async_call *call) {
   free(call->answer);
   crl_join_forget(&call->join);
   free(call);
-  crl_async_unref_loop(loop, 1);
+  crl_inbox_unref(loop, 1);
 }
 
 void crl_async_run_gone(corral_async_call *call) {
   pthread_mutex_lock(&call->loop->mutex);
   call->runs--;
   int frees = call->runs == 0 && call->loop->is_closed;
-  crl_async_post(call->loop, &call->mail);
+  crl_inbox_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
   if (frees) free_call(call);
 }
@@ -176,6 +150,11 @@ static void stop_waiting(corral_async_call *call) {
 void crl_async_leave(corral_async_call *call) {
   crl_join_leave(&call->join);
   stop_waiting(call);
+}
+
+void crl_async_leave_look(corral_async_call *call) {
+  crl_hit_leave(&call->look->hit);
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
 }
 
 static void unlink_call(corral_async_call *call) {
@@ -255,10 +234,24 @@ static int go_on(corral_async_call *call) {
   return call->join.state == CRL_JOIN_WAITS ? join(call) : lead(call);
 }
 
+/* 0: the call goes on by its join, if that has a state, or else begins with it. */
+static int begin_look(corral_async_call *call) {
+  crl_looks *looks = call->loop->looks;
+  call->look = looks == NULL ? NULL : crl_looks_begin(looks, &call->asked, &call->join, call);
+  if (call->look == NULL) return 0;
+  call->state = CRL_ASYNC_LOOKS;
+  pthread_mutex_lock(&call->loop->mutex);
+  call->runs++;
+  pthread_mutex_unlock(&call->loop->mutex);
+  crl_cancel_join(call->asked.cancel_token, &call->canceller, on_cancel, call);
+  return 1;
+}
+
 int crl_async_begin(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
-  crl_join_begin(&call->join);
+  if (begin_look(call)) return CORRAL_OK;
+  if (call->join.state == 0) crl_join_begin(&call->join);
   if (call->join.state == CRL_JOIN_LOOKS && call->loop->context->looks_first)
     crl_join_first(&call->join);
   if (call->join.state != CRL_JOIN_ENDED) return go_on(call);
@@ -286,6 +279,32 @@ static void look(corral_async_call *call) {
     }
     status = lead(call);
   }
+  if (status != CORRAL_OK) end_plain(call, status);
+}
+
+/* `runs` counts the look no more. */
+static int ends_look(corral_async_call *call) {
+  pthread_mutex_lock(&call->loop->mutex);
+  call->runs--;
+  pthread_mutex_unlock(&call->loop->mutex);
+  return call->state == CRL_ASYNC_LOOKS;
+}
+
+void crl_async_looked(void *arg, crl_async_look *look) {
+  corral_async_call *call = arg;
+  crl_outcome outcome = {.status = CORRAL_OK};
+  if (!ends_look(call)) {
+    crl_looks_drop(look);
+    see_off(call);
+    return;
+  }
+  crl_cancel_leave(call->asked.cancel_token, &call->canceller);
+  call->join.outcome = &outcome;
+  if (crl_looks_judge(look, &call->join, &outcome.value) || call->join.state == CRL_JOIN_ENDED) {
+    end(call, &outcome);
+    return;
+  }
+  int status = go_on(call);
   if (status != CORRAL_OK) end_plain(call, status);
 }
 
@@ -330,6 +349,9 @@ void crl_async_bring_on(corral_async_call *call) {
     end_answered(call, answer);
   } else if (call->state == CRL_ASYNC_JOINED) {
     look(call);
+  } else if (call->state == CRL_ASYNC_LOOKS && crl_cancelled(call->asked.cancel_token)) {
+    crl_async_leave_look(call);
+    end_plain(call, CORRAL_ECANCELLED);
   }
 }
 

@@ -9,35 +9,15 @@
 
 #include <corral/loop.h>
 
+#include "api/looks.h"
 #include "driver/async.h"
 
 typedef enum crl_async_state {
   CRL_ASYNC_FLIES,  /* its own run, or its function, answers it directly */
+  CRL_ASYNC_LOOKS,  /* its first look is under way: looks.h */
   CRL_ASYNC_JOINED, /* it waits on an entry */
   CRL_ASYNC_ENDED   /* `done` was called, or never will be */
 } crl_async_state;
-
-/* One item of a loop's inbox: a call to move on, or a run whose compute is to be started. */
-typedef struct crl_mail {
-  struct crl_mail *next;
-  crl_run *starts; /* the run to start; NULL: the mail of a call */
-  int is_posted;
-} crl_mail;
-
-struct corral_loop {
-  uint32_t magic;
-  corral *c;
-  crl_context *context;
-  pthread_mutex_t mutex;
-  int fd;
-  int is_rung, is_closed;
-  crl_mail *head, **tail;
-  corral_async_call *calls; /* all calls; changed by the loop's thread alone */
-  crl_run *computing;       /* runs whose compute `start` began and that has not ended */
-  size_t working;           /* number of functions of corral_loop_run that run */
-  pthread_cond_t fewer;
-  size_t refs; /* the loop's own, and one for each call that isn't freed */
-};
 
 struct corral_async_call {
   crl_caller caller;
@@ -48,13 +28,14 @@ struct corral_async_call {
   crl_call asked;
   /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
-  crl_join join; /* the run of a call that leads is the scheduler's */
+  crl_async_look *look; /* of CRL_ASYNC_LOOKS */
+  crl_join join;        /* the run of a call that leads is the scheduler's */
   crl_timer timer;
   crl_canceller canceller;
   crl_waiter waiter;
   /* Shared with other threads, under the loop's mutex. */
   crl_entry *handed; /* to which the call listens since its run began to compute */
-  size_t runs;       /* number of runs and functions that may still report to the call */
+  size_t runs;       /* number of runs, looks and functions that may still report to the call */
   crl_run *flying;   /* the run that will answer the call directly */
   crl_outcome *answer;
   int is_answered, is_cancelled;
@@ -68,14 +49,16 @@ struct corral_async_call {
 crl_caller crl_async_caller(void);
 /* The call that embeds `caller`. */
 corral_async_call *crl_async_call(crl_caller *caller);
-/* Queues mail and makes the loop's descriptor readable; no effect when it is queued already or the
- * loop is closed. Called with the loop's mutex held. */
-void crl_async_post(corral_loop *loop, crl_mail *mail);
 /* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
  * below that doesn't say otherwise. */
 int crl_async_begin(corral_async_call *call);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_async_call *call);
+/* The first look of `call` (a corral_async_call *) has ended; it is freed. Within a dispatch, or
+ * for a cancelled call. */
+void crl_async_looked(void *call, crl_async_look *look);
+/* Leaves the first look, which goes on; `runs` counts it until it has ended. */
+void crl_async_leave_look(corral_async_call *call);
 /* Frees a call that was refused, without any callback. */
 void crl_async_withdraw(corral_async_call *call);
 /* Ends a wait without a result. */
@@ -90,6 +73,5 @@ void crl_async_refuse(corral_async_call *call, crl_entry *entry);
  * Any thread. */
 void crl_async_run_gone(corral_async_call *call);
 void crl_async_init_waits(corral_async_call *call);
-void crl_async_unref_loop(corral_loop *loop, size_t count);
 
 #endif

@@ -123,8 +123,12 @@ int corral_loop_open(corral *c, corral_loop **ret, corral_error *error) {
                         .c = c,
                         .context = context,
                         .refs = 1,
-                        .fd = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+                        .bell = crl_env_own_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  loop->fd = loop->bell;
+  if (loop->bell >= 0 && crl_hit_is_of(context) && crl_lookout_is_offered(context->pool))
+    loop->fd = crl_looks_open(loop, crl_async_looked);
   if (loop->fd < 0) {
+    if (loop->bell >= 0) close(loop->bell);
     free(loop);
     return crl_status_fail(error, CORRAL_EIO, "no file descriptor for a loop");
   }
@@ -144,7 +148,7 @@ static crl_mail *take_all(corral_loop *loop) {
   loop->head = NULL;
   loop->tail = &loop->head;
   if (loop->is_rung) {
-    ssize_t n = read(loop->fd, &rung, sizeof rung);
+    ssize_t n = read(loop->bell, &rung, sizeof rung);
     (void)n;
   }
   loop->is_rung = 0;
@@ -162,6 +166,7 @@ static corral_async_call *open_mail(corral_loop *loop, crl_mail *m) {
 int corral_loop_dispatch(corral_loop *loop) {
   int count = 0;
   if (loop == NULL || loop->magic != MAGIC || !crl_context_is_home(loop->context)) return 0;
+  loop->is_dispatched = 1;
   for (crl_mail *m = take_all(loop), *next; m != NULL; m = next, count++) {
     next = m->next;
     if (m->starts == NULL) {
@@ -172,6 +177,8 @@ int corral_loop_dispatch(corral_loop *loop) {
     free(m);
     start(loop, r);
   }
+  if (loop->looks != NULL) count += crl_looks_dispatch(loop->looks, count == 0);
+  loop->is_dispatched = 0;
   return count;
 }
 
@@ -220,6 +227,7 @@ void corral_loop_close(corral_loop *loop) {
     corral_async_call_cancel(call);
   give_up_computes(loop);
   await_work(loop);
+  if (loop->looks != NULL) crl_looks_close(loop->looks);
   for (corral_async_call *call = loop->calls, *next; call != NULL; call = next) {
     next = call->next;
     crl_entry *entry = handed(call);
@@ -227,8 +235,8 @@ void corral_loop_close(corral_loop *loop) {
     if (call->async.gone != NULL) call->async.gone(call->async.arg);
     crl_async_run_gone(call);
   }
-  close(loop->fd);
-  crl_async_unref_loop(loop, 1);
+  close(loop->bell);
+  crl_inbox_unref(loop, 1);
 }
 
 /* ---- public: calls ------------------------------------------------------------------------- */
@@ -313,22 +321,6 @@ static void end_work(corral_async_call *call, int status, const corral_error *er
   crl_async_run_gone(call);
 }
 
-/* 0: the loop is closed, and the call's arg may be gone. */
-static int may_work(corral_loop *loop) {
-  pthread_mutex_lock(&loop->mutex);
-  int may = !loop->is_closed;
-  if (may) loop->working++;
-  pthread_mutex_unlock(&loop->mutex);
-  return may;
-}
-
-static void has_worked(corral_loop *loop) {
-  pthread_mutex_lock(&loop->mutex);
-  loop->working--;
-  pthread_cond_signal(&loop->fewer);
-  pthread_mutex_unlock(&loop->mutex);
-}
-
 /* Outcome of a function on a worker; stays CORRAL_ECANCELLED when the function ends its thread. */
 typedef struct working {
   corral_async_call *call;
@@ -337,14 +329,14 @@ typedef struct working {
 } working;
 
 static void end_working(working *w) {
-  if (w->works) has_worked(w->call->loop);
+  if (w->works) crl_inbox_has_worked(w->call->loop);
   end_work(w->call, w->status, &w->error);
 }
 
 static void work(crl_job *job) {
   __attribute__((cleanup(end_working))) working w = {.status = CORRAL_ECANCELLED};
   w.call = (corral_async_call *)(void *)((char *)job - offsetof(corral_async_call, job));
-  w.works = may_work(w.call->loop);
+  w.works = crl_inbox_may_work(w.call->loop); /* else the call's arg may be gone */
   crl_worker_set_place(1);
   if (w.works) w.status = w.call->work(w.call->loop->c, w.call->async.arg, &w.error);
   crl_worker_set_place(0);
@@ -393,6 +385,7 @@ int corral_loop_run(corral_loop *loop, corral_work *function, const corral_async
 void corral_async_call_cancel(corral_async_call *call) {
   if (call == NULL || call->state == CRL_ASYNC_ENDED) return;
   if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
+  if (call->state == CRL_ASYNC_LOOKS) crl_async_leave_look(call);
   call->state = CRL_ASYNC_ENDED;
   if (call->work != NULL && crl_limiter_withdraw(limiter_of(call), &call->place))
     drop_work(&call->job);
@@ -403,7 +396,7 @@ void corral_async_call_cancel(corral_async_call *call) {
     crl_scheduler_wake(call->flying);
     call->flying = NULL;
   }
-  crl_async_post(call->loop, &call->mail);
+  crl_inbox_post(call->loop, &call->mail);
   pthread_mutex_unlock(&call->loop->mutex);
 }
 

@@ -156,6 +156,10 @@ int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub 
   return leads;
 }
 
+void crl_herd_renew_stub(crl_stub *stub) {
+  stub->tick = atomic_fetch_add(&home_of(stub->herd, stub->hash)->ticks, 1) + 1;
+}
+
 crl_entry *crl_herd_unstub(crl_stub *stub) {
   crl_shard *home = home_of(stub->herd, stub->hash);
   pthread_mutex_lock(&home->mutex);

@@ -62,6 +62,8 @@ typedef struct crl_entrance {
 /* 1: the caller leads the flight of this name (which outlives the stub) until one of the two below.
  * 0: there is a flight already: crl_herd_enter. */
 int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub);
+/* The stub's look is sent only now: it is good for those who have joined meanwhile, too. */
+void crl_herd_renew_stub(crl_stub *stub);
 /* The look was an answer. Returns the entry, with a reference, to be landed, if others have joined;
  * else NULL: nothing is left. */
 crl_entry *crl_herd_unstub(crl_stub *stub);

@@ -9,10 +9,13 @@ static _Thread_local corral_error trouble;
 
 /* ---- the look ------------------------------------------------------------------------------ */
 
+int crl_hit_is_of(const crl_context *context) {
+  return context->near == NULL && context->events.hook == NULL && !context->generation;
+}
+
 /* True for a call whose hit needs nothing but its record. */
 static int is_plain(const crl_context *context, const crl_call *call) {
-  return context->near == NULL && context->events.hook == NULL && !context->generation &&
-         call->variant_len == 0 && !crl_cancelled(call->cancel_token);
+  return crl_hit_is_of(context) && call->variant_len == 0 && !crl_cancelled(call->cancel_token);
 }
 
 static int put_key(crl_hit *hit) {
@@ -113,13 +116,19 @@ static void answer(crl_hit *hit, corral_value *value) {
   if (entry != NULL) land(entry, hit->stub.tick, value);
 }
 
-int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
-                 size_t key_len, corral_value **ret) {
+int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
+                  size_t key_len) {
   hit->context = context;
   hit->call = call;
   hit->name = crl_call_name(call, key, key_len);
-  if (!is_plain(context, call) || crl_run_recurses(context, &hit->name) || !begin(hit)) return -1;
-  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline);
+  return is_plain(context, call) && !crl_run_recurses(context, &hit->name) && begin(hit);
+}
+
+void crl_hit_sent(crl_hit *hit) {
+  if (hit->has_stub) crl_herd_renew_stub(&hit->stub);
+}
+
+int crl_hit_answered(crl_hit *hit, corral_value **ret) {
   corral_value *value = judge(hit);
   if (value == NULL) return 0;
   answer(hit, value);
@@ -127,19 +136,45 @@ int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const
   return 1;
 }
 
-void crl_hit_join(crl_hit *hit, crl_join *join) {
+int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
+                 size_t key_len, corral_value **ret) {
+  if (!crl_hit_begin(hit, context, call, key, key_len)) return -1;
+  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline);
+  return crl_hit_answered(hit, ret);
+}
+
+static void drop_found(crl_hit *hit) {
+  corral_found *found = &hit->op.found;
+  if (found->drop != NULL) found->drop(found->owner);
+  *found = (corral_found){.record = NULL};
+}
+
+void crl_hit_again(crl_hit *hit, crl_join *join) {
+  drop_found(hit);
   join->deadline = hit->deadline;
   join->hash = crl_name_hash(&join->name);
   join->early = hit->early;
   join->state = CRL_JOIN_LOOKS;
-  if (hit->has_stub) {
-    join->since = join->tick = hit->stub.tick;
-    join->leads = crl_herd_keep_stub(&hit->stub);
-  }
-  if (hit->has_stub && join->leads == NULL) {
-    if (hit->op.found.drop != NULL) hit->op.found.drop(hit->op.found.owner);
-    crl_join_fail(join, CORRAL_ENOMEM);
-    return;
-  }
-  crl_join_have(join, &hit->op);
+  if (!hit->has_stub) return;
+  join->since = join->tick = hit->stub.tick;
+  join->leads = crl_herd_keep_stub(&hit->stub);
+  if (join->leads == NULL) crl_join_fail(join, CORRAL_ENOMEM);
+}
+
+void crl_hit_join(crl_hit *hit, crl_join *join) {
+  corral_op op = hit->op;
+  hit->op.found = (corral_found){.record = NULL};
+  crl_hit_again(hit, join);
+  if (join->state == CRL_JOIN_LOOKS)
+    crl_join_have(join, &op);
+  else if (op.found.drop != NULL)
+    op.found.drop(op.found.owner);
+}
+
+void crl_hit_leave(crl_hit *hit) {
+  crl_entry *entry = hit->has_stub ? crl_herd_unstub(&hit->stub) : NULL;
+  hit->has_stub = 0;
+  if (entry == NULL) return;
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
 }

@@ -23,11 +23,25 @@ typedef struct crl_hit {
   uint8_t key[CRL_HIT_KEY];
 } crl_hit;
 
+/* True where some calls may be answered so. */
+int crl_hit_is_of(const crl_context *context);
 /* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join. -1:
  * there was no look. */
 int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
                  size_t key_len, corral_value **ret);
 /* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */
 void crl_hit_join(crl_hit *hit, crl_join *join);
+
+/* The same in two parts, between which the caller makes the look of hit->op. begin: 1, or 0: there
+ * is no look to make. sent: it is about to be sent, a while after `begin`. answered: 1: the call
+ * has ended, with *ret; 0: crl_hit_join. */
+int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
+                  size_t key_len);
+void crl_hit_sent(crl_hit *hit);
+int crl_hit_answered(crl_hit *hit, corral_value **ret);
+/* The look told nothing: the call goes on by `join`, which is to look (CRL_JOIN_LOOKS). */
+void crl_hit_again(crl_hit *hit, crl_join *join);
+/* The call is left; its look may still be under way. */
+void crl_hit_leave(crl_hit *hit);
 
 #endif

@@ -17,6 +17,12 @@ int crl_health_holds_back(const crl_health *health) {
   return health->holding && !health->breaker.open;
 }
 
+int crl_health_is_well(const crl_health *health) {
+  const crl_breaker *breaker = &health->breaker;
+  return !breaker->open && breaker->failures == 0 && !crl_breaker_is_slow(breaker) &&
+         !health->checking && !health->holding;
+}
+
 static corral_event event_of(crl_breaker_turn turn) {
   switch (turn) {
     case CRL_BREAKER_OPENED: return CORRAL_EVENT_STORE_DOWN;

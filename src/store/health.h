@@ -37,6 +37,8 @@ static inline int crl_health_is_well(const crl_health *health) {
  * looks and claims are to be held back. They would only add to its work, and a claim that arrives
  * late makes a lease that nobody has. */
 int crl_health_holds_back(const crl_health *health);
+/* True when nothing is known against the server: its last answers came. */
+int crl_health_is_well(const crl_health *health);
 
 /* These tell of an answer, or of a failure that the server or its host reported; of an ask that was
  * sent at `began` and unanswered at its `limit`; and of a probe, while the server `rests` or not.

@@ -60,6 +60,12 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
 }
 
+int crl_pool_is_well_for(crl_pool *pool, const corral_op *op) {
+  return crl_server_is_well_for(pool->list[crl_pool_route(pool, op->key, op->key_len)], op);
+}
+
+const crl_pool_options *crl_pool_options_of(const crl_pool *pool) { return &pool->options; }
+
 /* ---- probing ------------------------------------------------------------------------------- */
 
 static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {

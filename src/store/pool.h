@@ -26,4 +26,8 @@ int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len);
 const corral_store_info *crl_pool_info(const crl_pool *pool);
 
+/* For lookouts (lookout.h). True when a look may be made there now: see crl_server_is_well_for. */
+int crl_pool_is_well_for(crl_pool *pool, const corral_op *op);
+const crl_pool_options *crl_pool_options_of(const crl_pool *pool);
+
 #endif

@@ -422,6 +422,13 @@ int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t dead
   return 0;
 }
 
+int crl_server_is_well_for(crl_server *server, const corral_op *op) {
+  lock(server);
+  int is_well = crl_health_is_well(&server->health);
+  unlock(server);
+  return is_well && !crl_bodies_expect(&server->bodies, op->key, op->key_len);
+}
+
 void crl_server_self_probing(crl_server *server, int self_probing) {
   crl_server_lock(server);
   crl_health_self_probing(&server->health, self_probing);

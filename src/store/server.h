@@ -25,6 +25,9 @@ void crl_server_free(crl_server *server);
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
 /* The same for one GET at `now`: see crl_pool_look. */
 int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline);
+/* True when a look may go to the server past its handles and queue (lookout.h): the server is well,
+ * and the record isn't known to be large. */
+int crl_server_is_well_for(crl_server *server, const corral_op *op);
 /* Bytes of the record that an operation sends to be stored. */
 static inline size_t crl_server_record_len(const corral_op *op) {
   return op->verb == CORRAL_VERB_SETTLE ? op->settle.record_len : 0;

@@ -8,6 +8,7 @@
 #define crl_server_free own_server_free
 #define crl_server_perform own_server_perform
 #define crl_server_look own_server_look
+#define crl_server_is_well_for own_server_is_well_for
 #define crl_server_self_probing own_server_self_probing
 #define crl_server_probe_at own_server_probe_at
 #define crl_server_failures own_server_failures

@@ -10,6 +10,8 @@
 #define crl_pool_free own_pool_free
 #define crl_pool_perform own_pool_perform
 #define crl_pool_look own_pool_look
+#define crl_pool_is_well_for own_pool_is_well_for
+#define crl_pool_options_of own_pool_options_of
 #define crl_pool_info own_pool_info
 #define crl_pool_route own_pool_route
 #define crl_pool_perform_probe own_pool_perform_probe
