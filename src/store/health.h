@@ -30,7 +30,7 @@ void crl_health_start(crl_health *health, const crl_pool_options *options);
  * is back. */
 int crl_health_may_ask(crl_health *health, int *probe);
 /* True when anybody may ask anything, and nobody is the probe. */
-static inline int crl_health_is_well(const crl_health *health) {
+static inline int crl_health_lets_all(const crl_health *health) {
   return !health->breaker.open && !health->holding;
 }
 /* True from a silence on until a probe was answered, and what the server didn't hear was repeated:

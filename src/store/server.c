@@ -331,7 +331,7 @@ static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t de
   int64_t limit = now + server->options->op_ms;
   if (deadline < limit || crl_seats_idle(seats) == 0) return 0;
   crl_server_lock(server);
-  look.handle = crl_health_is_well(&server->health) ? crl_seats_take_idle(seats) : NULL;
+  look.handle = crl_health_lets_all(&server->health) ? crl_seats_take_idle(seats) : NULL;
   crl_server_unlock(server);
   if (look.handle == NULL) return 0;
   look.op = op;
@@ -423,10 +423,10 @@ int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t dead
 }
 
 int crl_server_is_well_for(crl_server *server, const corral_op *op) {
-  lock(server);
+  crl_server_lock(server);
   int is_well = crl_health_is_well(&server->health);
-  unlock(server);
-  return is_well && !crl_bodies_expect(&server->bodies, op->key, op->key_len);
+  crl_server_unlock(server);
+  return is_well && !expects_large(server, op);
 }
 
 void crl_server_self_probing(crl_server *server, int self_probing) {
