@@ -129,7 +129,7 @@ static void nonsense_breaks_the_handle_and_nothing_was_found(void **state) {
                                         "$-1\\r\\n:-2\\r\\n$-1\\r\\n$-1\\r\\n",
                                         "$-1\\r\\n:-2\\r\\n$-1\\r\\n:-2\\r\\n+more\\r\\n",
                                         "$-1\\r\\n:-2\\r\\n*1000000\\r\\n",
-                                        "$-1\\r\\n:-2\\r\\n$99999999999\\r\\n"};
+                                        "$-1\\r\\n:-2\\r\\n$99999999999\\r\\n\nCLOSE"};
   (void)state;
   for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
     char script[512];
