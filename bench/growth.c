@@ -54,7 +54,7 @@ enum { KEYS, THREADS, PROCESSES, BYTES, TAGS, WAITERS, DIMENSIONS };
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* What computes make. */
+/* Bytes and number of tags of each computed value. */
 static size_t size = SIZE;
 static long tags;
 

@@ -581,11 +581,7 @@ away_lmdb() {
 check "a store that can't be opened runs no command" away_lmdb
 
 store=redis
-if ! redis_begin redis; then
-  skip "corral lock on Redis" "there is no redis-server and redis-cli"
-  echo "SKIPPED: corral lock on Redis: there is no redis-server and redis-cli" >&2
-  exit $failed
-fi
+redis_or_end "corral lock on Redis"
 CORRAL_STORE=redis+unix://$dir/redis
 on_store
 check "a deleted lock ends the command" deleted

@@ -80,9 +80,32 @@ read go <"$1.gate"
 echo third
 END
 chmod +x two
+# through_gate NAME CHECK WORD...: runs WORD..., which waits at the gate of that name; CHECK is
+# called meanwhile. Its status is in `met`.
+through_gate() {
+  name=$1
+  meanwhile=$2
+  shift 2
+  mkfifo "$name.gate"
+  "$@" &
+  pid=$!
+  $meanwhile
+  met=$?
+  echo go >"$name.gate"
+  wait "$pid"
+}
+
 # shown_live NAME FILE WORD...: the command's first line is in FILE before its end; afterwards FILE
 # has each line once. WORD... runs it.
 shown_live() {
+  live_name=$1
+  file=$2
+  shift 2
+  shows() { await grep -q first "$file"; }
+  through_gate "$live_name" shows "$@"
+  [ $met -eq 0 ] && [ "$(grep -c first "$file")" -eq 1 ] && [ "$(grep -c third "$file")" -eq 1 ]
+}
+live() {
   name=$1
   file=$2
   shift 2
@@ -106,18 +129,15 @@ check "--live shows output as it comes, once, and keeps it as always" live
 
 # not_before_the_end NAME FILE WORD...: nothing is in FILE while the command waits.
 not_before_the_end() {
-  name=$1
+  late_name=$1
   file=$2
   shift 2
-  mkfifo "$name.gate"
-  "$@" &
-  pid=$!
-  await lines 1 "$name.runs" && sleep 0.2 # so that what comes too early is there
-  ! grep -q first "$file"
-  unseen=$?
-  echo go >"$name.gate"
-  wait "$pid"
-  [ $unseen -eq 0 ] && grep -q third "$file"
+  is_empty() {
+    await lines 1 "$late_name.runs" && sleep 0.2 # so that what comes too early is there
+    ! grep -q first "$file"
+  }
+  through_gate "$late_name" is_empty "$@"
+  [ $met -eq 0 ] && grep -q third "$file"
 }
 piped() {
   not_before_the_end piped piped.out sh -c "'$CORRAL' run --key piped -- ./two piped \
@@ -270,11 +290,7 @@ check "get, inspect and lock --show make no store that isn't there, and say so" 
 # ---- a lease that is lost ----
 
 store=redis
-if ! redis_begin redis; then
-  skip "a run whose lease is lost" "there is no redis-server and redis-cli"
-  echo "SKIPPED: a run whose lease is lost: there is no redis-server and redis-cli" >&2
-  exit $failed
-fi
+redis_or_end "a run whose lease is lost"
 CORRAL_STORE=redis+unix://$dir/redis
 
 # begin_lost WORD...: starts a run that waits for the file lost.go; its id is in pid. A FIFO would

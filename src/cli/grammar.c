@@ -64,7 +64,7 @@ static const char *nearest(const struct option *longs, const char *name, size_t 
 
 /* ---- what is wrong ------------------------------------------------------------------------- */
 
-/* What stands before a message about an option of this grammar. */
+/* The beginning of a message about an option: "SUBCOMMAND: ", or nothing. */
 typedef struct place {
   const char *subcommand, *colon;
 } place;

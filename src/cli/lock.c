@@ -283,7 +283,7 @@ static int64_t left_to_max(const locking *l) {
   return l->max_end < INT64_MAX ? l->max_end - cli_now_ms() : INT64_MAX;
 }
 
-/* What is left for the command, in ms: of the hold, or until --max. */
+/* Time left for the command, in ms: the hold's, or until --max if that is less. */
 static int64_t left_ms(const locking *l) {
   int64_t hold = corral_lock_left_ms(l->lock);
   int64_t most = left_to_max(l);

@@ -9,13 +9,13 @@
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* What a copy gives to a call. */
+/* The answer that a copy is good for. */
 typedef enum gives { NOTHING, FRESH, STALE, FAILED } gives;
 
 static int has_value(const crl_near_copy *copy) { return copy->kind != CRL_NEAR_VERDICT; }
 
-/* What the copy gives at `now`, and until when. While a failure is remembered nobody computes: a
- * flight would give the same. */
+/* Judges a copy at `now`; *until: when that judgement ends. While a failure is remembered nobody
+ * computes, so a stale value is an answer: a flight would give the same. */
 static gives given_by(const crl_near_copy *copy, int64_t now, int64_t *until) {
   *until = copy->fresh_until;
   if (copy->fresh_until > now) return FRESH;

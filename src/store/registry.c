@@ -352,7 +352,7 @@ static char *search_path(const char *user) {
   return n < 0 ? NULL : path;
 }
 
-/* What is known of a scheme without a plugin. */
+/* Writes why a scheme has no plugin: its package and build option, or the schemes known. */
 static void say_missing(const char *scheme, char *text, size_t size) {
   char upper[32], list[200];
   const crl_scheme *row = crl_schemes_find(scheme);
