@@ -26,11 +26,15 @@ chmod +x apart
 all_run() { [ -s "$1.session" ] && [ -s "$1.child" ] && [ -s "$1.pid" ]; }
 all_gone() { gone "$(cat "$1.pid")" && gone "$(cat "$1.child")" && gone "$(cat "$1.session")"; }
 
+# The lease, which grows with each renewal, outlasts what a busy machine may take.
+is_long() { "$CORRAL" inspect "$1" | grep -Eq '^lease .*, [0-9]{2,}(\.[0-9]*)?s left'; }
+
 # A successor starts only when all that the first had started is dead.
 killed() {
-  "$CORRAL" run --key killed -- ./apart killed >killed.out 2>&1 &
+  "$CORRAL" run --key killed --lease 1h -- ./apart killed >killed.out 2>&1 &
   pid=$!
   await all_run killed || return 1
+  await is_long killed || return 1
   "$CORRAL" run --key killed -- sh -c '
     for role in pid child session; do
       kill -0 "$(cat killed.$role)" 2>/dev/null && echo "beside $role"

@@ -8,6 +8,7 @@
 
 #include "context/context.h"
 #include "os/env.h"
+#include "policy/options.h"
 #include "support/redis_server.h"
 
 enum { HITS = 100, ATTEMPTS = 50 };
@@ -192,6 +193,28 @@ static void a_policy_is_resolved_once_and_each_one_counts(void **state) {
   free(context);
 }
 
+/* Whichever field it is that differs. */
+static void policies_that_differ_in_one_field_are_two(void **state) {
+  (void)state;
+  size_t count, at;
+  const crl_option *rows = crl_options_of_policy(&count, &at);
+  for (size_t i = 0; i < count; i++) {
+    crl_context *context = calloc(1, sizeof *context);
+    corral_policy room, one = {.size = sizeof one}, other = one;
+    corral_error error = {0};
+    int status;
+    memcpy((char *)&one + at + i * sizeof(int64_t), &rows[i].most, sizeof(int64_t));
+    memcpy((char *)&other + at + i * sizeof(int64_t), &rows[i].least, sizeof(int64_t));
+    const corral_policy *a = crl_context_policy(context, &one, &room, &status, &error);
+    assert_int_equal(status, CORRAL_OK);
+    const corral_policy *b = crl_context_policy(context, &other, &room, &status, &error);
+    assert_int_equal(status, CORRAL_OK);
+    if (a == b) fail_msg("%s is no part of what is compared", rows[i].name);
+    crl_context_free_policies(context);
+    free(context);
+  }
+}
+
 /* A caller's struct of an older header is another policy than a longer one that begins so. */
 static void a_shorter_policy_is_one_of_its_own(void **state) {
   (void)state;
@@ -221,6 +244,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_hit_in_a_file_is_the_same, lab_make_room, lab_leave_room),
       cmocka_unit_test(a_hit_on_redis_is_that_and_two_system_calls),
       cmocka_unit_test(a_policy_is_resolved_once_and_each_one_counts),
+      cmocka_unit_test(policies_that_differ_in_one_field_are_two),
       cmocka_unit_test(a_shorter_policy_is_one_of_its_own),
   };
   return cmocka_run_group_tests_name("hit", tests, NULL, NULL);
