@@ -6,8 +6,8 @@ root=$(cd "$(dirname "$0")" && pwd)
 cd "$root"
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev
- liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev"
-TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux python3 php-cli
+ liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev lowdown"
+TEST_PACKAGES="libcmocka-dev mandoc redis-server memcached openssl g++ util-linux python3 php-cli
  postgresql libpq-dev mariadb-server libmariadb-dev
  zookeeper libzookeeper-mt-dev default-jre-headless
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3

@@ -101,6 +101,7 @@ extern "C" {
   X(ENEWER, -27, "the store's key holds a record of a later version of corral")                    \
   X(EOLDER, -28, "not stored: the stored value has a later version")
 
+/* Statuses: 0, and the negative numbers of CORRAL_STATUS_MAP. */
 typedef enum corral_status {
   CORRAL_OK = 0,
 #define CORRAL_STATUS_ENUM(name, number, text) CORRAL_##name = (number),
@@ -134,6 +135,7 @@ typedef struct corral_error {
  * read one value. */
 typedef struct corral_value corral_value;
 
+/* How a call got its value. */
 typedef enum corral_how {
   CORRAL_FRESH = 1, /* fresh, found by the first look: in the store or the near tier */
   CORRAL_STALE,     /* found past its soft TTL (fresh life) and within its grace */
@@ -142,6 +144,7 @@ typedef enum corral_how {
   CORRAL_OUTBOX     /* of this process alone, because the store can't be reached (when_away) */
 } corral_how;
 
+/* What became of storing a value. */
 typedef enum corral_kept {
   /* stored, or served from the store or from a copy of this process (CORRAL_OUTBOX, near tier) */
   CORRAL_KEPT = 0,
@@ -346,6 +349,7 @@ CORRAL_API const char *corral_event_text(corral_event event);
 /* An open corral: one store, one namespace, one set of options. */
 typedef struct corral corral;
 
+/* What corral_open is told. The numbers and their ranges: corral/option.h. */
 typedef struct corral_options {
   size_t size; /* sizeof(corral_options), set by CORRAL_OPTIONS */
   /* Texts, NULL: none. store: URI, required. name_space: prefix of each key, as "name_space:"

@@ -64,6 +64,7 @@
 extern "C" {
 #endif
 
+/* Events: the rows of CORRAL_EVENT_MAP. */
 typedef enum corral_event {
 #define CORRAL_EVENT_ENUM(id, name, text) CORRAL_EVENT_##id,
   CORRAL_EVENT_MAP(CORRAL_EVENT_ENUM)
