@@ -475,5 +475,12 @@ if(CORRAL_LMDB)
     "CONSUMER_CFLAGS=${consumer_flags}" "PLUGINS=${plugins}")
 endif()
 
+# The library is a part of another project.
+if(CORRAL_LMDB)
+  corral_script(subproject live 300 sh ${CMAKE_SOURCE_DIR}/tests/subproject_test.sh)
+  corral_test_environment(subproject "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
+    "GENERATOR=${CMAKE_GENERATOR}")
+endif()
+
 # Each fuzz target runs over its corpus.
 add_subdirectory(fuzz)
