@@ -35,7 +35,7 @@ endfunction()
 macro(corral_optional name packages)
   string(TOUPPER ${name} upper)
   set(what "locks")
-  if(name STREQUAL "http")
+  if("${name}" STREQUAL "http")
     set(what "origins")
   endif()
   set(CORRAL_${upper} ${CORRAL_AUTO} CACHE STRING

@@ -28,5 +28,6 @@ cp -R "$root/packaging/debian" "$folder/$tree/debian"
 rm -rf "${folder:?}/$tree"
 cd "$folder"
 # A package that isn't uploaded to Debian closes no bug there.
-lintian --fail-on error --suppress-tags initial-upload-closes-no-bugs corral_*.changes || fail "lintian found errors"
+lintian --fail-on error --suppress-tags initial-upload-closes-no-bugs corral_*.changes >&2 ||
+  fail "lintian found errors"
 ls "$folder"/*.deb
