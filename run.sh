@@ -14,7 +14,7 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev redis-server memcached openssl g++ util-linux python3
  php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
  nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
-PACKAGE_PACKAGES="dpkg-dev debhelper lintian"
+PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 BENCH_PACKAGES="valgrind strace"
 
