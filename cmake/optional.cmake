@@ -23,7 +23,7 @@ function(corral_library target header library)
   find_library(CORRAL_${name}_LIBRARY ${library})
   mark_as_advanced(CORRAL_${name}_INCLUDE_DIR CORRAL_${name}_LIBRARY)
   if(CORRAL_${name}_INCLUDE_DIR AND CORRAL_${name}_LIBRARY AND NOT TARGET ${target})
-    add_library(${target} UNKNOWN IMPORTED GLOBAL)
+    add_library(${target} UNKNOWN IMPORTED)
     set_target_properties(${target} PROPERTIES
       IMPORTED_LOCATION "${CORRAL_${name}_LIBRARY}"
       INTERFACE_INCLUDE_DIRECTORIES "${CORRAL_${name}_INCLUDE_DIR}")

@@ -475,10 +475,10 @@ if(CORRAL_LMDB)
     "CONSUMER_CFLAGS=${consumer_flags}" "PLUGINS=${plugins}")
 endif()
 
-# The library is a part of another project.
+# The library without the rest, also as a part of another project.
 if(CORRAL_LMDB)
-  corral_script(subproject live 300 sh ${CMAKE_SOURCE_DIR}/tests/subproject_test.sh)
-  corral_test_environment(subproject "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
+  corral_script(library_alone live 300 sh ${CMAKE_SOURCE_DIR}/tests/library_alone_test.sh)
+  corral_test_environment(library_alone "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
     "GENERATOR=${CMAKE_GENERATOR}")
 endif()
 

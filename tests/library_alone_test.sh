@@ -1,6 +1,8 @@
 #!/bin/sh
-# subproject_test.sh makes corral a part of another project (add_subdirectory, as FetchContent calls
-# it too): the library alone is built, without SQLite; nothing of it is tested or installed.
+# library_alone_test.sh makes corral a part of another project (add_subdirectory, as FetchContent
+# calls it too): the library alone is built, without SQLite; nothing of it is tested or installed.
+# Then it configures corral itself without the command, and without libraries that parts need: each
+# part that was left out is named with its package.
 # The environment has CMAKE, CC, GENERATOR.
 set -eu
 : "${CMAKE:=cmake}" "${CC:=cc}" "${GENERATOR:=Ninja}"
@@ -10,7 +12,7 @@ trap 'rm -rf "$root"' EXIT
 unset CORRAL_PLUGIN_PATH CORRAL_STORE || true
 
 fail() {
-  echo "subproject_test: $*" >&2
+  echo "library_alone_test: $*" >&2
   exit 1
 }
 
@@ -43,4 +45,15 @@ tests=$("${CMAKE%cmake}ctest" --test-dir "$root/build" -N | sed -n 's/^Total Tes
 run "$CMAKE" --install "$root/build" --prefix "$root/prefix"
 installed=$(cd "$root/prefix" && find . -type f)
 [ "$installed" = ./bin/consumer ] || fail "these were installed: $installed"
-echo "the library alone was built, as a part of another project"
+
+run "$CMAKE" -G "$GENERATOR" -S "$source" -B "$root/own" -DCMAKE_C_COMPILER="$CC" \
+  -DCORRAL_COMMAND=OFF -DCORRAL_NGINX=OFF \
+  -DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON
+for part in "sqlite: locks; it wants libsqlite3-dev" "http: origins; it wants libcurl4-openssl-dev" \
+  "etcd: locks; it wants libcurl4-openssl-dev and libcjson-dev"; do
+  grep -qxF -e "-- corral: left out: $part" "$root/log" || fail "not said: left out: $part"
+done
+run "$CMAKE" --build "$root/own" --target help
+grep -q '^corral:' "$root/log" || fail "there is no target corral"
+grep -E '^(corral_command|test_[a-z]*):' "$root/log" && fail "without the command there is more"
+echo "the library alone was built, in another project and by itself"
