@@ -49,7 +49,8 @@ installed=$(cd "$root/prefix" && find . -type f)
 run "$CMAKE" -G "$GENERATOR" -S "$source" -B "$root/own" -DCMAKE_C_COMPILER="$CC" \
   -DCORRAL_COMMAND=OFF -DCORRAL_NGINX=OFF \
   -DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON -DCMAKE_DISABLE_FIND_PACKAGE_CURL=ON
-for part in "sqlite: locks; it wants libsqlite3-dev" "http: origins; it wants libcurl4-openssl-dev" \
+for part in "sqlite: locks; it wants libsqlite3-dev" \
+  "http: origins; it wants libcurl4-openssl-dev" \
   "etcd: locks; it wants libcurl4-openssl-dev and libcjson-dev"; do
   grep -qxF -e "-- corral: left out: $part" "$root/log" || fail "not said: left out: $part"
 done
