@@ -2,27 +2,32 @@
 # This script builds corral and shows or tests it; it installs missing packages first.
 # It works from any folder. `run.sh --help` says more.
 set -eu
+called_from=$PWD
 root=$(cd "$(dirname "$0")" && pwd)
 cd "$root"
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev
  liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev lowdown"
-TEST_PACKAGES="libcmocka-dev mandoc redis-server memcached openssl g++ util-linux python3 php-cli
- postgresql libpq-dev mariadb-server libmariadb-dev
- zookeeper libzookeeper-mt-dev default-jre-headless
- etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
- nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
-
+# Without these a part is left out.
+PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev libcjson-dev
+ nginx-dev"
+TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openssl g++ util-linux
+ python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
+ nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
+PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 BENCH_PACKAGES="valgrind strace"
 
 usage() {
   cat <<'USAGE'
-usage: ./run.sh [demo|test|quick] [--no-install]
+usage: ./run.sh [demo|test|quick|bench|package] [--no-install]
+       ./run.sh install [PREFIX] [--no-install]
        ./run.sh fuzz|campaign [MINUTES] [--no-install]
-       ./run.sh bench [--no-install]
 
   demo    (default) build the release and run `corral storm` on the embedded store
+  install  build the release and install it into PREFIX (/usr/local), as root where that is needed;
+          parts whose packages are missing are left out, and named
+  package  build the Debian packages in build/package, and check them by lintian
   test    build with sanitizers and run all tests
   quick   the inner loop: only the tests without threads, clocks and servers
   fuzz    build with clang and run each fuzz target for MINUTES (1)
@@ -31,7 +36,7 @@ usage: ./run.sh [demo|test|quick] [--no-install]
           the others take an hour or two besides
   bench   build the benchmarks, run all of them, and print a table: what was measured, and the goal
 
-  --no-install   don't install missing packages: list them and stop
+  --no-install   don't install missing packages of the system: list them and stop
   --help         this text
 
 Missing Debian packages are installed with apt-get, with sudo unless run as root.
@@ -48,12 +53,12 @@ fail() {
 
 # as_root is empty for root, else sudo, which asks on the terminal before the work begins.
 as_root=
-become_root() {
+become_root() { # COMMAND...: what needs root
   [ "$(id -u)" -ne 0 ] || return 0
   command -v sudo >/dev/null 2>&1 ||
-    fail "installing needs root, and there is no sudo; as root: apt-get install$absent"
+    fail "installing needs root, and there is no sudo; as root: $*"
   as_root=sudo
-  sudo -n true 2>/dev/null || sudo -v || fail "sudo refused; as root: apt-get install$absent"
+  sudo -n true 2>/dev/null || sudo -v || fail "sudo refused; as root: $*"
 }
 
 missing() { # PACKAGE...: those that aren't installed
@@ -73,7 +78,7 @@ need() { # PACKAGE...
   absent=$(missing "$@")
   [ -n "$absent" ] || return 0
   [ "$install" = yes ] || fail "missing packages:$absent"
-  become_root
+  become_root "apt-get install$absent"
   say "installing:$absent"
   # shellcheck disable=SC2086
   {
@@ -85,7 +90,9 @@ need() { # PACKAGE...
 
 build() { # CONFIGURE_PRESET [BUILD_PRESET]
   say "building $1"
-  cmake --preset "$1" >"$log" 2>&1 || { cat "$log" >&2; fail "configuring '$1' failed"; }
+  cmake --preset "$1" ${prefix:+"-DCMAKE_INSTALL_PREFIX=$prefix"} >"$log" 2>&1 ||
+    { cat "$log" >&2; fail "configuring '$1' failed"; }
+  left_out=$(sed -n 's/^-- corral: left out: //p' "$log")
   cmake --build --preset "${2:-$1}" >"$log" 2>&1 || { cat "$log" >&2; fail "building '$1' failed"; }
 }
 
@@ -133,6 +140,49 @@ demo() {
   build/release/corral storm
 }
 
+writable() { # FOLDER: it, or the first that exists above it, can be written to
+  folder=$1
+  until [ -e "$folder" ]; do folder=$(dirname "$folder"); done
+  [ -w "$folder" ]
+}
+
+# Says what a shell has to know of a prefix that it doesn't search.
+hints() {
+  libdir=$prefix/$(sed -n 's/^CMAKE_INSTALL_LIBDIR:.*=//p' build/release/CMakeCache.txt)
+  case :$PATH: in
+    *:"$prefix/bin":*) ;;
+    *) say "the command: export PATH=$prefix/bin:\$PATH" ;;
+  esac
+  [ "$(pkg-config --variable=libdir corral 2>/dev/null | xargs -r realpath)" = \
+    "$(realpath "$libdir")" ] ||
+    say "the library: export PKG_CONFIG_PATH=$libdir/pkgconfig"
+}
+
+# DESTDIR, for packagers, is put before the prefix.
+install_release() {
+  prefix=${prefix:-/usr/local}
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES
+  build release
+  writable "${DESTDIR:-}$prefix" || become_root cmake --install build/release
+  $as_root env ${DESTDIR:+"DESTDIR=$DESTDIR"} cmake --install build/release >"$log" 2>&1 ||
+    { cat "$log" >&2; fail "installing failed"; }
+  say "installed into ${DESTDIR:-}$prefix; build/release/install_manifest.txt lists the files"
+  printf '%s\n' "$left_out" | sed -n 's/..*/run.sh: left out: &/p' >&2
+  [ -z "${DESTDIR:-}" ] || return 0
+  # The loader's cache; a program that is linked by corral.pc doesn't need it.
+  [ "$(id -u)" -ne 0 ] && [ -z "$as_root" ] || $as_root ldconfig 2>/dev/null || true
+  hints
+}
+
+package() {
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES $PART_PACKAGES $PACKAGE_PACKAGES
+  say "building the packages"
+  sh packaging/package.sh build/package
+  say "the packages are in build/package; as root: apt-get install ./build/package/corral_*.deb ..."
+}
+
 quick() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES
@@ -176,6 +226,7 @@ campaign() {
 install=yes
 command=
 minutes=
+prefix=
 for argument in "$@"; do
   case $argument in
     --no-install) install=no ;;
@@ -183,10 +234,13 @@ for argument in "$@"; do
       usage
       exit 0
       ;;
-    demo | test | quick | fuzz | campaign | bench)
-      [ -z "$command" ] ||
-        fail "one of demo, test, quick, fuzz, campaign, bench; not both '$command' and '$argument'"
+    demo | install | package | test | quick | fuzz | campaign | bench)
+      [ -z "$command" ] || fail "one command at a time; not both '$command' and '$argument'"
       command=$argument
+      ;;
+    */*)
+      [ "$command" = install ] || fail "'$argument': PREFIX is for install, and stands behind it"
+      prefix=$(cd "$called_from" && realpath -m -- "$argument")
       ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9] | [1-9][0-9][0-9][0-9])
       case $command in
@@ -207,6 +261,8 @@ mkdir -p build
 log=$root/build/run.log
 case ${command:-demo} in
   demo) demo ;;
+  install) install_release ;;
+  package) package ;;
   test) all_tests ;;
   quick) quick ;;
   fuzz) fuzz ;;

@@ -9,4 +9,9 @@ add_custom_command(OUTPUT manual.stamp
   DEPENDS ${manual_sources} docs/stores.md docs/options.md docs/nginx.md
   COMMENT "Making the manual pages" VERBATIM)
 add_custom_target(manual ALL DEPENDS manual.stamp)
-install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+set(left_out "")
+if(NOT CORRAL_COMMAND)
+  set(left_out PATTERN man1 EXCLUDE)
+endif()
+install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR}
+  ${left_out})

@@ -1,8 +1,11 @@
 # The nginx module is built when nginx's headers (package nginx-dev) are there. CORRAL_NGINX is
 # AUTO, ON (required) or OFF; CORRAL_NGINX_MODULE is the target, or "". nginx refuses a module that
 # was built with other flags than itself: they come from nginx-dev's conf_flags, a bash script.
-set(CORRAL_NGINX AUTO CACHE STRING
+set(CORRAL_NGINX ${CORRAL_AUTO} CACHE STRING
   "The nginx module: AUTO (when nginx's headers are there), ON, OFF")
+set(CORRAL_NGINX_DIR ${CMAKE_INSTALL_LIBDIR}/nginx/modules CACHE STRING
+  "The folder that the nginx module is installed into")
+mark_as_advanced(CORRAL_NGINX_DIR)
 set(CORRAL_NGINX_MODULE "")
 if(NOT CORRAL_NGINX)
   return()
@@ -13,9 +16,9 @@ find_program(CORRAL_BASH bash)
 mark_as_advanced(CORRAL_NGINX_SOURCE CORRAL_BASH)
 set(nginx_why "")
 if(NOT CORRAL_NGINX_SOURCE)
-  set(nginx_why "there are no nginx headers (nginx-dev)")
+  set(nginx_why "it wants nginx-dev")
 elseif(NOT EXISTS ${CORRAL_NGINX_SOURCE}/conf_flags OR NOT CORRAL_BASH)
-  set(nginx_why "there is no conf_flags in ${CORRAL_NGINX_SOURCE}, or no bash to read it")
+  set(nginx_why "it wants bash, and conf_flags in ${CORRAL_NGINX_SOURCE}")
 endif()
 
 # nginx's configure makes ngx_auto_config.h and ngx_auto_headers.h, once for each version of nginx.
@@ -23,7 +26,7 @@ endif()
 if(NOT nginx_why)
   file(STRINGS ${CORRAL_NGINX_SOURCE}/src/core/nginx.h nginx_version REGEX "define NGINX_VERSION ")
   string(REGEX MATCH "[0-9.]+" nginx_version "${nginx_version}")
-  set(nginx_folder ${CMAKE_BINARY_DIR}/nginx/${nginx_version})
+  set(nginx_folder ${PROJECT_BINARY_DIR}/nginx/${nginx_version})
   if(NOT EXISTS ${nginx_folder}/objs/ngx_auto_config.h)
     message(STATUS "corral: configuring nginx ${nginx_version} for its headers")
     file(MAKE_DIRECTORY ${nginx_folder})
@@ -44,9 +47,9 @@ endif()
 
 if(nginx_why)
   if(NOT CORRAL_NGINX STREQUAL "AUTO")
-    message(FATAL_ERROR "CORRAL_NGINX is ${CORRAL_NGINX}, and ${nginx_why}")
+    message(FATAL_ERROR "CORRAL_NGINX is ${CORRAL_NGINX}; ${nginx_why}")
   endif()
-  message(STATUS "corral: no nginx module, for ${nginx_why}")
+  corral_left_out("the nginx module" "${nginx_why}")
   return()
 endif()
 
@@ -67,8 +70,8 @@ corral_target(${CORRAL_NGINX_MODULE})
 # loaded must stay.
 target_link_options(${CORRAL_NGINX_MODULE} PRIVATE LINKER:-z,nodelete)
 set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES
-  PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/nginx)
-if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
-  set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES INSTALL_RPATH "$ORIGIN/../../")
+  PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/nginx)
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" AND NOT IS_ABSOLUTE "${CORRAL_NGINX_DIR}")
+  file(RELATIVE_PATH up /prefix/${CORRAL_NGINX_DIR} /prefix/${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(${CORRAL_NGINX_MODULE} PROPERTIES INSTALL_RPATH "$ORIGIN/${up}")
 endif()
-install(TARGETS ${CORRAL_NGINX_MODULE} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/nginx/modules)

@@ -456,14 +456,16 @@ corral_script(readme pure 30 sh ${CMAKE_SOURCE_DIR}/tests/readme_test.sh ${CMAKE
 corral_script(record_readers pure 30
   sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(tidy pure 60 sh ${CMAKE_SOURCE_DIR}/tests/tidy ${CMAKE_SOURCE_DIR})
-set(library "")
-if(BUILD_SHARED_LIBS)
-  set(library $<TARGET_FILE:corral>)
+if(TARGET manual)
+  set(library "")
+  if(BUILD_SHARED_LIBS)
+    set(library $<TARGET_FILE:corral>)
+  endif()
+  add_dependencies(corral_pure_tests manual corral_command)
+  corral_script(manual pure 60 ${CMAKE_COMMAND} -E env CORRAL=$<TARGET_FILE:corral_command>
+    MANUAL=${CMAKE_BINARY_DIR}/manual LIBRARY=${library}
+    sh ${CMAKE_SOURCE_DIR}/tests/manual_test.sh)
 endif()
-add_dependencies(corral_pure_tests manual corral_command)
-corral_script(manual pure 60 ${CMAKE_COMMAND} -E env CORRAL=$<TARGET_FILE:corral_command>
-  MANUAL=${CMAKE_BINARY_DIR}/manual LIBRARY=${library}
-  sh ${CMAKE_SOURCE_DIR}/tests/manual_test.sh)
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(clang_tidy pure 600
     sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})
@@ -481,6 +483,13 @@ if(CORRAL_LMDB)
   corral_test_environment(install "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
     "BUILD=${CMAKE_BINARY_DIR}" "GENERATOR=${CMAKE_GENERATOR}"
     "CONSUMER_CFLAGS=${consumer_flags}" "PLUGINS=${plugins}")
+endif()
+
+# The library without the rest, also as a part of another project.
+if(CORRAL_LMDB)
+  corral_script(library_alone live 300 sh ${CMAKE_SOURCE_DIR}/tests/library_alone_test.sh)
+  corral_test_environment(library_alone "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
+    "GENERATOR=${CMAKE_GENERATOR}")
 endif()
 
 # Each fuzz target runs over its corpus.

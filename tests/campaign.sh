@@ -108,6 +108,7 @@ again() { # SECONDS
 step release_hardened sh "$root/tests/harden_test.sh" --files \
   "$root"/build/release/libcorral.so "$root"/build/release/corral \
   "$root"/build/release/corral-conformance "$root"/build/release/plugins/*.so
+step run_install sh "$root/tests/run_install_test.sh"
 step swarm swarm
 step loop_swarm loop_swarm
 step loop_swarm_tsan loop_swarm_tsan

@@ -1,6 +1,6 @@
 #!/bin/sh
 # install_test.sh installs the build into an empty prefix and uses it as a stranger would: by
-# pkg-config, by find_package, by the command.
+# pkg-config, by find_package, by the command, and by README's first program as it is typed.
 # The environment has BUILD (a finished build), CMAKE, CC, GENERATOR, CONSUMER_CFLAGS (sanitizers
 # of the build), PLUGINS (those that are loaded, not built in).
 set -eu
@@ -40,10 +40,16 @@ export PKG_CONFIG_PATH
 # shellcheck disable=SC2046,SC2086
 "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror $CONSUMER_CFLAGS -o "$root/by_pkg_config" \
   "$here/consumer/consumer.c" $(pkg-config --cflags --libs $static corral)
-LD_LIBRARY_PATH=$libdir "$root/by_pkg_config" "lmdb:$root/one.lmdb" ||
+"$root/by_pkg_config" "lmdb:$root/one.lmdb" ||
   fail "the consumer by pkg-config failed"
 [ "$(pkg-config --modversion corral)" = "$("$prefix/bin/corral" --version | sed 's/.* //')" ] ||
   fail "corral.pc and corral --version tell different versions"
+
+if [ -z "$static" ]; then
+  mkdir "$root/first"
+  # shellcheck disable=SC2086
+  CC=$CC sh "$here/first_program.sh" "$root/first" $CONSUMER_CFLAGS
+fi
 
 "$CMAKE" -G "$GENERATOR" -S "$here/consumer" -B "$root/build" -DCMAKE_PREFIX_PATH="$prefix" \
   -DCMAKE_C_COMPILER="$CC" -DCMAKE_C_FLAGS="$CONSUMER_CFLAGS" >"$root/log" ||
