@@ -57,7 +57,7 @@ last() { awk -v line="$2" 'index($0, line) { print $NF; exit }' "$results/$1.txt
 
 # ---- counts: of 2000 more hits ----
 
-instructions() { # STORE HITS [NEAR_BYTES]
+instructions() { # STORE HITS [NEAR_BYTES [loop]]
   valgrind --tool=callgrind --callgrind-out-file=/dev/null "$programs/bench_count" "$@" 2>&1 |
     sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
 }
@@ -67,7 +67,7 @@ system_calls() { # STORE HITS
     awk '$NF == "total" { print $4 }' "$folder/calls"
 }
 
-per_hit() { # COMMAND STORE [NEAR_BYTES]
+per_hit() { # COMMAND STORE [NEAR_BYTES [loop]]
   command=$1 store=$2
   shift 2
   few=$($command "$store" 1000 "$@") many=$($command "$store" 3000 "$@")
@@ -79,6 +79,9 @@ count_all() {
     row "memory: hit, instructions" "$(per_hit instructions memory:)" "<= 2000"
     row "lmdb: hit, instructions" "$(per_hit instructions "lmdb:$folder/store")" "<= 2000"
     row "near hit, instructions" "$(per_hit instructions memory: 1000000)" ""
+    row "loop, memory: hit, instructions" "$(per_hit instructions memory: 0 loop)" ""
+    row "loop, lmdb: hit, instructions" "$(per_hit instructions "lmdb:$folder/store" 0 loop)" ""
+    row "loop, near hit, instructions" "$(per_hit instructions memory: 1000000 loop)" ""
     [ -z "$server" ] ||
       row "Redis hit, instructions" "$(per_hit instructions "$redis")" "<= 2500"
   else
@@ -145,7 +148,11 @@ row "corral run, miss, to 1.3 x sh -c + 2 ms" "$(last startup 'run, miss')" "<= 
 run loop
 row "loop, memory:, 1 in flight, to corral_get" "$(behind loop 'memory:' ratio)" "<= 3"
 row "loop, lmdb:, 1 in flight" "$(behind loop 'lmdb:' ratio)" "<= 3"
+row "loop, near, 1 in flight" "$(behind loop 'near ' ratio)" "<= 3"
 row "loop, redis:, 1 in flight" "$(behind loop 'redis:' ratio)" "<= 3"
+row "loop, memory:, begun between dispatches" "$(last loop 'memory:')" ""
+row "loop, lmdb:, begun between dispatches" "$(last loop 'lmdb:')" ""
+row "loop, near, begun between dispatches" "$(last loop 'near ')" ""
 run growth --svg "$results/growth.svg"
 for store in memory: lmdb: near; do
   row "$store hit, 1,000,000 keys to 100" "$(within growth keys "$store" 8)" ""

@@ -1,10 +1,13 @@
 /* count.c: hits to be counted from outside, by callgrind (instructions) or strace (system calls):
  * the difference of two runs, by the difference of their hits. And how deep the stack of a hit is.
  *
- *   bench_count STORE HITS [NEAR_BYTES]    values of 100 bytes, one thread
- *   bench_count STORE stack                bytes of stack below the caller of corral_get_or_compute
+ *   bench_count STORE HITS [NEAR_BYTES]      values of 100 bytes, one thread
+ *   bench_count STORE HITS NEAR_BYTES loop   by an event loop, each begun by the last one's `done`
+ *   bench_count STORE stack                  bytes of stack below the caller of
+ *                                            corral_get_or_compute
  */
-#include <corral.h>
+#include <corral/loop.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,6 +30,41 @@ static void hit(corral *c) {
                             &value) != CORRAL_OK)
     die("a call failed");
   corral_value_unref(value);
+}
+
+/* ---- hits of an event loop ----------------------------------------------------------------- */
+
+typedef struct chain {
+  corral_loop *loop;
+  long left;
+} chain;
+
+static void begin(chain *ch);
+
+static void on_hit(void *arg, int status, corral_value *value, const corral_error *error) {
+  chain *ch = arg;
+  if (status != CORRAL_OK) die(error->text);
+  corral_value_unref(value);
+  if (--ch->left > 0) begin(ch);
+}
+
+static void begin(chain *ch) {
+  const corral_policy *policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000);
+  if (corral_loop_get(ch->loop, "key:1234", 8, CORRAL_CALL(.policy = policy),
+                      CORRAL_ASYNC(.done = on_hit, .arg = ch), NULL) != CORRAL_OK)
+    die("a call was refused");
+}
+
+static void hit_in_loop(corral *c, long hits) {
+  chain ch = {.left = hits};
+  if (corral_loop_open(c, &ch.loop, NULL) != CORRAL_OK) die("no loop");
+  begin(&ch);
+  while (ch.left > 0) {
+    struct pollfd fd = {.fd = corral_loop_fd(ch.loop), .events = POLLIN};
+    if (poll(&fd, 1, 10000) <= 0) die("a call hangs");
+    corral_loop_dispatch(ch.loop);
+  }
+  corral_loop_close(ch.loop);
 }
 
 /* ---- the stack of a hit -------------------------------------------------------------------- */
@@ -86,12 +124,16 @@ static long stack_of_hit(corral *c) {
 int main(int argc, char **argv) {
   corral *c;
   corral_error error;
-  if (argc < 3) die("usage: bench_count STORE HITS [NEAR_BYTES]");
+  if (argc < 3) die("usage: bench_count STORE HITS [NEAR_BYTES [loop]]");
   int64_t near = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
   if (corral_open(CORRAL_OPTIONS(.store = argv[1], .near_bytes = near), &c, &error) != CORRAL_OK)
     die(error.text);
   hit(c);
-  for (long i = 0, hits = strtol(argv[2], NULL, 10); i < hits; i++) hit(c);
+  long hits = strtol(argv[2], NULL, 10);
+  if (argc > 4)
+    hit_in_loop(c, hits);
+  else
+    for (long i = 0; i < hits; i++) hit(c);
   if (strcmp(argv[2], "stack") == 0) printf("%ld\n", stack_of_hit(c));
   corral_close(c);
   return 0;

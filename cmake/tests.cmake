@@ -36,7 +36,8 @@ list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
     checks_near checks_server checks_worker looks_first)
-list(APPEND CORRAL_TESTS_threads timers loop_leaving loop_swarm loop_ends wait pool_queue)
+list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
+    pool_queue)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
@@ -48,6 +49,9 @@ set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
+set(CORRAL_TESTS_LINK_loop_due
+  -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=write,--wrap=read
+  -Wl,--wrap=crl_scheduler_fly,--wrap=crl_pool_look,--wrap=crl_found_look,--wrap=crl_env_dice)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)

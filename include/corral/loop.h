@@ -7,7 +7,7 @@
  *   corral_loop_get(loop, "key", 3, NULL,
  *                   CORRAL_ASYNC(.done = on_value, .start = begin_query, .arg = request), &call);
  *
- * Ten thousand calls for one key are one flight; a call that waits for it takes some 700 bytes. A
+ * Ten thousand calls for one key are one flight; a call that waits for it takes some 850 bytes. A
  * few threads of the corral talk to the store, each with the operations of many calls at a time.
  * Hits are answered without them where the store allows it: docs/loops.md.
  *
@@ -77,8 +77,8 @@ CORRAL_API void corral_loop_close(corral_loop *loop);
  * belongs to the loop: not to be read or closed by the caller. The same for the loop's life; an
  * eventfd, or an epoll descriptor. */
 CORRAL_API int corral_loop_fd(const corral_loop *loop);
-/* Runs the callbacks that are due; never waits. Returns the number of notices that it handled, 0
- * when there were none. */
+/* Runs the callbacks that are due, and those of up to 64 calls that these begin and that need no
+ * waiting; never waits. Returns the number of notices that it handled, 0 when there were none. */
 CORRAL_API int corral_loop_dispatch(corral_loop *loop);
 
 /* Begins a corral_get_or_compute with `start` as the compute, or a corral_get where `start` is

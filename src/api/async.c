@@ -247,18 +247,16 @@ static int begin_look(corral_async_call *call) {
   return 1;
 }
 
-int crl_async_begin(corral_async_call *call) {
-  crl_outcome outcome;
-  call->join.outcome = &outcome;
-  if (begin_look(call)) return CORRAL_OK;
-  if (call->join.state == 0) crl_join_begin(&call->join);
+int crl_async_begin(corral_async_call *call, crl_hit *hit, crl_outcome *outcome) {
+  call->join.outcome = outcome;
+  if (hit != NULL)
+    crl_hit_join(hit, &call->join);
+  else if (begin_look(call))
+    return CORRAL_OK;
+  if (call->join.state == 0) crl_join_enter(&call->join);
   if (call->join.state == CRL_JOIN_LOOKS && call->loop->context->looks_first)
     crl_join_first(&call->join);
-  if (call->join.state != CRL_JOIN_ENDED) return go_on(call);
-  pthread_mutex_lock(&call->loop->mutex);
-  crl_async_take_answer(call, &outcome);
-  pthread_mutex_unlock(&call->loop->mutex);
-  return CORRAL_OK;
+  return call->join.state == CRL_JOIN_ENDED ? CORRAL_OK : go_on(call);
 }
 
 static void look(corral_async_call *call) {

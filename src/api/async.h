@@ -14,6 +14,7 @@
 
 typedef enum crl_async_state {
   CRL_ASYNC_FLIES,  /* its own run, or its function, answers it directly */
+  CRL_ASYNC_DUE,    /* it was answered as it began: due.h */
   CRL_ASYNC_LOOKS,  /* its first look is under way: looks.h */
   CRL_ASYNC_JOINED, /* it waits on an entry */
   CRL_ASYNC_ENDED   /* `done` was called, or never will be */
@@ -29,6 +30,8 @@ struct corral_async_call {
   /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
   crl_async_look *look; /* of CRL_ASYNC_LOOKS */
+  corral_value *value;  /* of CRL_ASYNC_DUE; NULL: */
+  corral_error *error;  /* the reason */
   crl_join join;        /* the run of a call that leads is the scheduler's */
   crl_timer timer;
   crl_canceller canceller;
@@ -49,9 +52,10 @@ struct corral_async_call {
 crl_caller crl_async_caller(void);
 /* The call that embeds `caller`. */
 corral_async_call *crl_async_call(crl_caller *caller);
-/* Begins a call: CORRAL_OK. With any other status the call ends. On the loop's thread, like all
+/* Begins a call, by its first look (NULL: there was none): CORRAL_OK. With any other status, or if
+ * its join has ended, with *outcome, the call is to be withdrawn. On the loop's thread, like all
  * below that doesn't say otherwise. */
-int crl_async_begin(corral_async_call *call);
+int crl_async_begin(corral_async_call *call, crl_hit *hit, crl_outcome *outcome);
 /* Moves the call on by what was reported to it. */
 void crl_async_bring_on(corral_async_call *call);
 /* The first look of `call` (a corral_async_call *) has ended; it is freed. Within a dispatch, or
@@ -59,7 +63,7 @@ void crl_async_bring_on(corral_async_call *call);
 void crl_async_looked(void *call, crl_async_look *look);
 /* Leaves the first look, which goes on; `runs` counts it until it has ended. */
 void crl_async_leave_look(corral_async_call *call);
-/* Frees a call that was refused, without any callback. */
+/* Frees a call without any callback. */
 void crl_async_withdraw(corral_async_call *call);
 /* Ends a wait without a result. */
 void crl_async_leave(corral_async_call *call);

@@ -5,12 +5,18 @@
 #include <unistd.h>
 
 /* Called with the loop's mutex held, like crl_inbox_post. */
-void crl_inbox_ring(corral_loop *loop) {
+static void ring(corral_loop *loop) {
   uint64_t one = 1;
   if (loop->is_rung || loop->is_closed) return;
   loop->is_rung = 1;
   ssize_t n = write(loop->bell, &one, sizeof one);
   (void)n; /* the counter is at most 1: the write can't block */
+}
+
+void crl_inbox_ring(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  ring(loop);
+  pthread_mutex_unlock(&loop->mutex);
 }
 
 void crl_inbox_post(corral_loop *loop, crl_mail *m) {
@@ -19,7 +25,7 @@ void crl_inbox_post(corral_loop *loop, crl_mail *m) {
   m->next = NULL;
   *loop->tail = m;
   loop->tail = &m->next;
-  crl_inbox_ring(loop);
+  ring(loop);
 }
 
 void crl_inbox_unref(corral_loop *loop, size_t count) {

@@ -25,14 +25,16 @@ struct corral_loop {
   int is_rung, is_closed;
   int is_dispatched; /* within corral_loop_dispatch; of the loop's thread */
   crl_mail *head, **tail;
-  corral_async_call *calls; /* all calls; changed by the loop's thread alone */
-  crl_run *computing;       /* runs whose compute `start` began and that has not ended */
-  size_t working;           /* number of functions of corral_loop_run that run */
+  /* Changed by the loop's thread alone: all calls but those that are due (due.h), and these. */
+  corral_async_call *calls, *due, **due_tail;
+  size_t due_count;
+  crl_run *computing; /* runs whose compute `start` began and that has not ended */
+  size_t working;     /* number of functions of corral_loop_run that run */
   pthread_cond_t fewer;
   size_t refs; /* the loop's own, and one for each call that isn't freed */
 };
 
-/* Makes the loop's descriptor readable. Called with the loop's mutex held. */
+/* Makes the loop's descriptor readable. */
 void crl_inbox_ring(corral_loop *loop);
 /* A thread of the library is about to work for the loop, whose close waits until
  * crl_inbox_has_worked. 0: the loop is closed. Any thread. */

@@ -59,12 +59,6 @@ static void move_all(look_list *from, look_list *to) {
   for (crl_async_look *look; (look = take(from)) != NULL;) put(to, look);
 }
 
-static void ring(corral_loop *loop) {
-  pthread_mutex_lock(&loop->mutex);
-  crl_inbox_ring(loop);
-  pthread_mutex_unlock(&loop->mutex);
-}
-
 /* ---- connecting ---------------------------------------------------------------------------- */
 
 static void connect_now(crl_job *job) {
@@ -133,7 +127,7 @@ static void unlink_all(crl_looks *looks) {
   move_all(&looks->sent, &looks->lost);
   move_all(&looks->queued, &looks->lost);
   looks->retry_at = crl_env_now_ms() + AGAIN_MS;
-  if (looks->lost.head != NULL) ring(looks->loop);
+  if (looks->lost.head != NULL) crl_inbox_ring(looks->loop);
 }
 
 /* ---- the time limit ------------------------------------------------------------------------ */
@@ -148,7 +142,7 @@ static int64_t on_timer(crl_timer *timer) {
     if (limit == 0 || atomic_exchange(&looks->timed, 1)) return INT64_MAX;
   }
   if (limit > now) return limit;
-  ring(looks->loop);
+  crl_inbox_ring(looks->loop);
   return now + looks->loop->context->op_ms;
 }
 
@@ -279,7 +273,6 @@ int crl_looks_judge(crl_async_look *look, crl_join *join, corral_value **ret) {
 }
 
 void crl_looks_drop(crl_async_look *look) {
-  corral_found *found = &look->hit.op.found;
-  if (found->drop != NULL) found->drop(found->owner);
+  crl_hit_drop(&look->hit);
   free(look);
 }

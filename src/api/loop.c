@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "api/async.h"
+#include "api/due.h"
 #include "os/env.h"
 #include "api/handle.h"
 #include "base/sized.h"
@@ -133,6 +133,7 @@ int corral_loop_open(corral *c, corral_loop **ret, corral_error *error) {
     return crl_status_fail(error, CORRAL_EIO, "no file descriptor for a loop");
   }
   loop->tail = &loop->head;
+  loop->due_tail = &loop->due;
   pthread_mutex_init(&loop->mutex, NULL);
   crl_env_cond_init(&loop->fewer);
   *ret = loop;
@@ -178,6 +179,7 @@ int corral_loop_dispatch(corral_loop *loop) {
     start(loop, r);
   }
   if (loop->looks != NULL) count += crl_looks_dispatch(loop->looks, count == 0);
+  count += crl_due_tell(loop);
   loop->is_dispatched = 0;
   return count;
 }
@@ -228,6 +230,7 @@ void corral_loop_close(corral_loop *loop) {
   give_up_computes(loop);
   await_work(loop);
   if (loop->looks != NULL) crl_looks_close(loop->looks);
+  crl_due_close(loop);
   for (corral_async_call *call = loop->calls, *next; call != NULL; call = next) {
     next = call->next;
     crl_entry *entry = handed(call);
@@ -285,11 +288,30 @@ static int begin_call(corral_async_call *call, int status, corral_async_call **r
   return crl_status_plain(error, status);
 }
 
+/* Begins a call that was not answered at once. *ret: the call, unless `first` is answered now. */
+static int begin_get(corral_loop *loop, const corral_async *async, const crl_call *asked,
+                     const crl_name *name, crl_first *first, corral_async_call **ret) {
+  crl_hit *hit = first->has_looked ? &first->hit : NULL;
+  corral_async_call *call = new_call(loop, async, asked, name->key, name->key_len);
+  if (call == NULL) {
+    if (hit != NULL) crl_hit_drop(hit);
+    return CORRAL_ENOMEM;
+  }
+  call->join.early = first->early;
+  int status = crl_async_begin(call, hit, &first->outcome);
+  first->is_answered = status == CORRAL_OK && call->join.state == CRL_JOIN_ENDED;
+  if (status != CORRAL_OK || first->is_answered) crl_async_withdraw(call);
+  *ret = call;
+  return status;
+}
+
 int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const corral_call *user,
                     const corral_async *async, corral_async_call **ret) {
   corral_async callbacks;
   crl_call asked;
   crl_context *context;
+  crl_first first;
+  corral_async_call *call = NULL;
   corral_error *error = crl_handle_error(user);
   int status = check_loop(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
@@ -302,9 +324,12 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   asked.bound = 1;
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
-  corral_async_call *call = new_call(loop, &callbacks, &asked, key, key_len);
-  if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  return begin_call(call, crl_async_begin(call), ret, error);
+  crl_due_look(&first, context, &asked, key, key_len);
+  if (!first.is_answered) status = begin_get(loop, &callbacks, &asked, &name, &first, &call);
+  if (first.is_answered) status = crl_due_new(loop, &callbacks, &first.outcome, &call);
+  if (status != CORRAL_OK) return crl_status_plain(error, status);
+  if (ret != NULL) *ret = call;
+  return CORRAL_OK;
 }
 
 static crl_limiter *limiter_of(const corral_async_call *call) {
@@ -384,6 +409,10 @@ int corral_loop_run(corral_loop *loop, corral_work *function, const corral_async
 
 void corral_async_call_cancel(corral_async_call *call) {
   if (call == NULL || call->state == CRL_ASYNC_ENDED) return;
+  if (call->state == CRL_ASYNC_DUE) {
+    crl_due_cancel(call);
+    return;
+  }
   if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
   if (call->state == CRL_ASYNC_LOOKS) crl_async_leave_look(call);
   call->state = CRL_ASYNC_ENDED;

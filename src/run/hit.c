@@ -143,14 +143,14 @@ int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const
   return crl_hit_answered(hit, ret);
 }
 
-static void drop_found(crl_hit *hit) {
+void crl_hit_drop(crl_hit *hit) {
   corral_found *found = &hit->op.found;
   if (found->drop != NULL) found->drop(found->owner);
   *found = (corral_found){.record = NULL};
 }
 
 void crl_hit_again(crl_hit *hit, crl_join *join) {
-  drop_found(hit);
+  crl_hit_drop(hit);
   join->deadline = hit->deadline;
   join->hash = crl_name_hash(&join->name);
   join->early = hit->early;

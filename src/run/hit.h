@@ -31,6 +31,8 @@ int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const
                  size_t key_len, corral_value **ret);
 /* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */
 void crl_hit_join(crl_hit *hit, crl_join *join);
+/* Gives up what was found. */
+void crl_hit_drop(crl_hit *hit);
 
 /* The same in two parts, between which the caller makes the look of hit->op. begin: 1, or 0: there
  * is no look to make. sent: it is about to be sent, a while after `begin`. answered: 1: the call

@@ -117,19 +117,22 @@ void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, c
   join->name = crl_call_name(call, key, key_len);
 }
 
+void crl_join_enter(crl_join *join) {
+  if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
+  join->hash = crl_name_hash(&join->name);
+  if (join->context->looks_first)
+    join->state = CRL_JOIN_LOOKS;
+  else
+    enter(join, NULL);
+}
+
 void crl_join_begin(crl_join *join) {
-  if (crl_run_recurses(join->context, &join->name)) {
+  if (crl_run_recurses(join->context, &join->name))
     crl_join_fail(join, CORRAL_ERECURSION);
-  } else if (crl_run_near(join, 0)) {
+  else if (crl_run_near(join, 0))
     join->state = CRL_JOIN_ENDED;
-  } else {
-    if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
-    join->hash = crl_name_hash(&join->name);
-    if (join->context->looks_first)
-      join->state = CRL_JOIN_LOOKS;
-    else
-      enter(join, NULL);
-  }
+  else
+    crl_join_enter(join);
 }
 
 /* ---- the first look ------------------------------------------------------------------------ */

@@ -170,8 +170,10 @@ typedef struct crl_join {
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
                    size_t key_len);
-/* Begins a call: refuses recursion, looks into the near tier, else enters the herd. */
+/* Begins a call: refuses recursion, looks into the near tier, else enters. */
 void crl_join_begin(crl_join *join);
+/* The last of these steps alone: enters the herd, unless the store is to be looked at first. */
+void crl_join_enter(crl_join *join);
 /* CRL_JOIN_LOOKS: makes the first look, blocking. A hit ends the call, without a run; else it has
  * its run. */
 void crl_join_first(crl_join *join);
