@@ -148,7 +148,8 @@ typedef enum corral_kept {
   /* not stored: the lease was lost, or the key invalidated, during the compute */
   CORRAL_KEPT_FENCED,
   CORRAL_KEPT_NOT, /* not stored: the store can't be reached, or refused the value */
-  /* perhaps stored: the store's reply was lost, or hadn't come when this caller got the value */
+  /* perhaps stored: the store's reply was lost, or hadn't come when this caller got the value: see
+   * the option settle_behind */
   CORRAL_KEPT_UNKNOWN,
   CORRAL_KEPT_OLDER /* not stored: the stored value has a later version */
 } corral_kept;
@@ -161,7 +162,8 @@ CORRAL_API size_t corral_value_size(const corral_value *value);
 CORRAL_API corral_how corral_value_how(const corral_value *value);
 /* Age of the value when this call got it, in ms since it was stored; 0: just computed. */
 CORRAL_API int64_t corral_value_age_ms(const corral_value *value);
-/* Outcome of storing the value. */
+/* Outcome of storing the value. With settle_behind, CORRAL_KEPT_UNKNOWN of one that this call
+ * computed: events tell what becomes of it. */
 CORRAL_API corral_kept corral_value_kept(const corral_value *value);
 /* Version that the compute gave the value (corral_fill_version); 0: none. */
 CORRAL_API uint64_t corral_value_version(const corral_value *value);

@@ -70,6 +70,7 @@ typedef struct crl_told {
   crl_made made; /* set by COMPUTE */
   uint8_t slow;  /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
   uint8_t left;  /* the caller has left: corral_cancel_token_cancel */
+  uint8_t behind; /* set by PUBLISH: the lease may end behind the answer */
 } crl_told;
 
 typedef enum crl_alone {
