@@ -210,8 +210,8 @@ static void many_keys_of_one_call(void **state) {
     items[i].key_len = (size_t)snprintf(names[i], sizeof names[i], "k%d", i);
   }
   s.last = pause_server;
-  assert_int_equal(
-      corral_get_many(s.c, items, KEYS, CORRAL_CALL(.policy = &policy), take_all, &s), CORRAL_OK);
+  assert_int_equal(corral_get_many(s.c, items, KEYS, CORRAL_CALL(.policy = &policy), take_all, &s),
+                   CORRAL_OK);
   for (int i = 0; i < KEYS; i++) expect_behind(&s, got_of(items[i].status, items[i].value), "1");
   assert_int_equal(s.computes, 1);
   settled(&s, KEYS);
@@ -402,6 +402,30 @@ static void without_room_the_call_waits_for_its_settle(void **state) {
   corral_close(s.c);
 }
 
+static long allocations;
+
+static void fail_an_allocation(source *s) {
+  (void)s;
+  crl_alloc_countdown = allocations;
+}
+
+/* Each allocation behind the compute fails once: the call ends, and so does its settle. */
+static void without_memory_each_call_ends(void **state) {
+  (void)state;
+  int failed = 1;
+  for (allocations = 0; failed; allocations++) {
+    source s = plain_source();
+    s.last = fail_an_allocation;
+    got g = gets(&s, "k");
+    assert_true(g.status == CORRAL_OK || g.status == CORRAL_EFAILED || g.status == CORRAL_ENOMEM);
+    corral_close(s.c);
+    failed = crl_alloc_countdown < 0;
+    crl_alloc_countdown = -1;
+  }
+  assert_true(allocations > 4);
+  expect_stored("k", "1");
+}
+
 static void kill_server(source *s) {
   (void)s;
   redis_server_kill(redis);
@@ -446,6 +470,7 @@ int main(void) {
       cmocka_unit_test(a_child_that_is_forked_then_leaves_the_settle_to_its_parent),
       cmocka_unit_test(a_failure_is_told_when_the_store_has_it),
       cmocka_unit_test(without_room_the_call_waits_for_its_settle),
+      cmocka_unit_test(without_memory_each_call_ends),
       cmocka_unit_test(a_store_that_dies_costs_no_answer),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

@@ -28,15 +28,13 @@ static void a_caller_who_does_not_wait_for_the_fill_has_the_value_before_it(void
   (void)state;
   static const struct {
     const char *made, *log;
-  } cases[] = {{"value",
-                "0 get: miss\n1 claim: ok\n2 compute: value\n3 answer computed, perhaps kept\n3 "
+  } cases[] = {
+      {"value", "0 get: miss\n1 claim: ok\n2 compute: value\n3 answer computed, perhaps kept\n3 "
                 "settle: ok\n4 done\n"},
-               {"older",
-                "0 get: miss\n1 claim: ok\n2 compute: older\n3 answer computed, older\n3 release "
+      {"older", "0 get: miss\n1 claim: ok\n2 compute: older\n3 answer computed, older\n3 release "
                 "with a verdict: ok\n4 done\n"},
-               {"failure",
-                "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 "
-                "answer failed\n4 done\n"}};
+      {"failure", "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 "
+                  "answer failed\n4 done\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     story s = begin(1, 0);
     s.behind = 1;

@@ -419,7 +419,8 @@ static void a_published_value_is_for_those_whom_an_ask_has_confirmed_since(void 
   crl_herd_free(herd);
 }
 
-static void its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store(void **state) {
+static void
+its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store(void **state) {
   (void)state;
   for (int to_owner = 0; to_owner < 2; to_owner++) {
     crl_herd *herd = crl_herd_new();

@@ -145,8 +145,8 @@ static void a_server_that_dies_under_computes_costs_no_answer(void **state) {
 static void a_call_that_does_not_wait_for_the_store_is_done_when_its_compute_is(void **state) {
   (void)state;
   corral_policy policy = {.size = sizeof policy, .wait_ms = LOOP_PATIENCE_MS, .settle_behind = 1};
-  loop_desk d = opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server),
-                                         .away_ms = 2 * LOOP_PATIENCE_MS));
+  loop_desk d =
+      opened_as(CORRAL_OPTIONS(.store = redis_server_uri(server), .away_ms = 2 * LOOP_PATIENCE_MS));
   request leader = {0}, next = {0};
   ask(d.loop, "a", &policy, &leader);
   RUN_UNTIL(d.loop, leader.starts, 1);

@@ -83,7 +83,7 @@ typedef struct crl_context {
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
   _Atomic int64_t behind; /* bytes of runs whose records are stored behind their callers' answers */
-  int locks_only; /* the store has no values */
+  int locks_only;         /* the store has no values */
   /* A look asks no other process and waits for no handle: each call looks before it enters the
    * herd, which then has only calls that found no answer. */
   int looks_first;

@@ -350,7 +350,7 @@ static crl_ask end_lease(const crl_flight *flight) {
   return stores && flight->settles < 2 ? CRL_ASK_SETTLE : CRL_ASK_RELEASE;
 }
 
-/* A caller whose deadline has come, or who doesn't wait for the end of the lease (`behind`), has the
+/* A caller whose deadline has come, or who doesn't wait for the lease's end (`behind`), has the
  * answer first. */
 static crl_ask end_lease_by(crl_flight *flight, crl_answer what, const crl_told *told) {
   int is_first = !flight->answered && (told->behind || told->now >= flight->plan.deadline);

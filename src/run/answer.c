@@ -121,7 +121,7 @@ void crl_run_answer(crl_run *r) {
   publish(r);
 }
 
-/* Takes room for a run whose record is stored behind its caller's answer; one has it in any case. */
+/* Takes room for a run whose record is stored behind its caller's answer. One always has it. */
 static int take_room(crl_run *r) {
   size_t record = r->product.record == NULL ? 0 : r->product.record->size;
   int64_t size = (int64_t)(sizeof *r + record);

@@ -321,8 +321,8 @@ void crl_run_keep_near(crl_run *r, const crl_request *e);
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the
  * flight. */
 void crl_run_answer(crl_run *r);
-/* Offers what was computed to the callers who wait. 1: its lease ends behind its caller's answer, by
- * the policy, and there is room for that. */
+/* Offers what was computed to the callers who wait. 1: its lease may end behind its caller's
+ * answer: the policy says so, and there is room. */
 int crl_run_publish(crl_run *r);
 void crl_run_give_room(crl_run *r);
 /* The answer as it stands, with a reference. */
