@@ -128,6 +128,8 @@ done
 row "4 processes x 16 threads" "$(column threads 'unix   4 x 16 ' 7)" ">= 1.8"
 run miss
 row "cold miss, round trips to the value" "$(behind miss 'corral ' 'round trips,')" "<= 2"
+row "the same with settle_behind" "$(behind miss 'behind ' 'round trips,')" "<= 2"
+row "an expected miss, with settle_behind" "$(behind miss 'expected, behind' 'round trips,')" "<= 1"
 row "server's time, to SET NX GET + SET" "$(behind miss ratio executing)" "<= 3"
 run woken
 row "fill to the last of 4 x 50, to a bare wake" "$(column woken woken 5)" "<= 1.4"

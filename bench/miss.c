@@ -1,12 +1,13 @@
 /* miss.c: the cost of a cold miss on Redis: time, round trips and the server's time, against a lock
- * of two commands, SET NX GET and SET, by hiredis on the same server, in turns within one run; and
- * of a miss that the process expects, because it has invalidated the key.
+ * of two commands, SET NX GET and SET, by hiredis on the same server, in turns within one run; of a
+ * miss that the process expects, because it has invalidated the key; of both with settle_behind.
  *
  *   bench_miss
  *
  * It starts its own redis-server, and takes round trips and times from its INFO. */
 #include <corral.h>
 #include <hiredis/hiredis.h>
+#include <sched.h>
 #include <string.h>
 
 #include "kit.h"
@@ -65,9 +66,7 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
   return CORRAL_OK;
 }
 
-/* Returns for how many of them the settle's reply hadn't come when the caller got the value. */
-static int corral_misses(corral *c, int from) {
-  int behind = 0;
+static void corral_misses(corral *c, int from) {
   for (int i = 0; i < MISSES; i++) {
     char key[32];
     corral_value *value;
@@ -75,32 +74,39 @@ static int corral_misses(corral *c, int from) {
     if (corral_get_or_compute(c, key, len, NULL, compute, NULL, &value) != CORRAL_OK)
       die("a call failed");
     if (corral_value_how(value) != CORRAL_COMPUTED) die("a miss was none");
-    behind += corral_value_kept(value) == CORRAL_KEPT_UNKNOWN;
     corral_value_unref(value);
   }
-  return behind;
 }
 
-/* Misses of keys that this process has just invalidated; the invalidations, a round trip each,
- * aren't counted. */
-static cost expected_misses(corral *c, redisContext *asks, int from) {
+static void await_settles(const corral *c, uint64_t count) {
+  while (corral_counter(c, CORRAL_EVENT_FILL) < count) sched_yield();
+}
+
+/* Misses one by one: the next begins when the settle of the last one is over. With `expected` this
+ * process has just invalidated the key, in a round trip that isn't counted. */
+static cost single_misses(corral *c, redisContext *asks, int from, int expected, int behind) {
   enum { READINGS = 5 };
+  const corral_call *call = CORRAL_CALL(.policy = CORRAL_POLICY(.settle_behind = behind));
+  uint64_t fills = corral_counter(c, CORRAL_EVENT_FILL);
   cost ret = {.us = 0}, before = totals(asks, 1);
-  int behind = 0;
+  int handed = 0;
   for (int i = 0; i < MISSES; i++) {
     char key[32];
     corral_value *value;
     size_t len = (size_t)snprintf(key, sizeof key, "key %d", from + i);
-    if (corral_invalidate(c, key, len, NULL) != CORRAL_OK) die("an invalidation failed");
+    if (expected && corral_invalidate(c, key, len, NULL) != CORRAL_OK)
+      die("an invalidation failed");
     double began = now_us();
-    if (corral_get_or_compute(c, key, len, NULL, compute, NULL, &value) != CORRAL_OK)
+    if (corral_get_or_compute(c, key, len, call, compute, NULL, &value) != CORRAL_OK)
       die("a call failed");
     ret.us += (now_us() - began) / MISSES;
-    behind += corral_value_kept(value) == CORRAL_KEPT_UNKNOWN;
+    if (corral_value_how(value) != CORRAL_COMPUTED) die("a miss was none");
+    handed += corral_value_kept(value) == CORRAL_KEPT_UNKNOWN;
     corral_value_unref(value);
+    await_settles(c, ++fills);
   }
-  ret.reads = (totals(asks, 1).reads - before.reads - READINGS) / MISSES - 1;
-  ret.behind = (double)behind / MISSES;
+  ret.reads = (totals(asks, 1).reads - before.reads - READINGS) / MISSES - expected;
+  ret.behind = (double)handed / MISSES;
   return ret;
 }
 
@@ -120,15 +126,13 @@ static void raw_misses(redisContext *r, int from) {
 static cost measure(corral *c, redisContext *r, redisContext *asks, int from) {
   enum { READINGS = 5 }; /* requests of one totals(), all but the first behind its own count */
   cost before = totals(asks, c != NULL);
-  int behind = 0;
   if (c != NULL)
-    behind = corral_misses(c, from);
+    corral_misses(c, from);
   else
     raw_misses(r, from);
   cost after = totals(asks, c != NULL);
   return (cost){.us = (after.us - before.us) / MISSES,
                 .reads = (after.reads - before.reads - READINGS) / MISSES,
-                .behind = (double)behind / MISSES,
                 .cpu_us = (after.cpu_us - before.cpu_us) / MISSES,
                 .execute_us = (after.execute_us - before.execute_us) / MISSES};
 }
@@ -142,15 +146,24 @@ static double middle(const cost *of, size_t offset) {
 #define MIDDLE(of, field) middle(of, offsetof(cost, field))
 
 static void print(const char *name, const cost *of) {
-  printf("%-17s %6.1f us a miss   %.2f round trips, %.2f before the value   the server: %.1f us of "
-         "CPU, %.1f us executing claim and settle\n",
-         name, MIDDLE(of, us), MIDDLE(of, reads), MIDDLE(of, reads) - MIDDLE(of, behind),
-         MIDDLE(of, cpu_us), MIDDLE(of, execute_us));
+  printf("%-17s %6.1f us a miss   %.2f round trips, %.2f before the value", name, MIDDLE(of, us),
+         MIDDLE(of, reads), MIDDLE(of, reads) - MIDDLE(of, behind));
+  if (MIDDLE(of, cpu_us) > 0)
+    printf("   the server: %.1f us of CPU, %.1f us executing claim and settle", MIDDLE(of, cpu_us),
+           MIDDLE(of, execute_us));
+  printf("\n");
 }
+
+/* The rows of single misses. */
+static const struct {
+  const char *name;
+  int expected, behind;
+} singles[] = {{"expected", 1, CORRAL_OFF}, {"behind", 0, 1}, {"expected, behind", 1, 1}};
+enum { SINGLES = 3 };
 
 int main(void) {
   redis_server *server;
-  cost ours[ROUNDS], raw[ROUNDS], expected[ROUNDS];
+  cost ours[ROUNDS], raw[ROUNDS], single[SINGLES][ROUNDS];
   corral *c;
   corral_error error;
   redis_server_start(&server, NULL);
@@ -164,13 +177,13 @@ int main(void) {
   raw_misses(r, 0);
   for (int i = 0; i < ROUNDS; i++) {
     ours[i] = measure(c, r, asks, (i + 1) * MISSES);
-    expected[i] = expected_misses(c, asks, (i + 1) * MISSES);
+    for (int k = 0; k < SINGLES; k++)
+      single[k][i] = single_misses(c, asks, ((k + 1) * ROUNDS + i + 1) * MISSES,
+                                   singles[k].expected, singles[k].behind);
     raw[i] = measure(NULL, r, asks, (i + 1) * MISSES);
   }
   print("corral", ours);
-  printf("%-17s %6.1f us a miss   %.2f round trips, %.2f before the value\n", "expected",
-         MIDDLE(expected, us), MIDDLE(expected, reads),
-         MIDDLE(expected, reads) - MIDDLE(expected, behind));
+  for (int k = 0; k < SINGLES; k++) print(singles[k].name, single[k]);
   print("SET NX GET + SET", raw);
   printf("ratio %.2f   of the server's CPU %.2f   of executing %.2f\n",
          MIDDLE(ours, us) / MIDDLE(raw, us), MIDDLE(ours, cpu_us) / MIDDLE(raw, cpu_us),

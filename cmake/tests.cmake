@@ -12,7 +12,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
     old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live
-    many_live tags set_live good)
+    many_live tags set_live good behind)
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin)

@@ -151,7 +151,8 @@ typedef enum corral_kept {
   /* not stored: the lease was lost, or the key invalidated, during the compute */
   CORRAL_KEPT_FENCED,
   CORRAL_KEPT_NOT, /* not stored: the store can't be reached, or refused the value */
-  /* perhaps stored: the store's reply was lost, or hadn't come when this caller got the value */
+  /* perhaps stored: the store's reply was lost, or hadn't come when this caller got the value, for
+   * which settle_behind doesn't wait; the events fill, fenced and unstored tell it */
   CORRAL_KEPT_UNKNOWN,
   CORRAL_KEPT_OLDER /* not stored: the stored value has a later version */
 } corral_kept;
@@ -389,10 +390,11 @@ typedef struct corral_options {
  * CORRAL_EOPTION, CORRAL_EURI, CORRAL_ENOPLUGIN, CORRAL_EIO (no randomness from the kernel),
  * CORRAL_ENOMEM. */
 CORRAL_API int corral_open(const corral_options *options, corral **ret, corral_error *error);
-/* Waits for the background computes that run, drops those that are queued, and frees everything. It
- * must be the last call, with no other one under way on this corral, its locks released and its
- * loops closed. Values outlive it. It does nothing for NULL, within on_event, within on_lost of a
- * lock, and in a child of the process that used the corral. */
+/* Waits for the background computes that run and for values that are still to be stored, drops the
+ * computes that are queued, and frees everything. It must be the last call, with no other one under
+ * way on this corral, its locks released and its loops closed. Values outlive it. It does nothing
+ * for NULL, within on_event, within on_lost of a lock, and in a child of the process that used the
+ * corral. */
 CORRAL_API void corral_close(corral *c);
 
 /* ---- get, set, invalidate ------------------------------------------------------------------ */
@@ -401,7 +403,8 @@ CORRAL_API void corral_close(corral *c);
  * process or host), or from `compute`, which this call runs when it holds the lease. CORRAL_OK:
  * *ret is the caller's, to be given to corral_value_unref. Blocks until wait_ms (or soft_ms, with a
  * stale value) at the latest, or until its cancel token is cancelled; only its own compute may take
- * longer. While the store is away, compute runs once at a time per key and process (and host, with
+ * longer. After its own compute it returns when the value is stored, with settle_behind at once.
+ * While the store is away, compute runs once at a time per key and process (and host, with
  * host_lock), unless when_away says otherwise; the result stays in this process. At max_computes a
  * call that may be answered by a stale value gets it, other calls wait within wait_ms.
  * CORRAL_ENOTFOUND ("no such thing"), CORRAL_EFAILED (code, text and retry_after_ms are in the

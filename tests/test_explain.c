@@ -72,6 +72,15 @@ static void what_is_off_is_told(void **state) {
   says("warning: retry_ms is off");
 }
 
+static void when_a_call_returns_is_told(void **state) {
+  (void)state;
+  explained(NULL);
+  does_not_say("before that is stored");
+  explained(CORRAL_POLICY(.settle_behind = 1));
+  says("A call returns what it computed before that is stored, unless the store is local.\n");
+  says("Set: settle_behind=on.\n");
+}
+
 static void the_growth_of_a_lease_is_told(void **state) {
   (void)state;
   explained(CORRAL_POLICY(.lease_ms = 60000, .lease_min_ms = 5000));
@@ -188,6 +197,7 @@ int main(void) {
       cmocka_unit_test(the_defaults_are_told_without_a_warning),
       cmocka_unit_test(lives_and_graces_are_told),
       cmocka_unit_test(what_is_off_is_told),
+      cmocka_unit_test(when_a_call_returns_is_told),
       cmocka_unit_test(the_growth_of_a_lease_is_told),
       cmocka_unit_test(what_makes_no_sense_is_warned_of),
       cmocka_unit_test(each_pair_that_contradicts_itself_is_warned_of),

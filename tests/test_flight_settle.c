@@ -23,6 +23,35 @@ static void a_compute_beyond_the_deadline_is_answered_before_its_fill(void **sta
       "miss", "ok", "1500 failure", "ok");
 }
 
+/* A failure is told when the fleet knows it, whatever PUBLISH would be told. */
+static void a_caller_who_does_not_wait_for_the_fill_has_the_value_before_it(void **state) {
+  (void)state;
+  static const struct {
+    const char *made, *log;
+  } cases[] = {
+      {"value", "0 get: miss\n1 claim: ok\n2 compute: value\n3 answer computed, perhaps kept\n3 "
+                "settle: ok\n4 done\n"},
+      {"older", "0 get: miss\n1 claim: ok\n2 compute: older\n3 answer computed, older\n3 release "
+                "with a verdict: ok\n4 done\n"},
+      {"failure", "0 get: miss\n1 claim: ok\n2 compute: failure\n3 release with a verdict: ok\n4 "
+                  "answer failed\n4 done\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    story s = begin(1, 0);
+    s.behind = 1;
+    play(&s, (const char *const[]){"miss", "ok", cases[i].made, "ok", NULL});
+    assert_string_equal(s.log, cases[i].log);
+  }
+}
+
+static void behind_a_stale_answer_nothing_changes(void **state) {
+  (void)state;
+  story s = begin(1, 0);
+  s.behind = 1;
+  play(&s, (const char *const[]){"ok swr 50 sie 90", "ok swr 50 sie 90", "value", "ok", NULL});
+  assert_string_equal(s.log, "0 get: ok swr 50 sie 90\n1 claim: ok swr 50 sie 90\n2 answer stale\n"
+                             "2 compute: value\n3 settle: ok\n4 done\n");
+}
+
 static void a_settle_without_a_reply_is_repeated_behind_the_answer(void **state) {
   (void)state;
   STORY(1, 0,
@@ -61,6 +90,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(what_was_computed_is_published_before_it_is_settled),
       T(a_compute_beyond_the_deadline_is_answered_before_its_fill),
+      T(a_caller_who_does_not_wait_for_the_fill_has_the_value_before_it),
+      T(behind_a_stale_answer_nothing_changes),
       T(a_settle_without_a_reply_is_repeated_behind_the_answer),
       T(a_settle_that_was_stored_unheard_is_repeated_in_vain),
       T(a_refused_fill_still_answers_its_own_caller),

@@ -405,7 +405,7 @@ static void a_published_value_is_for_those_whom_an_ask_has_confirmed_since(void 
   enter_from(herd, NULL, &leader, &entry, &tick);
   enter_from(herd, NULL, &since, &joined, &tick);
   now.since = at_deadline.since = since;
-  crl_herd_publish(entry, &value);
+  crl_herd_publish(entry, &value, 0);
   assert_int_equal(crl_herd_look(joined, &now, &got), 0);
   assert_int_equal(crl_herd_look(joined, &at_deadline, &got), CRL_WAIT_LANDED);
   crl_bytes_unref(got.bytes);
@@ -417,6 +417,30 @@ static void a_published_value_is_for_those_whom_an_ask_has_confirmed_since(void 
   crl_entry_unref(joined);
   crl_entry_unref(entry);
   crl_herd_free(herd);
+}
+
+static void
+its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store(void **state) {
+  (void)state;
+  for (int to_owner = 0; to_owner < 2; to_owner++) {
+    crl_herd *herd = crl_herd_new();
+    crl_entry *entry, *joined;
+    uint64_t leader = 0, since = 0, tick;
+    crl_outcome value = value_of("value", CORRAL_COMPUTED), got;
+    enter_from(herd, NULL, &leader, &entry, &tick);
+    enter_from(herd, NULL, &since, &joined, &tick);
+    crl_patience owner = {.since = leader, .deadline = later(FAR), .owns = 1};
+    crl_patience other = {.since = since, .deadline = later(FAR)};
+    crl_herd_publish(entry, &value, to_owner);
+    assert_int_equal(crl_herd_look(joined, &other, &got), 0);
+    assert_int_equal(crl_herd_look(entry, &owner, &got), to_owner ? CRL_WAIT_LANDED : 0);
+    if (to_owner) crl_bytes_unref(got.bytes);
+    crl_herd_give_up(entry);
+    crl_bytes_unref(value.bytes);
+    crl_entry_unref(joined);
+    crl_entry_unref(entry);
+    crl_herd_free(herd);
+  }
 }
 
 static void a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed(void **state) {
@@ -454,7 +478,7 @@ static void a_stale_answer_sends_those_to_look_whom_it_is_not_good_for(void **st
   assert_int_equal(crl_herd_look(joined, &looked, &got), 0);
   assert_int_equal(enter_from(herd, NULL, &later_call, &none, &tick), CRL_ENTER_APART);
   assert_null(none);
-  crl_herd_publish(entry, &stale); /* the value is on its way: who looks has no need to wait */
+  crl_herd_publish(entry, &stale, 0); /* the value is on its way: who looks has no need to wait */
   assert_int_equal(enter_from(herd, NULL, &later_call, &none, &tick), CRL_ENTER_APART);
   crl_herd_give_up(entry);
   crl_bytes_unref(stale.bytes);
@@ -620,6 +644,7 @@ int main(void) {
       cmocka_unit_test(a_stale_value_from_before_a_call_does_not_become_good_by_the_lease),
       cmocka_unit_test(who_began_after_the_ask_was_sent_looks_anew_together_with_the_others),
       cmocka_unit_test(a_published_value_is_for_those_whom_an_ask_has_confirmed_since),
+      cmocka_unit_test(its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store),
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
       cmocka_unit_test(a_stale_answer_sends_those_to_look_whom_it_is_not_good_for),
       cmocka_unit_test(without_memory_there_is_no_entry),

@@ -147,6 +147,15 @@ static void nothing_from_before_an_invalidation_is_served_on_redis(void **state)
   run_traffic(emptied_redis(redis), &(corral_options){.op_ms = OP_MS}, 0, &redis_faults);
 }
 
+static void nor_where_values_are_returned_before_they_are_stored(void **state) {
+  (void)state;
+  run_traffic(emptied_redis(redis),
+              &(corral_options){.op_ms = OP_MS,
+                                .near_bytes = 1 << 20,
+                                .policy = CORRAL_POLICY(.settle_behind = 1)},
+              60000, &redis_faults);
+}
+
 static void nothing_from_before_an_invalidation_is_served_behind_a_host_lock(void **state) {
   (void)state;
   run_traffic(emptied_redis(redis),
@@ -328,6 +337,7 @@ static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void 
 int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_LAB(nothing_from_before_an_invalidation_is_served_on_redis),
+      WITH_LAB(nor_where_values_are_returned_before_they_are_stored),
       WITH_LAB(nothing_from_before_an_invalidation_is_served_behind_a_host_lock),
       WITH_LAB(a_watched_copy_is_a_push_late_at_the_most_on_redis),
       WITH_LAB(a_copy_without_a_watch_is_near_ms_late_at_the_most_on_redis),

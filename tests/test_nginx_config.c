@@ -71,7 +71,7 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
       "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
       "corral_early 10; corral_early_beta 50; corral_soft 1s; corral_retry 2s; corral_retry_max "
       "1m; "
-      "corral_methods GET HEAD;\n"
+      "corral_settle_behind on; corral_methods GET HEAD;\n"
       "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; "
       "corral_cache_status edge;\n"
       "server { corral_stale off; corral_early off; location / { corral_pass @x; } location @x { "

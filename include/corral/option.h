@@ -68,7 +68,9 @@
   X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
     "Longest pause between a waiter's looks.")                                                     \
   X(near_ms, "near_ttl", "near tier", "ms", 1000, -1, 86400000, "", ZONE,                          \
-    "How long a copy in this process answers alone (see near_bytes).")
+    "How long a copy in this process answers alone (see near_bytes).")                             \
+  X(settle_behind, "settle_behind", "waiting", "flag", -1, -1, 1, "", LOCATION,                    \
+    "A call returns what it computed before that is stored: one round trip less.")
 
 /* The corral's own options that are texts: X(field, name, group, command, nginx, sentence). NULL is
  * none; the text is the caller's. */

@@ -118,6 +118,8 @@ static void say_times(page *p, const corral_policy *policy) {
   if (policy->soft_ms > 0)
     say(p, "After %s it takes a value in its grace for errors, while the compute goes on.\n",
         span(a, policy->soft_ms));
+  if (policy->settle_behind > 0)
+    say(p, "A call returns what it computed before that is stored, unless the store is local.\n");
   if (policy->stop_alone > 0) say(p, "A compute that nobody waits for any more is told to stop.\n");
   if (policy->near_ms > 0)
     say(p, "With near_bytes, a copy in this process answers for %s without a look at the store.\n",

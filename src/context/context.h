@@ -82,7 +82,8 @@ typedef struct crl_context {
   int64_t outbox_ms;    /* or CORRAL_OFF */
   int64_t compress_min; /* or CORRAL_OFF */
   crl_quota negatives;
-  int locks_only; /* the store has no values */
+  _Atomic int64_t behind; /* bytes of runs whose records are stored behind their callers' answers */
+  int locks_only;         /* the store has no values */
   /* A look asks no other process and waits for no handle: each call looks before it enters the
    * herd, which then has only calls that found no answer. */
   int looks_first;

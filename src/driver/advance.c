@@ -59,14 +59,17 @@ static void find_outbox(crl_run *r) {
 }
 
 static void publish(crl_run *r) {
-  crl_run_publish(r);
-  step(r, CORRAL_OK);
+  crl_told told;
+  memset(&told, 0, sizeof told);
+  told.behind = crl_run_publish(r) != 0;
+  crl_run_step(r, &told);
 }
 
 /* True if the call may end now although the lease of its compute hasn't: the caller has its answer.
- * After a stale answer the call goes on until its deadline, for the computed value. */
+ * After a stale answer the call goes on for the computed value, and waits until its deadline for
+ * the settle, unless that goes on behind it. */
 static int is_late(const crl_run *r) {
-  int waits = r->flight.answer == CRL_ANSWER_STALE || r->flight.early;
+  int waits = r->behind == 0 && (r->flight.answer == CRL_ANSWER_STALE || r->flight.early);
   return r->flight.answered && r->flight.made != 0 &&
          (r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE) &&
          (!waits || crl_env_now_ms() >= r->flight.plan.deadline);

@@ -14,7 +14,8 @@
  *          CLAIM -> granted: COMPUTE -> PUBLISH -> SETTLE -> ANSWER
  *                -> busy: as above
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
- *   a deadline that comes before the SETTLE has ended: ANSWER, and the SETTLE behind it
+ *   a deadline that comes before the SETTLE has ended, or a caller who doesn't wait for it: ANSWER,
+ *   and the SETTLE behind it
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
  * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
@@ -349,11 +350,12 @@ static crl_ask end_lease(const crl_flight *flight) {
   return stores && flight->settles < 2 ? CRL_ASK_SETTLE : CRL_ASK_RELEASE;
 }
 
-/* A caller whose deadline has come has the answer first. */
-static crl_ask end_lease_by(crl_flight *flight, crl_answer what, int64_t now) {
-  int is_late = !flight->answered && now >= flight->plan.deadline;
+/* A caller whose deadline has come, or who doesn't wait for the lease's end (`behind`), has the
+ * answer first. */
+static crl_ask end_lease_by(crl_flight *flight, crl_answer what, const crl_told *told) {
+  int is_first = !flight->answered && (told->behind || told->now >= flight->plan.deadline);
   if (!flight->answered) flight->answer = (uint8_t)what;
-  return is_late ? answer(flight, what) : end_lease(flight);
+  return is_first ? answer(flight, what) : end_lease(flight);
 }
 
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
@@ -361,7 +363,7 @@ static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
   flight->failures++;
   flight->retry_ms =
       flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
-  return flight->leased ? end_lease_by(flight, what, told->now) : conclude(flight, what);
+  return flight->leased ? end_lease_by(flight, what, told) : conclude(flight, what);
 }
 
 /* The fate of what was made, before the store's word about it. */
@@ -388,7 +390,7 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
-  return end_lease_by(flight, CRL_ANSWER_COMPUTED, told->now);
+  return end_lease_by(flight, CRL_ANSWER_COMPUTED, told);
 }
 
 /* A settle that a silent store didn't answer is repeated once, behind the answer and with more

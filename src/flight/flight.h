@@ -67,9 +67,10 @@ typedef struct crl_told {
   /* set by GET, and by CLAIM when OK or EBUSY. When they failed: only retry_left, failures and
    * pause_left, as this process remembers them */
   crl_look look;
-  crl_made made; /* set by COMPUTE */
-  uint8_t slow;  /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
-  uint8_t left;  /* the caller has left: corral_cancel_token_cancel */
+  crl_made made;  /* set by COMPUTE */
+  uint8_t slow;   /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
+  uint8_t left;   /* the caller has left: corral_cancel_token_cancel */
+  uint8_t behind; /* set by PUBLISH: the lease may end behind the answer */
 } crl_told;
 
 typedef enum crl_alone {

@@ -221,10 +221,10 @@ static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl
   if (atomic_load(&entry->passes) && !patience->owns) return (crl_wait)0;
   if (atomic_load(&entry->state) == LANDED)
     return is_good(entry, patience) ? give(&entry->outcome, outcome) : CRL_WAIT_GIVEN_UP;
-  /* its owner waits to hear that the value is stored */
-  return atomic_load(&entry->published) && !patience->owns && is_good(entry, patience)
-             ? give(&entry->interim, outcome)
-             : (crl_wait)0;
+  int published = atomic_load(&entry->published);
+  /* its owner may wait to hear that the value is stored */
+  int has = patience->owns ? published == CRL_FOR_OWNER : published && is_good(entry, patience);
+  return has ? give(&entry->interim, outcome) : (crl_wait)0;
 }
 
 static int offers_at_once(const crl_entry *entry) {
@@ -420,11 +420,11 @@ void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t unti
   unlock(entry);
 }
 
-void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome) {
+void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome, int to_owner) {
   lock(entry);
   if (!entry->published && entry->state == FLYING) {
     set_interim(entry, outcome);
-    atomic_store(&entry->published, 1);
+    atomic_store(&entry->published, to_owner ? CRL_FOR_OWNER : CRL_FOR_JOINERS);
     if (entry->waiting > 0) tell_all(entry);
   }
   unlock(entry);

@@ -94,9 +94,9 @@ void crl_herd_confirm(crl_entry *entry, uint64_t tick);
  * now: at once until `until` (0: not at once), and at their deadline until `last`. Later calls are
  * told to look at the store themselves (CRL_ENTER_APART). */
 void crl_herd_interim(crl_entry *entry, const crl_outcome *outcome, int64_t until, int64_t last);
-/* The value was computed and isn't settled yet: callers it is good for get it at once; the owner
- * and all others get it at their deadline, unless the flight lands before. */
-void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome);
+/* The value was computed and isn't settled yet: callers it is good for get it at once, the owner
+ * too if `to_owner`; all others get it at their deadline, unless the flight lands before. */
+void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome, int to_owner);
 /* The end of the flight; copies the outcome, with a reference of its own. It is good for callers
  * with ticks below `good`. */
 void crl_herd_land(crl_entry *entry, const crl_outcome *outcome, uint64_t good);

@@ -12,6 +12,8 @@ enum { CRL_SHARDS = 16, CRL_LENT = 2 /* bits of what may be lent */ };
 
 typedef enum crl_entry_state { FLYING, LANDED, GIVEN_UP } crl_entry_state;
 
+typedef enum crl_published { CRL_FOR_JOINERS = 1, CRL_FOR_OWNER /* and joiners */ } crl_published;
+
 typedef struct crl_shard {
   pthread_mutex_t mutex;
   _Atomic uint64_t ticks;
@@ -26,7 +28,7 @@ struct crl_entry {
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
   /* `interim` is the value of a flight that is settled now; from now on it never changes */
-  _Atomic int published;
+  _Atomic int published; /* crl_published */
   int lost;              /* so is its lease */
   int vacant;            /* the next caller leads its flight */
   uint64_t latest;       /* the largest tick of those who joined */

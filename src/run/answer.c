@@ -3,6 +3,8 @@
 #include "run/run.h"
 #include "base/status.h"
 
+enum { BEHIND_BYTES = 16 << 20 };
+
 crl_outcome crl_outcome_failed(int32_t code, const char *text, size_t text_size, int64_t retry_ms) {
   crl_outcome outcome = {.status = CORRAL_EFAILED};
   crl_status_fail(&outcome.error, CORRAL_EFAILED, "%.*s", (int)text_size, text);
@@ -119,11 +121,37 @@ void crl_run_answer(crl_run *r) {
   publish(r);
 }
 
-void crl_run_publish(crl_run *r) {
-  if (r->entry == NULL || r->fill.pass) return;
+/* Takes room for a run whose record is stored behind its caller's answer. One always has it. */
+static int take_room(crl_run *r) {
+  size_t record = r->product.record == NULL ? 0 : r->product.record->size;
+  int64_t size = (int64_t)(sizeof *r + record);
+  int64_t before = atomic_fetch_add(&r->context->behind, size);
+  if (before == 0 || before + size <= BEHIND_BYTES)
+    r->behind = size;
+  else
+    atomic_fetch_sub(&r->context->behind, size);
+  return r->behind > 0;
+}
+
+void crl_run_give_room(crl_run *r) {
+  if (r->behind > 0) atomic_fetch_sub(&r->context->behind, r->behind);
+  r->behind = 0;
+}
+
+/* Where a settle asks no other process, it is over before a thread could take it on. Without a
+ * caller that waits nothing is gained; "can't be cached" is remembered before it is told. */
+static int goes_behind(crl_run *r) {
+  if (r->policy.settle_behind <= 0 || r->context->looks_first || r->fill.pass) return 0;
+  return !(r->handed_over && r->flight.answered) && take_room(r);
+}
+
+int crl_run_publish(crl_run *r) {
+  int behind = goes_behind(r);
+  if (r->entry == NULL || r->fill.pass) return behind;
   crl_outcome value = computed_outcome(r);
-  crl_herd_publish(r->entry, &value);
+  crl_herd_publish(r->entry, &value, behind);
   crl_bytes_unref(value.bytes);
+  return behind;
 }
 
 /* True for a stale answer whose flight has computed a value since. */

@@ -101,8 +101,9 @@ static void tell_settled(crl_run *r, const crl_request *e) {
   fact.bytes = (int64_t)r->product.record->size;
   if (e->status == CORRAL_OK && r->fill.pass) return;
   corral_event event = CORRAL_EVENT_UNSTORED;
+  int refreshes = r->handed_over && r->flight.answered && r->flight.answer != CRL_ANSWER_COMPUTED;
   if (e->status == CORRAL_OK)
-    event = r->handed_over && r->flight.answered ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL;
+    event = refreshes ? CORRAL_EVENT_REFRESH : CORRAL_EVENT_FILL;
   else if (e->status == CORRAL_ELOST)
     event = CORRAL_EVENT_FENCED;
   else

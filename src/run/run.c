@@ -246,6 +246,7 @@ crl_run *crl_run_new(const crl_join *join, crl_found *found, crl_alone alone) {
 
 void crl_run_part(crl_run *r) {
   crl_run_drop_lease(r);
+  crl_run_give_room(r);
   crl_run_forget_caller(r);
   if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
   r->watches = 0;

@@ -46,7 +46,7 @@ typedef struct story {
   crl_flight flight;
   int64_t now;
   crl_ask ask;
-  int published;
+  int published, behind; /* behind: told to each PUBLISH */
   char log[2048];
   size_t used;
 } story;
@@ -83,7 +83,7 @@ static inline void go_on(story *s) {
   for (;;) {
     if (s->ask != CRL_ASK_PUBLISH) note_ask(s);
     if (s->ask != CRL_ASK_ANSWER && s->ask != CRL_ASK_PUBLISH) return;
-    crl_told told = {.now = s->now};
+    crl_told told = {.now = s->now, .behind = s->ask == CRL_ASK_PUBLISH && s->behind};
     s->published += s->ask == CRL_ASK_PUBLISH;
     s->ask = crl_flight_step(&s->flight, &told);
   }

@@ -26,6 +26,7 @@ typedef struct request {
   int dones, starts, gones;
   int status, code, inner; /* inner: set by the test */
   corral_how how;
+  corral_kept kept;
   char text[64];     /* the value or the error's text, cut */
   corral_fill *fill; /* given to `start`, not ended yet */
   /* is_work: a function of corral_loop_run, which succeeds without a value */
@@ -47,6 +48,7 @@ static inline void request_done(void *arg, int status, corral_value *value,
   assert_int_equal(error->status, status);
   if (value != NULL) {
     r->how = corral_value_how(value);
+    r->kept = corral_value_kept(value);
     snprintf(r->text, sizeof r->text, "%.*s", (int)corral_value_size(value),
              (const char *)corral_value_data(value));
   } else {

@@ -262,6 +262,7 @@ static void perform_ask(world *w, scheduler *p) {
       break;
     case CRL_ASK_SLOT: fail_msg("an ask that this world does not know"); break;
     case CRL_ASK_PUBLISH:
+      later.told.behind = w->seed % 2; /* in every second world */
       later.at = w->now;
       plan_event(w, &later);
       break;
