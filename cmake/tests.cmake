@@ -15,7 +15,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb
     many_live tags set_live good)
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
-    etcd_dialogue redis_watch_dialogue redis_begin)
+    etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
     lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
