@@ -46,6 +46,8 @@ set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
   -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
+set(CORRAL_TESTS_LINK_lmdb_cost
+  -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
