@@ -24,7 +24,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
-list(APPEND CORRAL_TESTS_live loop_live loop_looks nginx_fastcgi)
+list(APPEND CORRAL_TESTS_live loop_live loop_looks loop_memcached nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend hit)
 if(TARGET corral_pq)
   set(CORRAL_LINK_backend corral_pq)
@@ -51,6 +51,7 @@ set(CORRAL_TESTS_LINK_lmdb_cost
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
+set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
 set(CORRAL_TESTS_LINK_pool_queue

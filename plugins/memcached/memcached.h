@@ -7,6 +7,7 @@
  *   greet.c      the server's clock and settings
  *   request.c    requests, and why libmemcached doesn't make them
  *   reply.c      replies; the meaning of error lines
+ *   slots.c      keys and their items; what all verbs have in common
  *   gets.c       looks: in one go, or begun and finished
  *   ops.c        a batch: read, decide, add or cas
  *
@@ -207,7 +208,11 @@ int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request
  * any more. 0: it is none. */
 int crl_memcached_is_error(const char *line, crl_memcached_refusal *refusal, int *fatal);
 
-/* ---- ops.c --------------------------------------------------------------------------------- */
+/* ---- slots.c ------------------------------------------------------------------------------- */
+
+static inline int crl_memcached_is_lock(const corral_op *op) {
+  return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
+}
 
 /* A key, and its item as far as it is known while operations on it are performed. */
 typedef struct crl_memcached_slot {
@@ -216,8 +221,6 @@ typedef struct crl_memcached_slot {
   crl_memcached_item item;
 } crl_memcached_slot;
 
-int crl_memcached_perform(void *handle, const corral_batch *batch, int64_t deadline,
-                          corral_error *error);
 /* Makes a slot for each different key of at most CRL_MEMCACHED_KEYS operations; of[i] is the slot
  * of operation i. Returns the number of slots. */
 size_t crl_memcached_slots(const crl_memcached_handle *h, const corral_batch *batch,
@@ -239,10 +242,8 @@ void crl_memcached_refuse(const crl_memcached_handle *h, corral_op *op,
 /* The status of an operation that a broken connection hit. */
 int crl_memcached_cut(int sent);
 /* Checks that the server is silent, unless it was so a moment ago and what follows `reads` first:
- * see ops.c. */
+ * see slots.c. */
 int crl_memcached_check(crl_memcached_handle *h, int reads, int64_t now, corral_error *error);
-/* The exptime for a record that is kept until `expires` (store time). */
-int64_t crl_memcached_exptime(int64_t now, int64_t expires);
 
 /* ---- gets.c -------------------------------------------------------------------------------- */
 
@@ -255,5 +256,12 @@ int crl_memcached_begin(void *handle, const corral_batch *batch, corral_error *e
 int crl_memcached_finish(void *handle, int *done, corral_error *error);
 /* Forgets what was begun. */
 void crl_memcached_begun_drop(crl_memcached_handle *h);
+
+/* ---- ops.c --------------------------------------------------------------------------------- */
+
+int crl_memcached_perform(void *handle, const corral_batch *batch, int64_t deadline,
+                          corral_error *error);
+/* The exptime for a record that is kept until `expires` (store time). */
+int64_t crl_memcached_exptime(int64_t now, int64_t expires);
 
 #endif
