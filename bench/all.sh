@@ -142,6 +142,9 @@ row "near hit, one hot key, 2 threads" "$(column near 'one hot key        2' 10)
 run memcached
 row "memcached hit, to the raw protocol" "$(last memcached 'hit ')" "<= 1.1"
 row "memcached claim + settle" "$(last memcached 'claim')" "<= 1.05"
+run fill
+row "lmdb: miss beside 1 other thread, to alone" "$(behind fill '2 threads' ratio)" ""
+row "lmdb: miss beside 3 other processes" "$(behind fill '4 processes' ratio)" ""
 run lock
 row "lock, TCP, to two GETs" "$(behind lock 'uncontended, TCP' 'us, ratio')" "<= 1.4"
 row "lock, unix socket" "$(behind lock 'uncontended, unix' 'us, ratio')" "<= 1.4"

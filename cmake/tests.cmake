@@ -15,7 +15,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb
     many_live tags set_live good behind)
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
-    etcd_dialogue redis_watch_dialogue redis_begin)
+    etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
     lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
@@ -24,7 +24,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
-list(APPEND CORRAL_TESTS_live loop_live loop_looks nginx_fastcgi)
+list(APPEND CORRAL_TESTS_live loop_live loop_looks loop_memcached nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend hit)
 if(TARGET corral_pq)
   set(CORRAL_LINK_backend corral_pq)
@@ -47,12 +47,15 @@ set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
   -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
+set(CORRAL_TESTS_LINK_lmdb_cost
+  -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=write,--wrap=read
   -Wl,--wrap=crl_scheduler_fly,--wrap=crl_pool_look,--wrap=crl_found_look,--wrap=crl_env_dice)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
+set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
 set(CORRAL_TESTS_LINK_pool_queue

@@ -1,6 +1,8 @@
 /* test_lmdb_cost.c: write transactions on an lmdb: store, counted by LMDB itself. Each waits for
- * the writers of all other processes. */
+ * the writers of all other processes. And what is done within one. */
 #include "support/lmdb_kit.h"
+
+#include <fcntl.h>
 
 enum { MANY = 30 };
 
@@ -28,6 +30,32 @@ static size_t transactions(void) {
   close(ends[0]);
   assert_int_equal(ended(pid), 0);
   return number;
+}
+
+/* ---- within a write transaction ------------------------------------------------------------ */
+
+static int is_writing, byte_locks, locks_within;
+
+int __real_mdb_txn_begin(MDB_env *env, MDB_txn *parent, unsigned flags, MDB_txn **ret);
+int __wrap_mdb_txn_begin(MDB_env *env, MDB_txn *parent, unsigned flags, MDB_txn **ret);
+int __wrap_mdb_txn_begin(MDB_env *env, MDB_txn *parent, unsigned flags, MDB_txn **ret) {
+  is_writing = (flags & MDB_RDONLY) == 0;
+  return __real_mdb_txn_begin(env, parent, flags, ret);
+}
+
+int __real_mdb_txn_commit(MDB_txn *txn);
+int __wrap_mdb_txn_commit(MDB_txn *txn);
+int __wrap_mdb_txn_commit(MDB_txn *txn) {
+  is_writing = 0;
+  return __real_mdb_txn_commit(txn);
+}
+
+int __real_fcntl(int fd, int command, void *arg);
+int __wrap_fcntl(int fd, int command, void *arg);
+int __wrap_fcntl(int fd, int command, void *arg) {
+  byte_locks += command == F_OFD_SETLK;
+  locks_within += command == F_OFD_SETLK && is_writing;
+  return __real_fcntl(fd, command, arg);
 }
 
 /* By the key's first letter: 'f' fails, 'n' is negative, 't' has a tag. */
@@ -82,6 +110,14 @@ static void a_cold_miss_takes_two_and_a_hit_none(void **state) {
   for (int i = 0; i < 10; i++) assert_int_equal(cost_of("k", CORRAL_OK), 0);
 }
 
+static void the_bytes_of_leases_are_locked_and_unlocked_outside(void **state) {
+  (void)state;
+  byte_locks = locks_within = 0;
+  ask("k", CORRAL_OK);
+  assert_int_equal(byte_locks, 2);
+  assert_int_equal(locks_within, 0);
+}
+
 static void a_failure_and_no_such_thing_take_as_many(void **state) {
   (void)state;
   assert_int_equal(cost_of("f", CORRAL_EFAILED), 2);
@@ -132,6 +168,7 @@ static void a_tag_that_is_there_takes_none(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       T(a_cold_miss_takes_two_and_a_hit_none),
+      T(the_bytes_of_leases_are_locked_and_unlocked_outside),
       T(a_failure_and_no_such_thing_take_as_many),
       T(a_set_an_expire_and_an_invalidate_take_one_each),
       T(many_cold_keys_take_two_together),

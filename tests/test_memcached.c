@@ -328,7 +328,7 @@ static void a_change_between_read_and_write_is_seen_and_decided_again(void **sta
   cas.cas = 0; /* without a cas id the command guards nothing */
   assert_int_not_equal(crl_memcached_send(c.handle, &cas, deadline, &sent, NULL), CORRAL_OK);
   assert_false(sent);
-  free(item.bytes);
+  c.host->record_drop(item.bytes);
   closed(&c);
 }
 

@@ -185,11 +185,11 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   if (too_big(env, op, &change)) return 0;
   if (holds_now(op)) {
     /* the byte is locked before the record shows the lease: no process looks for it before the
-     * commit */
+     * commit. That of a claim mostly is already, and learns its end here. */
     code =
         crl_lmdb_lease_take(&env->leases, op->token, tx->now + op->state.left_ms, tx->now, &took);
     if (code != 0) return code == EAGAIN ? EIO : code;
-    *fresh = (uint8_t)took;
+    *fresh |= (uint8_t)took;
   }
   int found =
       op->verb == CORRAL_VERB_CLAIM && (op->status == CORRAL_OK || op->status == CORRAL_EBUSY);
@@ -218,6 +218,19 @@ static int end(crl_lmdb_tx *tx, int code) {
   return code;
 }
 
+/* Locks the bytes of leases that are about to be claimed: a system call each, for which the writers
+ * of all processes would wait if it were made within the transaction. */
+static void take_early(crl_lmdb_env *env, const corral_batch *batch, uint8_t *fresh) {
+  int64_t now = env->host->boot_ms();
+  for (size_t i = 0; i < batch->count; i++) {
+    const corral_op *op = corral_batch_op(batch, i);
+    int took = 0;
+    if (op->verb == CORRAL_VERB_CLAIM) /* a failure repeats itself within, where it is told */
+      (void)crl_lmdb_lease_take(&env->leases, op->token, now + op->claim.lease_ms, now, &took);
+    fresh[i] = (uint8_t)took;
+  }
+}
+
 static void undo(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fresh) {
   for (size_t i = 0; i < batch->count; i++) {
     corral_op *op = corral_batch_op(batch, i);
@@ -227,14 +240,16 @@ static void undo(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fr
   }
 }
 
-/* Unlocks the bytes of leases that a record no longer shows, or that are not this process's. */
-static void drop_ended(crl_lmdb_env *env, const corral_batch *batch) {
+/* Unlocks the bytes of leases that a record doesn't show, or that are not this process's. */
+static void drop_ended(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fresh) {
   for (size_t i = 0; i < batch->count; i++) {
     const corral_op *op = corral_batch_op(batch, i);
     int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
                op->verb == CORRAL_VERB_RENEW;
     int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
-    if (lost || (ends && op->status == CORRAL_OK)) crl_lmdb_lease_drop(&env->leases, op->token);
+    int in_vain = fresh[i] && op->status != CORRAL_OK;
+    if (lost || in_vain || (ends && op->status == CORRAL_OK))
+      crl_lmdb_lease_drop(&env->leases, op->token);
   }
 }
 
@@ -268,16 +283,15 @@ static int keep_size(crl_lmdb_tx *tx, const corral_batch *batch) {
 static int write_ops(crl_lmdb_env *env, const corral_batch *batch, uint8_t *fresh) {
   crl_lmdb_tx tx;
   crl_lmdb_news news;
-  memset(fresh, 0, batch->count);
-  int code = begin(env, &tx, &news);
-  if (code != 0) return code;
-  code = crl_lmdb_kv_sweep(&tx, SWEEP);
+  take_early(env, batch, fresh);
+  int code = begin(env, &tx, &news), began = code == 0;
+  if (code == 0) code = crl_lmdb_kv_sweep(&tx, SWEEP);
   if (code == 0) code = keep_size(&tx, batch);
   for (size_t i = 0; i < batch->count && code == 0; i++)
     code = write_op(&tx, corral_batch_op(batch, i), &fresh[i]);
-  code = end(&tx, code);
+  if (began) code = end(&tx, code);
   if (code == 0)
-    drop_ended(env, batch);
+    drop_ended(env, batch, fresh);
   else
     undo(env, batch, fresh);
   return code;

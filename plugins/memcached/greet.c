@@ -55,8 +55,7 @@ static int refused(crl_memcached_handle *h, const char *line, corral_error *erro
 static int hear_stats(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_error *error) {
   for (int i = 0; i < LINES_MOST; i++) {
     char *line, *space;
-    size_t len;
-    int status = crl_memcached_wire_line(&h->wire, deadline, &line, &len, error);
+    int status = crl_memcached_wire_line(&h->wire, deadline, &line, error);
     if (status != CORRAL_OK) return status;
     g->lines++;
     if (strcmp(line, "END") == 0) return CORRAL_OK;

@@ -235,6 +235,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
 
 static void disconnect(void *handle) {
   crl_memcached_handle *h = handle;
+  crl_memcached_begun_drop(h);
   crl_memcached_wire_close(&h->wire);
   free(h);
 }
@@ -276,6 +277,9 @@ const corral_store crl_plugin_memcached = {
     .perform = crl_memcached_perform,
     .route = route,
     .connect_server = connect_server,
+    .descriptor = crl_memcached_descriptor,
+    .begin = crl_memcached_begin,
+    .finish = crl_memcached_finish,
 };
 
 CORRAL_PLUGIN(crl_plugin_memcached)

@@ -1,14 +1,14 @@
 /* ops.c: a batch of operations.
  *
- * One item holds value and lease. GET is a get; consecutive ones go in one request. Each other verb
- * reads the item with its cas id (consecutive ones together), lets host->decide make the change,
- * and stores the result by `add` if there was no item, else by `cas`: if another client changed or
- * deleted the item meanwhile, the server refuses, and the item is read and decided again. Nothing
- * is ever stored unconditionally, and a removal is a cas whose item vanishes at once. A claim
- * without `seen` tries its `add` first: on a cold key that is one round trip.
+ * One item holds value and lease. GET is a get (gets.c); consecutive ones go in one request. Each
+ * other verb reads the item with its cas id (consecutive ones together), lets host->decide make the
+ * change, and stores the result by `add` if there was no item, else by `cas`: if another client
+ * changed or deleted the item meanwhile, the server refuses, and the item is read and decided
+ * again. Nothing is ever stored unconditionally, and a removal is a cas whose item vanishes at
+ * once. A claim without `seen` tries its `add` first: on a cold key that is one round trip.
  *
  * The exptime is for garbage collection only, in whole seconds and late; lives and leases are
- * judged by store time (greet.c), in is_over and decide.
+ * judged by store time (greet.c), in slots.c and decide.
  *
  * A user's lock is one item too, with the record that host->lock_decide makes of it. */
 #include <stdlib.h>
@@ -17,58 +17,17 @@
 
 enum { RACES = 16, RELATIVE_MOST = 2592000, EXPTIME_LEAST = 2, CLOCK_SLACK_MS = 2000 };
 
-/* A key, and its item as far as it is known while operations on it are performed. */
-typedef struct slot {
-  crl_memcached_key key;
-  int read; /* `item` is as the server has it */
-  crl_memcached_item item;
-} slot;
+typedef crl_memcached_slot slot;
 
-static void forget(slot *s) {
-  free(s->item.bytes);
-  memset(&s->item, 0, sizeof s->item);
-  s->read = 0;
-}
-
-static int is_lock(const corral_op *op) {
-  return op->verb >= CORRAL_VERB_LOCK && op->verb <= CORRAL_VERB_LOCK_SHOW;
-}
-
-static int fail(const crl_memcached_handle *h, corral_op *op, int status, const char *what) {
-  return op->status = h->host->fail(op->error, status, "%s: %s", h->server->name, what);
-}
-
-/* Sets the status of an operation that a broken connection hit. */
-static void cut(corral_op *op, int sent) {
-  op->status = sent ? CORRAL_EINDOUBT : CORRAL_EUNAVAILABLE;
-}
-
-static void refuse(const crl_memcached_handle *h, corral_op *op,
-                   const crl_memcached_refusal *refusal) {
-  int status = refusal->status;
-  if (status == CORRAL_EINDOUBT && op->verb == CORRAL_VERB_GET) status = CORRAL_EUNAVAILABLE;
-  if (status == CORRAL_ETOOBIG && is_lock(op)) status = CORRAL_EREFUSED;
-  fail(h, op, status, refusal->text);
-}
-
-static int ask(crl_memcached_handle *h, const crl_memcached_request *request, int64_t deadline,
-               int *sent, corral_error *error) {
-  *sent = 0;
-  if (h->wire.start < h->wire.end)
-    return h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked",
-                         h->server->name);
-  return crl_memcached_send(h, request, deadline, sent, error);
-}
-
-/* Reads slots with one request. */
-static int read_slots(crl_memcached_handle *h, crl_memcached_command command, slot *const *slots,
-                      size_t count, int64_t deadline, crl_memcached_refusal *refusal, int *sent,
-                      corral_error *error) {
+/* Reads slots, with their cas ids, by one request. */
+static int read_slots(crl_memcached_handle *h, slot *const *slots, size_t count, int64_t deadline,
+                      crl_memcached_refusal *refusal, corral_error *error) {
   const crl_memcached_key *keys[CRL_MEMCACHED_KEYS];
   crl_memcached_item items[CRL_MEMCACHED_KEYS];
+  int sent;
   for (size_t i = 0; i < count; i++) keys[i] = &slots[i]->key;
-  crl_memcached_request request = {.command = command, .keys = keys, .count = count};
-  int status = ask(h, &request, deadline, sent, error);
+  crl_memcached_request request = {.command = CRL_MEMCACHED_GETS, .keys = keys, .count = count};
+  int status = crl_memcached_ask(h, &request, deadline, &sent, error);
   if (status == CORRAL_OK)
     status = crl_memcached_hear_items(h, &request, items, deadline, refusal, error);
   for (size_t i = 0; i < count && status == CORRAL_OK && refusal->status == CORRAL_OK; i++) {
@@ -78,32 +37,6 @@ static int read_slots(crl_memcached_handle *h, crl_memcached_command command, sl
   return status;
 }
 
-/* ---- a record, by the clock ---------------------------------------------------------------- */
-
-/* 1: a record that the server still has is over: free or leased, with all its ends passed, that of
- * the lease CORRAL_LEASE_KEPT_MS ago. A record with a verdict is not over, since it counts the
- * failures in a row. */
-static int is_over(const crl_memcached_handle *h, const crl_memcached_item *item, int64_t now) {
-  corral_header header;
-  uint8_t front[CORRAL_FRONT];
-  if (h->host->header_read(front, h->host->front(item->bytes, item->size, front), &header) !=
-      CORRAL_OK)
-    return 0;
-  if (header.state == CORRAL_FREE) return header.life_end != 0 && header.life_end <= now;
-  return header.state == CORRAL_LEASED && header.life_end <= now &&
-         header.until <= now - CORRAL_LEASE_KEPT_MS;
-}
-
-/* Calls host->decide; an invalidation also removes a record that is over by this clock only. */
-static void decide(const crl_memcached_handle *h, corral_op *op, const crl_memcached_item *item,
-                   int64_t now, corral_change *change) {
-  int removes = op->verb == CORRAL_VERB_INVALIDATE || op->verb == CORRAL_VERB_EXPIRE;
-  int seen = item->exists && (removes || !is_over(h, item, now));
-  uint8_t front[CORRAL_FRONT];
-  size_t len = seen ? h->host->front(item->bytes, item->size, front) : 0;
-  h->host->decide(op, seen ? front : NULL, len, now, change);
-}
-
 int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
   int64_t seconds = (expires > now ? (expires - now + 999) / 1000 : 0) + 1;
   if (seconds < EXPTIME_LEAST) seconds = EXPTIME_LEAST;
@@ -111,77 +44,6 @@ int64_t crl_memcached_exptime(int64_t now, int64_t expires) {
   int64_t date = (now + CLOCK_SLACK_MS) / 1000 + seconds;
   /* servers read 31 bits: a later date becomes an early end */
   return date <= INT32_MAX ? date : RELATIVE_MOST;
-}
-
-/* ---- GET ----------------------------------------------------------------------------------- */
-
-static void hand_over(corral_op *op, uint8_t *bytes, size_t size) {
-  if (op->verb == CORRAL_VERB_CLAIM) op->state.same = 0; /* the whole record is here anyway */
-  op->found.record = bytes;
-  op->found.len = size;
-  op->found.drop = free;
-  op->found.owner = bytes;
-}
-
-/* Judges a GET; `last`: no later operation needs this item. */
-static void judge_get(crl_memcached_handle *h, corral_op *op, slot *s, int last, int64_t now) {
-  corral_change change;
-  decide(h, op, &s->item, now, &change);
-  if (op->status != CORRAL_OK) return;
-  uint8_t *bytes = last ? s->item.bytes : malloc(s->item.size);
-  if (bytes == NULL) {
-    fail(h, op, CORRAL_ENOMEM, "no memory for a record");
-    return;
-  }
-  if (last)
-    s->item.bytes = NULL;
-  else
-    memcpy(bytes, s->item.bytes, s->item.size);
-  hand_over(op, bytes, s->item.size);
-}
-
-/* Makes a slot for each different key; of[i] is the slot of operation i. Returns the number of
- * slots. */
-static size_t make_slots(const crl_memcached_handle *h, const corral_batch *batch, slot *slots,
-                         size_t *of) {
-  size_t used = 0;
-  for (size_t i = 0; i < batch->count; i++) {
-    const corral_op *op = corral_batch_op(batch, i);
-    slot *s = &slots[used];
-    memset(s, 0, sizeof *s);
-    crl_memcached_encode(h->host, op->key, op->key_len, &s->key);
-    size_t at = 0;
-    while (slots[at].key.len != s->key.len ||
-           memcmp(slots[at].key.text, s->key.text, s->key.len) != 0)
-      at++;
-    of[i] = at;
-    used += at == used;
-  }
-  return used;
-}
-
-static int perform_gets(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
-                        int64_t deadline, corral_error *error) {
-  slot *all[CRL_MEMCACHED_KEYS];
-  size_t of[CRL_MEMCACHED_KEYS];
-  crl_memcached_refusal refusal = {0};
-  int sent;
-  size_t used = make_slots(h, batch, slots, of);
-  for (size_t i = 0; i < used; i++) all[i] = &slots[i];
-  int status = read_slots(h, CRL_MEMCACHED_GET, all, used, deadline, &refusal, &sent, error);
-  int64_t now = crl_memcached_now(h);
-  for (size_t i = 0; i < batch->count; i++) {
-    int last = 1;
-    for (size_t j = i + 1; j < batch->count; j++) last = last && of[j] != of[i];
-    if (status != CORRAL_OK)
-      cut(corral_batch_op(batch, i), sent);
-    else if (refusal.status != CORRAL_OK)
-      refuse(h, corral_batch_op(batch, i), &refusal);
-    else
-      judge_get(h, corral_batch_op(batch, i), &slots[of[i]], last, now);
-  }
-  for (size_t i = 0; i < used; i++) forget(&slots[i]);
-  return status;
 }
 
 /* ---- the other verbs ----------------------------------------------------------------------- */
@@ -194,7 +56,7 @@ static uint8_t *make_value(const corral_host *host, slot *s, corral_change *chan
     case CORRAL_ACTION_EDIT:
     case CORRAL_ACTION_REPLACE: {
       *size = change->front_len + change->body_len;
-      uint8_t *value = malloc(*size);
+      uint8_t *value = host->record_new(*size);
       if (value == NULL) return NULL;
       host->join(change,
                  change->action == CORRAL_ACTION_EDIT ? s->item.bytes + CORRAL_HEAD : change->body,
@@ -223,15 +85,15 @@ static int put(crl_memcached_handle *h, corral_op *op, const slot *s, const uint
                                    .exptime = exptime,
                                    .cas = s->item.cas};
   *word = CRL_MEMCACHED_REFUSED;
-  int status = ask(h, &request, deadline, &sent, error);
+  int status = crl_memcached_ask(h, &request, deadline, &sent, error);
   if (status == CORRAL_OK)
     status = crl_memcached_hear_word(h, &request, deadline, word, &refusal, error);
   if (status != CORRAL_OK) {
-    cut(op, sent);
+    op->status = crl_memcached_cut(sent);
     if (sent && (status == CORRAL_EAUTH || status == CORRAL_EUNSUPPORTED))
-      fail(h, op, status, refusal.text);
+      crl_memcached_fail(h, op, status, refusal.text);
   } else if (*word == CRL_MEMCACHED_REFUSED) {
-    refuse(h, op, &refusal);
+    crl_memcached_refuse(h, op, &refusal);
   }
   return status;
 }
@@ -244,13 +106,13 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
   *word = CRL_MEMCACHED_REFUSED;
   if (change->action == CORRAL_ACTION_REPLACE &&
       change->front_len + change->body_len > h->largest) {
-    fail(h, op, CORRAL_ETOOBIG,
-         "the record is larger than this server accepts (max_item= and its -I)");
+    crl_memcached_fail(h, op, CORRAL_ETOOBIG,
+                       "the record is larger than this server accepts (max_item= and its -I)");
     return CORRAL_OK;
   }
   uint8_t *value = make_value(h->host, s, change, &size, &owned);
   if (value == NULL) {
-    fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
+    crl_memcached_fail(h, op, CORRAL_ENOMEM, "no memory to send a record");
     return CORRAL_OK;
   }
   int64_t exptime = change->action == CORRAL_ACTION_REMOVE
@@ -259,37 +121,38 @@ static int apply(crl_memcached_handle *h, corral_op *op, slot *s, corral_change 
   int status = put(h, op, s, value, size, exptime, deadline, word, error);
   if (owned && status == CORRAL_OK && *word == CRL_MEMCACHED_STORED &&
       op->verb == CORRAL_VERB_CLAIM)
-    hand_over(op, value, size);
+    crl_memcached_hand_over(h, op, value, size);
   else if (owned)
-    free(value);
+    h->host->record_drop(value);
   return status;
 }
 
 /* Hands out the item for CLAIM, unless apply handed out a new one. */
-static void hand_out(corral_op *op, slot *s) {
+static void hand_out(const crl_memcached_handle *h, corral_op *op, slot *s) {
   int granted = op->status == CORRAL_OK || op->status == CORRAL_EBUSY;
   if (op->verb != CORRAL_VERB_CLAIM || !granted || op->found.record != NULL || !s->item.exists)
     return;
-  hand_over(op, s->item.bytes, s->item.size);
+  crl_memcached_hand_over(h, op, s->item.bytes, s->item.size);
   s->item.bytes = NULL;
 }
 
 static int reread(crl_memcached_handle *h, corral_op *op, slot *s, int64_t deadline, int *usable,
                   corral_error *error) {
   crl_memcached_refusal refusal = {0};
-  int sent, status = read_slots(h, CRL_MEMCACHED_GETS, &s, 1, deadline, &refusal, &sent, error);
+  int status = read_slots(h, &s, 1, deadline, &refusal, error);
   *usable = status == CORRAL_OK && refusal.status == CORRAL_OK;
   if (status != CORRAL_OK)
-    cut(op, 0); /* EUNAVAILABLE, since nothing was written */
+    op->status = crl_memcached_cut(0); /* EUNAVAILABLE, since nothing was written */
   else if (refusal.status != CORRAL_OK)
-    fail(h, op, refusal.status == CORRAL_EINDOUBT ? CORRAL_EUNAVAILABLE : refusal.status,
-         refusal.text);
+    crl_memcached_fail(h, op,
+                       refusal.status == CORRAL_EINDOUBT ? CORRAL_EUNAVAILABLE : refusal.status,
+                       refusal.text);
   return status;
 }
 
 static void lost_all_races(const crl_memcached_handle *h, corral_op *op) {
-  fail(h, op, op->verb == CORRAL_VERB_CLAIM ? CORRAL_EBUSY : CORRAL_EREFUSED,
-       "others changed the key between each read and write of sixteen; given up");
+  crl_memcached_fail(h, op, op->verb == CORRAL_VERB_CLAIM ? CORRAL_EBUSY : CORRAL_EREFUSED,
+                     "others changed the key between each read and write of sixteen; given up");
   op->state = (corral_record_state){.life_ms = 0};
 }
 
@@ -307,18 +170,18 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
       status = reread(h, op, s, deadline, &usable, error);
     if (!usable) return status;
     int64_t now = crl_memcached_now(h);
-    decide(h, op, &s->item, now, &change);
+    crl_memcached_decide(h, op, &s->item, now, &change);
     if (change.action == CORRAL_ACTION_KEEP ||
         (change.action == CORRAL_ACTION_REMOVE && !s->item.exists)) {
-      hand_out(op, s);
-      if (s->item.bytes == NULL) forget(s);
+      hand_out(h, op, s);
+      if (s->item.bytes == NULL) crl_memcached_forget(h, s);
       return CORRAL_OK;
     }
     status = apply(h, op, s, &change, now, deadline, &word, error);
     if (status == CORRAL_OK && word == CRL_MEMCACHED_STORED &&
         change.action != CORRAL_ACTION_REMOVE)
-      hand_out(op, s);
-    forget(s);
+      hand_out(h, op, s);
+    crl_memcached_forget(h, s);
     if (status != CORRAL_OK || word == CRL_MEMCACHED_STORED || word == CRL_MEMCACHED_REFUSED)
       return status;
   }
@@ -331,16 +194,17 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
 /* Sets the status of an operation that ran out of time before it wrote. */
 static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
   int is_take = op->verb == CORRAL_VERB_LOCK;
-  fail(h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
-       "others changed the lock between each read and write until the time allowed was over");
+  crl_memcached_fail(
+      h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
+      "others changed the lock between each read and write until the time allowed was over");
   op->lock_state.left_ms = is_take ? -1 : 0;
 }
 
-static void show(corral_op *op, slot *s) {
+static void show(const crl_memcached_handle *h, corral_op *op, slot *s) {
   if (op->verb != CORRAL_VERB_LOCK_SHOW || op->status != CORRAL_OK) return;
-  hand_over(op, s->item.bytes, s->item.size);
+  crl_memcached_hand_over(h, op, s->item.bytes, s->item.size);
   s->item.bytes = NULL;
-  forget(s);
+  crl_memcached_forget(h, s);
 }
 
 /* Tries a lock verb once; *word is STORED also if there was nothing to store. */
@@ -351,7 +215,7 @@ static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_
   uint8_t *room = malloc(len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD);
   *word = CRL_MEMCACHED_REFUSED;
   if (room == NULL) {
-    fail(h, op, CORRAL_ENOMEM, "no memory for a lock");
+    crl_memcached_fail(h, op, CORRAL_ENOMEM, "no memory for a lock");
     return CORRAL_OK;
   }
   int status = CORRAL_OK;
@@ -360,14 +224,15 @@ static int try_lock_verb(crl_memcached_handle *h, corral_op *op, slot *s, int64_
                        room, &change);
   if (change.action == CORRAL_ACTION_KEEP) {
     *word = CRL_MEMCACHED_STORED;
-    show(op, s);
+    show(h, op, s);
   } else if (change.size > h->largest) {
-    fail(h, op, CORRAL_EREFUSED,
-         "with one more hold the lock is larger than this server accepts (max_item= and its -I)");
+    crl_memcached_fail(
+        h, op, CORRAL_EREFUSED,
+        "with one more hold the lock is larger than this server accepts (max_item= and its -I)");
   } else {
     status = put(h, op, s, room, change.size, crl_memcached_exptime(now, change.expires), deadline,
                  word, error);
-    forget(s);
+    crl_memcached_forget(h, s);
   }
   free(room);
   return status;
@@ -401,27 +266,26 @@ static int read_ahead(crl_memcached_handle *h, const corral_batch *batch, slot *
   slot *wanted[CRL_MEMCACHED_KEYS];
   size_t used = 0;
   crl_memcached_refusal refusal = {0};
-  int sent;
   for (size_t i = 0; i < batch->count; i++) {
     int first = 1;
     for (size_t j = 0; j < i; j++) first = first && of[j] != of[i];
     if (first && !claims_blindly(corral_batch_op(batch, i))) wanted[used++] = &slots[of[i]];
   }
-  return used < 2
-             ? CORRAL_OK
-             : read_slots(h, CRL_MEMCACHED_GETS, wanted, used, deadline, &refusal, &sent, error);
+  return used < 2 ? CORRAL_OK : read_slots(h, wanted, used, deadline, &refusal, error);
 }
 
-static int perform_changes(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
-                           size_t *done, int64_t deadline, corral_error *error) {
+static int perform_changes(crl_memcached_handle *h, const corral_batch *batch, size_t *done,
+                           int64_t deadline, corral_error *error) {
+  slot slots[CRL_MEMCACHED_KEYS];
   size_t of[CRL_MEMCACHED_KEYS];
-  size_t used = make_slots(h, batch, slots, of);
+  size_t used = crl_memcached_slots(h, batch, slots, of);
   int status = read_ahead(h, batch, slots, of, deadline, error);
   for (*done = 0; *done < batch->count && status == CORRAL_OK; ++*done) {
     corral_op *op = corral_batch_op(batch, *done);
-    status = (is_lock(op) ? lock_one : change_one)(h, op, &slots[of[*done]], deadline, error);
+    status = (crl_memcached_is_lock(op) ? lock_one : change_one)(h, op, &slots[of[*done]], deadline,
+                                                                 error);
   }
-  for (size_t i = 0; i < used; i++) forget(&slots[i]);
+  for (size_t i = 0; i < used; i++) crl_memcached_forget(h, &slots[i]);
   return status;
 }
 
@@ -429,7 +293,7 @@ static int perform_changes(crl_memcached_handle *h, const corral_batch *batch, s
 
 static void none_sent(crl_memcached_handle *h, const corral_batch *batch, const char *why) {
   for (size_t i = 0; i < batch->count; i++)
-    fail(h, corral_batch_op(batch, i), CORRAL_EUNAVAILABLE, why);
+    crl_memcached_fail(h, corral_batch_op(batch, i), CORRAL_EUNAVAILABLE, why);
 }
 
 /* Number of the operations from `first` on that can be performed together. */
@@ -443,8 +307,8 @@ static size_t run_of(const corral_batch *batch, size_t first) {
   return n;
 }
 
-static int perform_all(crl_memcached_handle *h, const corral_batch *batch, slot *slots,
-                       int64_t deadline, corral_error *error) {
+static int perform_all(crl_memcached_handle *h, const corral_batch *batch, int64_t deadline,
+                       corral_error *error) {
   int status = CORRAL_OK;
   for (size_t i = 0, done; i < batch->count; i += done) {
     corral_op *op = corral_batch_op(batch, i);
@@ -456,11 +320,11 @@ static int perform_all(crl_memcached_handle *h, const corral_batch *batch, slot 
     done = rest.count = run_of(batch, i);
     if (op->key_len == 0) {
       done = 1;
-      fail(h, op, CORRAL_EINVAL, "an empty key");
+      crl_memcached_fail(h, op, CORRAL_EINVAL, "an empty key");
     } else if (op->verb == CORRAL_VERB_GET) {
-      status = perform_gets(h, &rest, slots, deadline, error);
+      status = crl_memcached_gets(h, &rest, deadline, error);
     } else {
-      status = perform_changes(h, &rest, slots, &done, deadline, error);
+      status = perform_changes(h, &rest, &done, deadline, error);
     }
   }
   return status;
@@ -469,17 +333,17 @@ static int perform_all(crl_memcached_handle *h, const corral_batch *batch, slot 
 int crl_memcached_perform(void *handle, const corral_batch *batch, int64_t deadline,
                           corral_error *error) {
   crl_memcached_handle *h = handle;
-  slot slots[CRL_MEMCACHED_KEYS];
-  if (h->host->now_ms() >= deadline) {
+  int64_t now = batch->now > 0 ? batch->now : h->host->now_ms();
+  if (now >= deadline) {
     none_sent(h, batch, "the time allowed was over before anything was sent");
     return CORRAL_OK;
   }
-  int status = crl_memcached_wire_silent(&h->wire, error);
+  int status = crl_memcached_check(h, !claims_blindly(batch->ops), now, error);
   if (status != CORRAL_OK) {
     none_sent(h, batch, "the connection was of no more use; nothing was sent");
     return status;
   }
-  status = perform_all(h, batch, slots, deadline, error);
+  status = perform_all(h, batch, deadline, error);
   if (status == CORRAL_OK && h->wire.start < h->wire.end)
     status = h->host->fail(error, CORRAL_EPROTOCOL, "%s: the server says more than was asked",
                            h->server->name);

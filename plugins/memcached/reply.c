@@ -1,7 +1,5 @@
 /* reply.c: replies. Nothing is trusted: every line must be a possible reply to this request, every
  * key one that was asked for and comes once, every length one that an item can have. */
-#include <stdlib.h>
-
 #include "memcached.h"
 
 /* ---- error lines --------------------------------------------------------------------------- */
@@ -68,9 +66,8 @@ int crl_memcached_hear_word(crl_memcached_handle *h, const crl_memcached_request
   /* EXISTS and NOT_FOUND are replies to cas only */
   size_t possible = request->command == CRL_MEMCACHED_ADD ? 2 : sizeof words / sizeof *words;
   char *line;
-  size_t len;
   refusal->status = CORRAL_OK;
-  int status = crl_memcached_wire_line(&h->wire, deadline, &line, &len, error);
+  int status = crl_memcached_wire_line(&h->wire, deadline, &line, error);
   if (status != CORRAL_OK) return status;
   *word = CRL_MEMCACHED_REFUSED;
   for (size_t i = 0; i < possible; i++)
@@ -126,62 +123,140 @@ static crl_memcached_item *item_of(const crl_memcached_request *request, crl_mem
   return NULL;
 }
 
-static int hear_value(crl_memcached_handle *h, const crl_memcached_request *request,
-                      crl_memcached_item *items, char *line, int64_t deadline,
-                      corral_error *error) {
+enum { LINE_END = 2 };
+
+/* A VALUE line: the item's bytes come next. */
+static int begin_value(crl_memcached_handle *h, crl_memcached_hearing *hearing, char *line,
+                       corral_error *error) {
   value_line v = {0};
-  char end[2];
+  int is_gets = hearing->request->command == CRL_MEMCACHED_GETS;
   if (!take_value(line, &v) || v.size > CRL_MEMCACHED_LARGEST)
     return nonsense(h, error, "a VALUE line that makes no sense");
-  crl_memcached_item *item = item_of(request, items, &v);
+  crl_memcached_item *item = item_of(hearing->request, hearing->items, &v);
   if (item == NULL) return nonsense(h, error, "a value came for a key that was not asked for");
-  if (request->command == CRL_MEMCACHED_GETS && !v.has_cas)
-    return nonsense(h, error, "gets is answered without a cas id");
-  if (request->command == CRL_MEMCACHED_GETS && v.cas == 0)
+  if (is_gets && !v.has_cas) return nonsense(h, error, "gets is answered without a cas id");
+  if (is_gets && v.cas == 0)
     return h->host->fail(error, CORRAL_EUNSUPPORTED,
                          "%s runs without cas (-C): leases can't be guarded there",
                          h->server->name);
-  item->bytes = malloc(v.size > 0 ? v.size : 1);
+  item->bytes = h->host->record_new(v.size + LINE_END);
   if (item->bytes == NULL)
     return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes",
                          (unsigned long long)v.size);
   item->exists = 1;
   item->size = v.size;
   item->cas = v.cas;
-  int status = crl_memcached_wire_bytes(&h->wire, item->bytes, v.size, deadline, error);
-  if (status == CORRAL_OK)
-    status = crl_memcached_wire_bytes(&h->wire, end, sizeof end, deadline, error);
-  if (status == CORRAL_OK && memcmp(end, "\r\n", 2) != 0)
-    return nonsense(h, error, "a value is longer than was said");
-  return status;
+  hearing->item = item;
+  hearing->got = 0;
+  return CORRAL_OK;
 }
 
-static int hear_all(crl_memcached_handle *h, const crl_memcached_request *request,
-                    crl_memcached_item *items, int64_t deadline, crl_memcached_refusal *refusal,
-                    corral_error *error) {
+/* Bytes of the item, and the line end behind it, that are still to come. */
+static size_t rest_of(const crl_memcached_hearing *hearing) {
+  return hearing->item->size + LINE_END - hearing->got;
+}
+
+static int end_value(crl_memcached_handle *h, crl_memcached_hearing *hearing, corral_error *error) {
+  const crl_memcached_item *item = hearing->item;
+  if (memcmp(item->bytes + item->size, "\r\n", LINE_END) != 0)
+    return nonsense(h, error, "a value is longer than was said");
+  hearing->item = NULL;
+  return CORRAL_OK;
+}
+
+static int hear_value(crl_memcached_handle *h, crl_memcached_hearing *hearing,
+                      corral_error *error) {
+  size_t have = h->wire.end - h->wire.start, rest = rest_of(hearing);
+  if (have > rest) have = rest;
+  memcpy(hearing->item->bytes + hearing->got, h->wire.in + h->wire.start, have);
+  h->wire.start += have;
+  hearing->got += have;
+  return have == rest ? end_value(h, hearing, error) : CORRAL_OK;
+}
+
+void crl_memcached_hearing_begin(crl_memcached_hearing *hearing,
+                                 const crl_memcached_request *request, crl_memcached_item *items) {
+  memset(items, 0, request->count * sizeof *items);
+  hearing->request = request;
+  hearing->items = items;
+  hearing->item = NULL;
+  hearing->got = 0;
+  hearing->done = 0;
+  hearing->refusal.status = CORRAL_OK;
+}
+
+int crl_memcached_hearing_there(crl_memcached_handle *h, crl_memcached_hearing *hearing,
+                                corral_error *error) {
   for (;;) {
     char *line;
-    size_t len;
-    int status = crl_memcached_wire_line(&h->wire, deadline, &line, &len, error);
-    if (status != CORRAL_OK) return status;
-    if (strcmp(line, "END") == 0) return CORRAL_OK;
-    if (!starts(line, "VALUE ")) return refused(h, line, refusal, error);
-    status = hear_value(h, request, items, line, deadline, error);
+    int status = hearing->item != NULL ? hear_value(h, hearing, error) : CORRAL_OK;
+    if (status != CORRAL_OK || hearing->item != NULL) return status;
+    status = crl_memcached_wire_line_there(&h->wire, &line, error);
+    if (status != CORRAL_OK || line == NULL) return status;
+    hearing->done = strcmp(line, "END") == 0;
+    if (hearing->done) return CORRAL_OK;
+    if (!starts(line, "VALUE ")) {
+      hearing->done = 1;
+      return refused(h, line, &hearing->refusal, error);
+    }
+    status = begin_value(h, hearing, line, error);
     if (status != CORRAL_OK) return status;
   }
+}
+
+/* The room for the bytes that come next: in the item itself, so that nothing is copied, where they
+ * all are its own. */
+static size_t room_of(crl_memcached_handle *h, const crl_memcached_hearing *hearing, char **to) {
+  if (hearing->item == NULL) return crl_memcached_wire_room(&h->wire, to);
+  *to = (char *)hearing->item->bytes + hearing->got;
+  return rest_of(hearing);
+}
+
+static int came(crl_memcached_handle *h, crl_memcached_hearing *hearing, size_t got,
+                corral_error *error) {
+  if (hearing->item == NULL)
+    h->wire.end += got;
+  else if ((hearing->got += got) == hearing->item->size + LINE_END)
+    return end_value(h, hearing, error);
+  return CORRAL_OK;
+}
+
+int crl_memcached_hearing_take(crl_memcached_handle *h, crl_memcached_hearing *hearing, size_t *got,
+                               corral_error *error) {
+  char *to;
+  size_t room = room_of(h, hearing, &to);
+  int status = crl_memcached_wire_take(&h->wire, to, room, got, error);
+  return status == CORRAL_OK ? came(h, hearing, *got, error) : status;
+}
+
+void crl_memcached_hearing_drop(const crl_memcached_handle *h, crl_memcached_hearing *hearing) {
+  for (size_t i = 0; i < hearing->request->count; i++) {
+    h->host->record_drop(hearing->items[i].bytes);
+    hearing->items[i] = (crl_memcached_item){.exists = 0};
+  }
+}
+
+static int hear_all(crl_memcached_handle *h, crl_memcached_hearing *hearing, int64_t deadline,
+                    corral_error *error) {
+  int status;
+  while ((status = crl_memcached_hearing_there(h, hearing, error)) == CORRAL_OK && !hearing->done) {
+    char *to;
+    size_t got, room = room_of(h, hearing, &to);
+    status = crl_memcached_wire_receive(&h->wire, to, room, deadline, &got, error);
+    if (status == CORRAL_OK) status = came(h, hearing, got, error);
+    if (status != CORRAL_OK) break;
+  }
+  return status;
 }
 
 int crl_memcached_hear_items(crl_memcached_handle *h, const crl_memcached_request *request,
                              crl_memcached_item *items, int64_t deadline,
                              crl_memcached_refusal *refusal, corral_error *error) {
-  memset(items, 0, request->count * sizeof *items);
-  refusal->status = CORRAL_OK;
-  int status = hear_all(h, request, items, deadline, refusal, error);
-  for (size_t i = 0; i < request->count && (status != CORRAL_OK || refusal->status != CORRAL_OK);
-       i++) {
-    free(items[i].bytes);
-    items[i].bytes = NULL;
-    items[i].exists = 0;
-  }
+  crl_memcached_hearing hearing;
+  crl_memcached_hearing_begin(&hearing, request, items);
+  int status = hear_all(h, &hearing, deadline, error);
+  refusal->status = hearing.refusal.status;
+  if (refusal->status != CORRAL_OK) *refusal = hearing.refusal;
+  if (status != CORRAL_OK || refusal->status != CORRAL_OK) crl_memcached_hearing_drop(h, &hearing);
   return status;
 }

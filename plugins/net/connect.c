@@ -1,8 +1,10 @@
 /* connect.c: a connected socket: non-blocking, closed on exec. */
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -32,6 +34,18 @@ int crl_net_await(const crl_net_peer *peer, int socket_fd, short want, int64_t d
     if (n == 0 && deadline == CRL_NET_AT_ONCE)
       return crl_net_failed(peer, error, "no answer", "nothing more to read");
   }
+}
+
+int64_t crl_net_be_patient(const crl_net_peer *peer, int fd, int64_t deadline) {
+  int64_t half = (deadline - peer->host->now_ms()) / 2;
+  int flags = fcntl(fd, F_GETFL);
+  if (half < 1 || flags < 0) return 0;
+  struct timeval limit = {.tv_sec = (time_t)(half / 1000),
+                          .tv_usec = (suseconds_t)(half % 1000 * 1000)};
+  return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+                 fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0
+             ? half
+             : 0;
 }
 
 static int connect_one(const crl_net_peer *peer, const crl_net_address *address, int64_t deadline,

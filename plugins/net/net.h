@@ -40,6 +40,10 @@ int crl_net_connect(const crl_net_peer *peer, int64_t deadline, int *ret_fd, cor
  * bytes move, which the caller reports to host->moved. CORRAL_EUNAVAILABLE at the deadline. */
 int crl_net_await(const crl_net_peer *peer, int fd, short want, int64_t deadline,
                   corral_error *error);
+/* Makes a connected socket one whose reads block for half of the time that is left until `deadline`
+ * at the most, so that such a read never ends later than a batch that has as much time. All other
+ * calls on it are to say MSG_DONTWAIT. Returns that limit in ms; 0: reads don't block. */
+int64_t crl_net_be_patient(const crl_net_peer *peer, int fd, int64_t deadline);
 /* Return CORRAL_EUNAVAILABLE with "name: what: why", or with errno's text as `why`. */
 int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what,
                    const char *why);

@@ -74,22 +74,22 @@
   "  lease = sub(lease, 1, 8) .. struct.pack('<i8i8', till, since) .. sub(lease, 25)\n"            \
   "end\n"
 
-/* Only whether the lease is still this token's: the settle's part of PRELUDE. */
+/* Only whether the lease is still this token's: the settle's part of PRELUDE. A string has no
+ * field `err`; each call, and each string that is made, is a part of a settle's time. */
 #define HOLDS(NOT)                                                                                 \
   "local call, k, sub = redis.pcall, KEYS[1], string.sub\n"                                        \
   "local got = call('GETRANGE', k, '0', '191')\n"                                                  \
-  "if type(got) == 'table' then return got end\n"                                                  \
-  "local holds = false\n"                                                                          \
-  "if #got >= 48 and sub(got, 1, 5) == 'crl2\\1' then\n"                                           \
-  "  local lease, at, body = got, 49, struct.unpack('<I4', got, 17)\n"                             \
-  "  if body > 0 then\n"                                                                           \
-  "    lease, at = call('GETRANGE', k, 48 + body, 191 + body), 1\n"                                \
-  "    if type(lease) == 'table' then return lease end\n"                                          \
-  "  end\n"                                                                                        \
-  "  local rest = #lease - at + 1\n"                                                               \
-  "  local size = rest >= 40 and struct.unpack('<I2', lease, at) or 0\n"                           \
-  "  holds = size >= 40 and size <= rest and size <= 144 and "                                     \
-  "sub(lease, at + 24, at + 39) == ARGV[1]\n"                                                      \
+  "if got.err then return got end\n"                                                               \
+  "local holds, lease, at = #got >= 48 and sub(got, 1, 5) == 'crl2\\1', got, 49\n"                 \
+  "if holds and sub(got, 17, 20) ~= '\\0\\0\\0\\0' then\n"                                         \
+  "  local body = struct.unpack('<I4', got, 17)\n"                                                 \
+  "  lease, at = call('GETRANGE', k, 48 + body, 191 + body), 1\n"                                  \
+  "  if lease.err then return lease end\n"                                                         \
+  "end\n"                                                                                          \
+  "holds = holds and sub(lease, at + 24, at + 39) == ARGV[1]\n"                                    \
+  "if holds then\n"                                                                                \
+  "  local size, high = string.byte(lease, at, at + 1)\n"                                          \
+  "  holds = high == 0 and size >= 40 and size <= 144 and size < #lease - at + 2\n"                \
   "end\n"                                                                                          \
   "if not holds then\n" NOT "  local absent = got == '' and call('PTTL', k) == -2\n"               \
   "  return (absent or #got >= 4 and sub(got, 1, 3) == 'crl') and -9 or -12\n"                     \
@@ -241,8 +241,8 @@ static const char invalidate_text[] =
 
 static const crl_redis_script scripts[] = {
     [CRL_REDIS_CLAIM] = {"832c191b8d265036e87f4aea4de5abf0a719b87a", claim_text},
-    [CRL_REDIS_SETTLE] = {"540d6d13410ea23be16440d7d22e8d0f1ad0d9b0", settle_text},
-    [CRL_REDIS_STAGE] = {"58d173f6f6d3e2566e0d360390305b6aa19dfc26", stage_text},
+    [CRL_REDIS_SETTLE] = {"40f928d2f6c5fb905ce7462964df3bf2131c1e2c", settle_text},
+    [CRL_REDIS_STAGE] = {"255b64f516d1a33b2c270b2bdb314dc3a9555cda", stage_text},
     [CRL_REDIS_RELEASE] = {"23a3d28719e8610f1ef4f2fd330010c7ebc793d4", release_text},
     [CRL_REDIS_EXTEND] = {"87af416010e0cb985748c20db93717b684756852", extend_text},
     [CRL_REDIS_EXPIRE] = {"2a337ad9ef865f8e3c7f90a4a135aa6b15a309a7", expire_text},

@@ -2,9 +2,7 @@
  * deadline, into however many small pieces the server cuts its reply; the host puts off a batch's
  * deadline as a body moves. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "redis.h"
@@ -45,26 +43,12 @@ static int shake_hands(crl_redis_wire *wire, int64_t deadline, corral_error *err
   return status;
 }
 
-/* Makes the socket one whose reads block for half of the time that is left, so that such a read
- * never ends later than a batch that has as much time. All other calls say MSG_DONTWAIT. Where this
- * fails, each read waits by poll. */
-static void be_patient(crl_redis_wire *wire, int64_t deadline) {
-  int64_t half = (deadline - wire->store->host->now_ms()) / 2;
-  int flags = fcntl(wire->fd, F_GETFL);
-  if (half < 1 || flags < 0) return;
-  struct timeval limit = {.tv_sec = (time_t)(half / 1000),
-                          .tv_usec = (suseconds_t)(half % 1000 * 1000)};
-  if (setsockopt(wire->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
-      fcntl(wire->fd, F_SETFL, flags & ~O_NONBLOCK) == 0)
-    wire->patience = half;
-}
-
 int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t deadline,
                         corral_error *error) {
   *wire = (crl_redis_wire){.store = store, .fd = -1};
   int status = crl_net_connect(&store->peer, deadline, &wire->fd, error);
   if (status == CORRAL_OK && store->tls) status = shake_hands(wire, deadline, error);
-  if (status == CORRAL_OK) be_patient(wire, deadline);
+  if (status == CORRAL_OK) wire->patience = crl_net_be_patient(&store->peer, wire->fd, deadline);
   return status;
 }
 

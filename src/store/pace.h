@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct crl_pace {
-  int64_t deadline; /* as given to the plugin */
+  int64_t deadline; /* as given to the plugin; 0 for one that never waits */
   int64_t first;    /* the limit before any bytes moved */
   int64_t limit;    /* the limit now */
   int64_t latest;   /* the caller's own deadline */
@@ -32,6 +32,8 @@ typedef struct crl_pace {
 /* Until crl_pace_end, bytes reported on this thread count for this batch. */
 void crl_pace_begin(crl_pace *pace);
 void crl_pace_end(void);
+/* Bytes count for a batch again that had begun, and was left by crl_pace_end meanwhile. */
+void crl_pace_go_on(crl_pace *pace);
 /* corral_host.moved. A deadline other than the batch's own is returned unchanged. */
 int64_t crl_pace_moved(size_t bytes, int64_t deadline);
 /* True when a body has begun to move: then a failure is one of that body, not of the server. */

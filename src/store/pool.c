@@ -6,6 +6,7 @@
 
 #include "os/env.h"
 #include "store/server.h"
+#include "store/spread.h"
 #include "base/status.h"
 #include "base/value.h"
 
@@ -122,29 +123,43 @@ void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline)
   if (crl_server_look(server, op, now, deadline)) call_prober(pool);
 }
 
-/* One batch per server; servers with recent failures come last. */
-static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
-  size_t *routes = crl_alloc(count * sizeof *routes);
-  corral_op *batch = crl_alloc(count * sizeof *batch);
-  for (size_t i = 0; i < count && (routes == NULL || batch == NULL); i++)
-    ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
-  for (size_t i = 0; i < count && routes != NULL && batch != NULL; i++)
-    routes[i] = crl_pool_route(pool, ops[i].key, ops[i].key_len);
-  for (size_t pass = 0; pass < 2 && routes != NULL && batch != NULL; pass++)
+/* One batch per server, one after the other; servers with recent failures come last. */
+static void perform_in_turn(crl_pool *pool, crl_spread *all, corral_op *batch) {
+  for (size_t pass = 0; pass < 2; pass++)
     for (size_t s = 0; s < servers(pool); s++) {
       size_t n = 0;
-      for (size_t i = 0; i < count; i++)
-        if (routes[i] == s) batch[n++] = ops[i];
+      for (size_t i = 0; i < all->count; i++)
+        if (all->routes[i] == (int)s) batch[n++] = all->ops[i];
       if (n == 0 || (pass == 0 && crl_server_failures(pool->list[s]) > 0)) continue;
-      perform_on(pool, pool->list[s], batch, n, deadline);
+      perform_on(pool, pool->list[s], batch, n, all->deadline);
       n = 0;
-      for (size_t i = 0; i < count; i++)
-        if (routes[i] == s) {
-          ops[i] = batch[n++];
-          routes[i] = SIZE_MAX;
+      for (size_t i = 0; i < all->count; i++)
+        if (all->routes[i] == (int)s) {
+          all->ops[i] = batch[n++];
+          all->routes[i] = CRL_SPREAD_DONE;
         }
     }
-  free(routes);
+}
+
+/* Looks go to all servers at once, where they can; else, and for what is left, in turn. */
+static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  crl_spread all = {.servers = pool->list,
+                    .ops = ops,
+                    .routes = crl_alloc(count * sizeof *all.routes),
+                    .count = count,
+                    .deadline = deadline};
+  corral_op *batch = crl_alloc(count * sizeof *batch);
+  int has_memory = all.routes != NULL && batch != NULL;
+  for (size_t i = 0; i < count; i++) {
+    if (has_memory)
+      all.routes[i] = (int)crl_pool_route(pool, ops[i].key, ops[i].key_len);
+    else
+      ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
+  }
+  if (has_memory && crl_spread_is_offered(&pool->options, ops, count)) crl_spread_look(&all);
+  if (all.opened) call_prober(pool);
+  if (has_memory) perform_in_turn(pool, &all, batch);
+  free(all.routes);
   free(batch);
 }
 

@@ -294,62 +294,63 @@ static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t 
   return own.cut;
 }
 
-/* A look on an idle handle, without a seat. */
-typedef struct lone_look {
-  corral_op *op;
-  void *handle;
-  crl_pace pace;
-} lone_look;
-
 /* Of a lone look. Few have one, and it would be much of a hit's stack. */
 static _Thread_local corral_error notice;
 
-/* Goes on with a look that wasn't simply answered. `status`: of its handle. */
-static __attribute__((noinline)) void look_on(crl_server *server, lone_look *look, int status,
-                                              int *opened) {
+__attribute__((noinline)) void crl_server_lone_end(crl_server *server, crl_lone *lone, int status,
+                                                   const corral_error *why, int *opened) {
   const crl_pool_options *options = server->options;
-  crl_seat own = {.ops = look->op, .count = 1, .began = look->pace.began, .seats = &server->usual};
-  led_batch led = {.own = &own, .ops = look->op, .count = 1, .pace = look->pace, .why = notice};
+  size_t count = lone->count;
+  crl_seat own = {
+      .ops = lone->ops, .count = count, .began = lone->pace.began, .seats = &server->usual};
+  led_batch led = {.own = &own, .ops = lone->ops, .count = count, .pace = lone->pace, .why = *why};
   if (status == CORRAL_OK) {
     crl_server_batch_report_notice(options, server->number, &led.why);
   } else {
-    crl_server_batch_close(options, &look->handle, look->op, 1, &led.why);
-    status = crl_server_batch_repeat(options, server->number, &look->handle, look->op, 1, &led.pace,
-                                     &led.why, status);
+    crl_server_batch_close(options, &lone->handle, lone->ops, count, &led.why);
+    status = crl_server_batch_repeat(options, server->number, &lone->handle, lone->ops, count,
+                                     &led.pace, &led.why, status);
   }
-  hand_on(server, &led, look->handle, status == CORRAL_OK, own.began);
+  hand_on(server, &led, lone->handle, status == CORRAL_OK, own.began);
   tell_end(server, &led);
   *opened |= own.opened;
 }
 
-/* Performs a look if a handle is idle and the server is well: 1. Then nobody is queued, and nobody
- * goes along. The operation is preset. */
-static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
-                      int *opened) {
-  lone_look look; /* not zeroed */
+int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest) {
   crl_seats *seats = &server->usual;
   int64_t limit = now + server->options->op_ms;
-  if (deadline < limit || crl_seats_idle(seats) == 0) return 0;
+  if (latest < limit || crl_seats_idle(seats) == 0) return 0;
   crl_server_lock(server);
-  look.handle = crl_health_lets_all(&server->health) ? crl_seats_take_idle(seats) : NULL;
+  lone->handle = crl_health_lets_all(&server->health) ? crl_seats_take_idle(seats) : NULL;
   crl_server_unlock(server);
-  if (look.handle == NULL) return 0;
-  look.op = op;
+  if (lone->handle == NULL) return 0;
+  lone->pace = (crl_pace){.deadline = limit,
+                          .first = limit,
+                          .latest = latest,
+                          .began = now,
+                          .quiet_ms = server->options->op_ms};
+  return 1;
+}
+
+/* Performs a look on an idle handle: 1. The operation is preset. */
+static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
+                      int *opened) {
+  crl_lone look; /* not zeroed */
+  crl_seats *seats = &server->usual;
+  if (!crl_server_lone_take(server, &look, now, deadline)) return 0;
+  look.ops = op;
+  look.count = 1;
   corral_error *why = &notice;
   why->status = CORRAL_OK;
   why->text[0] = '\0';
-  look.pace = (crl_pace){.deadline = limit,
-                         .first = limit,
-                         .latest = deadline,
-                         .began = now,
-                         .quiet_ms = server->options->op_ms};
   corral_batch batch = {.ops = op, .count = 1, .op_size = sizeof *op, .now = now};
   crl_server_batch_flag(op, 1, 1);
   crl_pace_begin(&look.pace);
-  int status = crl_server_batch_send(server->options->plugin, look.handle, &batch, limit, why);
+  int status =
+      crl_server_batch_send(server->options->plugin, look.handle, &batch, look.pace.deadline, why);
   crl_pace_end();
   if (status != CORRAL_OK || why->text[0] != '\0' || op->status == CORRAL_EUNAVAILABLE) {
-    look_on(server, &look, status, opened);
+    crl_server_lone_end(server, &look, status, why, opened);
     return 1;
   }
   crl_server_lock(server);
@@ -376,9 +377,8 @@ static void note_size(crl_server *server, const corral_op *op, int is_large) {
     crl_marks_clear(&server->large_keys, hash_of(op));
 }
 
-/* Asks for records that were left unread, on a handle for large ones; remembers them. */
-static void read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
-                       int *opened) {
+void crl_server_read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
+                           int *opened) {
   for (size_t i = 0; i < count; i++) {
     int is_large = (ops[i].flags & CORRAL_OP_LARGE) != 0;
     if (is_large) perform_as(server, &ops[i], 1, crl_env_now_ms(), deadline, 1, 1, opened);
@@ -405,7 +405,7 @@ static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t 
   else if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
            crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);
-  read_large(server, ops, count, deadline, &opened);
+  crl_server_read_large(server, ops, count, deadline, &opened);
   return opened;
 }
 

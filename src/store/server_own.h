@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/marks.h"
 #include "store/health.h"
+#include "store/pace.h"
 #include "store/seats.h"
 
 typedef struct crl_server crl_server;
@@ -25,6 +26,26 @@ struct crl_server {
   crl_health health;
   void *probe_handle; /* the probing thread's */
 };
+
+/* Looks on an idle handle, without a seat. */
+typedef struct crl_lone {
+  corral_op *ops;
+  size_t count;
+  void *handle;
+  crl_pace pace;
+} crl_lone;
+
+/* Takes an idle handle for looks at `now`, if the server is well, and there is as much time as
+ * op_ms: 1. Then nobody is queued, and nobody goes along. */
+int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest);
+/* After lone looks: repeats them if their handle broke and there is time, tells the breaker, and
+ * hands the handle on. `status`: of the handle, with `why`. *opened becomes true where
+ * crl_server_perform returns true. */
+void crl_server_lone_end(crl_server *server, crl_lone *lone, int status, const corral_error *why,
+                         int *opened);
+/* Asks for records that were left unread, on a handle for large ones; remembers whose they are. */
+void crl_server_read_large(crl_server *server, corral_op *ops, size_t count, int64_t deadline,
+                           int *opened);
 
 #ifdef CORRAL_CHECKS
 void crl_server_check(const crl_server *server);

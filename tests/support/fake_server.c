@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "server_process.h"
@@ -112,6 +113,23 @@ static void hang(fake_server *server) {
     continue;
 }
 
+/* 0: the others don't come. */
+static int meet(long count) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+  static long came; /* since the start of the process */
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += GIVE_UP_MS / 1000;
+  pthread_mutex_lock(&mutex);
+  long all = (came++ / count + 1) * count;
+  pthread_cond_broadcast(&changed);
+  while (came < all && pthread_cond_timedwait(&changed, &mutex, &until) == 0) continue;
+  int met = came >= all;
+  pthread_mutex_unlock(&mutex);
+  return met;
+}
+
 static int step(fake_server *server, char *line) {
   char *rest = line + strcspn(line, " ");
   if (*rest == ' ') *rest++ = '\0';
@@ -127,6 +145,8 @@ static int step(fake_server *server, char *line) {
     hang_up(server);
   else if (strcmp(line, "ACCEPT") == 0)
     return take_connection(server);
+  else if (strcmp(line, "MEET") == 0)
+    return meet(strtol(rest, NULL, 10));
   else
     return 0;
   return 1;

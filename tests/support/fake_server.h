@@ -9,6 +9,7 @@
  *   HANG                read and say nothing until the client hangs up
  *   CLOSE               hang up
  *   ACCEPT              take the next connection (the first is taken at the start)
+ *   MEET n              wait until so many servers of this process have come to a MEET
  * At the end of the script the server behaves as after HANG. */
 #ifndef TESTS_FAKE_SERVER_H
 #define TESTS_FAKE_SERVER_H

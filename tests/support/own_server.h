@@ -12,6 +12,9 @@
 #define crl_server_self_probing own_server_self_probing
 #define crl_server_probe_at own_server_probe_at
 #define crl_server_failures own_server_failures
+#define crl_server_lone_take own_server_lone_take
+#define crl_server_lone_end own_server_lone_end
+#define crl_server_read_large own_server_read_large
 #define crl_server_probe own_server_probe
 #define crl_server_perform_probe own_server_perform_probe
 #include "store/server.c" /* NOLINT(bugprone-suspicious-include) */

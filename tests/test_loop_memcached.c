@@ -1,0 +1,82 @@
+/* test_loop_memcached.c: event loops on a real memcached: how many calls need a flight, and so a
+ * thread of the library. */
+#include "support/loop_kit.h"
+
+#include "driver/async.h"
+#include "support/memcached_server.h"
+
+enum { HOUR = 3600000, KEYS = 10 };
+
+static memcached_server *server;
+static atomic_int flights;
+
+int __real_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
+int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
+int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token) {
+  atomic_fetch_add(&flights, 1);
+  return __real_crl_scheduler_fly(scheduler, r, token);
+}
+
+static void get(corral_loop *loop, int number, request *r) {
+  char key[16];
+  snprintf(key, sizeof key, "k%d", number);
+  *r = (request){.makes = "x"};
+  ask(loop, key, CORRAL_POLICY(.ttl_ms = HOUR), r);
+}
+
+/* Asks until a hit needed no flight: the loop has its connection. */
+static void warm(corral_loop *loop) {
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  for (int before = -1, i = 0; before != flights || i < KEYS; i++) {
+    request r;
+    if (crl_env_now_ms() > until) fail_msg("each look is flown");
+    before = flights;
+    get(loop, i % KEYS, &r);
+    RUN_UNTIL(loop, r.gones, 1);
+  }
+}
+
+static void a_hit_is_no_flight(void **state) {
+  enum { CALLS = 200 };
+  static request r[CALLS];
+  (void)state;
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = memcached_server_uri(server), .op_ms = 5000));
+  warm(d.loop);
+  int before = flights;
+  for (int i = 0; i < CALLS; i++) {
+    get(d.loop, i % KEYS, &r[i]);
+    if (i % 2 == 0) RUN_UNTIL(d.loop, r[i].gones, 1); /* else beside the next one */
+  }
+  for (int i = 0; i < CALLS; i++) {
+    RUN_UNTIL(d.loop, r[i].gones, 1);
+    assert_int_equal(r[i].how, CORRAL_FRESH);
+    assert_string_equal(r[i].text, "x");
+  }
+  assert_int_equal(flights, before);
+  closed(&d);
+}
+
+static void a_server_that_restarts_is_looked_at_again(void **state) {
+  (void)state;
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = memcached_server_uri(server), .op_ms = 5000));
+  warm(d.loop);
+  memcached_server_restart(server);
+  for (int i = 0; i < KEYS; i++) {
+    request r;
+    get(d.loop, i, &r);
+    RUN_UNTIL(d.loop, r.gones, 1);
+    assert_string_equal(r.text, "x");
+  }
+  closed(&d);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_hit_is_no_flight),
+      cmocka_unit_test(a_server_that_restarts_is_looked_at_again),
+  };
+  if (!memcached_server_start(&server, NULL)) return 77;
+  int failed = cmocka_run_group_tests_name("loops on memcached", tests, NULL, NULL);
+  memcached_server_stop(server);
+  return failed;
+}
