@@ -187,6 +187,8 @@ void crl_lmdb_handle_close(crl_lmdb_handle *handle);
 int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int64_t deadline,
                           crl_lmdb_env **ret, corral_error *error);
 enum { CRL_LMDB_STALE_MS = 1000 };
+/* The same without `writes`, where nothing is to be checked or told; else NULL. */
+crl_lmdb_env *crl_lmdb_handle_glance(crl_lmdb_handle *handle, int64_t now);
 
 /* ---- watch.c ------------------------------------------------------------------------------- */
 
