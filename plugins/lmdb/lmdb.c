@@ -363,10 +363,18 @@ static void write_run(crl_lmdb_env *env, const corral_batch *batch, int64_t dead
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
+/* Keys that begin as the tables' names are the host's to give, and it gives none. */
+static int is_table(const corral_op *op) {
+  size_t len = sizeof CRL_LMDB_TABLE - 1;
+  return *(const char *)op->key == *CRL_LMDB_TABLE && op->key_len > len &&
+         memcmp(op->key, CRL_LMDB_TABLE, len) == 0;
+}
+
 static int key_fits(crl_lmdb_env *env, corral_op *op) {
-  if (op->key_len >= 1 && op->key_len <= CRL_LMDB_MAX_KEY) return 1;
-  op->status = env->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
-                               (int)CRL_LMDB_MAX_KEY);
+  if (op->key_len >= 1 && op->key_len <= CRL_LMDB_MAX_KEY && !is_table(op)) return 1;
+  op->status = env->host->fail(op->error, CORRAL_EINVAL,
+                               "a key of %zu bytes: 1 to %d, not beginning with " CRL_LMDB_TABLE,
+                               op->key_len, (int)CRL_LMDB_MAX_KEY);
   return 0;
 }
 

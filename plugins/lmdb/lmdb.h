@@ -109,6 +109,9 @@ int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline);
 
 typedef struct crl_lmdb_ring crl_lmdb_ring;
 
+/* The names of the other tables begin so; they stand among the keys of `heads`. */
+#define CRL_LMDB_TABLE "~table:"
+
 /* The open files, shared by all handles of this process. */
 typedef struct crl_lmdb_env {
   const corral_host *host;
