@@ -44,7 +44,7 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
-  -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll
+  -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll,--wrap=pthread_mutex_lock
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)

@@ -1,9 +1,7 @@
 /* map.h: the map of a herd: entries, and stubs that have none yet. Internal to src/herd; each
- * function is called with the shard's mutex held. */
+ * function is called with the shard's latch held. */
 #ifndef CRL_MAP_H
 #define CRL_MAP_H
-
-#include <pthread.h>
 
 #include "base/table.h"
 #include "herd/entry.h"
@@ -13,7 +11,7 @@ enum { CRL_SHARDS = 16, CRL_LENT = 2 /* bits of what may be lent */ };
 typedef enum crl_entry_state { FLYING, LANDED, GIVEN_UP } crl_entry_state;
 
 typedef struct crl_shard {
-  pthread_mutex_t mutex;
+  crl_latch latch;
   _Atomic uint64_t ticks;
   crl_table entries;
   crl_stub *stubs;
