@@ -45,7 +45,7 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
-  -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll
+  -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll,--wrap=pthread_mutex_lock
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_lmdb_cost
   -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)

@@ -1,5 +1,5 @@
 /* test_hit.c: the cost of a hit, counted: allocations, hashes of its key, reads of each clock,
- * system calls, and wakes. */
+ * system calls, mutexes, and wakes. */
 #include "support/answers_kit.h"
 
 #include <poll.h>
@@ -15,7 +15,7 @@ enum { HITS = 100, ATTEMPTS = 50 };
 
 /* Of the thread that calls. */
 static _Thread_local struct counts {
-  long allocations, hashes, monotonic, boot, wall, sends, receives, polls, wakes;
+  long allocations, hashes, monotonic, boot, wall, sends, receives, polls, wakes, mutexes;
 } now;
 
 /* ---- what is counted ----------------------------------------------------------------------- */
@@ -92,6 +92,13 @@ void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits) {
   __real_crl_env_word_wake_bits(word, bits);
 }
 
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
+  now.mutexes++;
+  return __real_pthread_mutex_lock(mutex);
+}
+
 /* ---- hits ---------------------------------------------------------------------------------- */
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -137,21 +144,21 @@ static void hits_cost(const char *uri, const char *key, const struct counts *one
   }
   if (memcmp(&spent, &all, sizeof all) != 0)
     fail_msg("%d hits on %s: %ld allocations, %ld hashes, %ld + %ld + %ld reads of clocks, %ld "
-             "sendmsg, %ld recv, %ld poll, %ld wakes",
+             "sendmsg, %ld recv, %ld poll, %ld wakes, %ld mutexes",
              HITS, uri, spent.allocations, spent.hashes, spent.monotonic, spent.boot, spent.wall,
-             spent.sends, spent.receives, spent.polls, spent.wakes);
+             spent.sends, spent.receives, spent.polls, spent.wakes, spent.mutexes);
   corral_close(c);
 }
 
 static void a_hit_in_the_process_is_one_allocation_and_one_hash(void **state) {
   (void)state;
-  hits_cost("memory:", "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0});
-  hits_cost("memory:", "key:1", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0});
+  hits_cost("memory:", "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 1});
+  hits_cost("memory:", "key:1", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 1});
 }
 
 static void a_hit_in_a_file_is_the_same(void **state) {
   (void)state;
-  hits_cost(lab_lmdb(lab_room, "store"), "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0});
+  hits_cost(lab_lmdb(lab_room, "store"), "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 1});
 }
 
 /* The key that is stored isn't always the one that the herd knows. */
@@ -160,8 +167,8 @@ static void a_hit_on_redis_is_that_and_two_system_calls(void **state) {
   redis_server *server = NULL;
   if (!redis_server_start(&server, NULL)) skip();
   const char *uri = redis_server_unix_uri(server);
-  hits_cost(uri, "key", &(struct counts){1, 1, 2, 1, 0, 1, 1, 0, 0});
-  hits_cost(uri, "key:1", &(struct counts){1, 2, 2, 1, 0, 1, 1, 0, 0});
+  hits_cost(uri, "key", &(struct counts){1, 1, 2, 1, 0, 1, 1, 0, 0, 0});
+  hits_cost(uri, "key:1", &(struct counts){1, 2, 2, 1, 0, 1, 1, 0, 0, 0});
   redis_server_stop(server);
 }
 

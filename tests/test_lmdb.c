@@ -439,8 +439,19 @@ static void locks_that_nobody_held_for_a_while_are_swept(void **state) {
   for (unsigned i = 0; i < LOCKS / 8 + 1; i++)
     assert_int_equal(verb(&k, CORRAL_VERB_EXPIRE, "value", 1), CORRAL_OK);
   closed(&k);
-  assert_int_equal(rows_of(file("swept"), "corral.heads"), 1);
-  assert_int_equal(rows_of(file("swept"), "corral.index"), 1);
+  assert_int_equal(rows_of(file("swept"), NULL), 1 + 3); /* and the other tables' */
+  assert_int_equal(rows_of(file("swept"), "~table:index"), 1);
+}
+
+static void a_key_like_the_name_of_a_table_is_refused(void **state) {
+  (void)state;
+  kit k = opened(address("named", ""));
+  put(&k, "value", 'x', 10);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "~table:index", 1), CORRAL_EINVAL);
+  assert_int_equal(verb(&k, CORRAL_VERB_INVALIDATE, "~table:index", 1), CORRAL_EINVAL);
+  assert_int_equal(verb(&k, CORRAL_VERB_GET, "~tag:index", 1), CORRAL_EMISS);
+  assert_int_equal(verb(&k, CORRAL_VERB_INVALIDATE, "value", 1), CORRAL_OK);
+  closed(&k);
 }
 
 int main(void) {
@@ -463,6 +474,7 @@ int main(void) {
       cmocka_unit_test(a_full_disk_is_an_error_and_not_a_signal),
       cmocka_unit_test(threads_have_one_leader_too),
       cmocka_unit_test(locks_that_nobody_held_for_a_while_are_swept),
+      cmocka_unit_test(a_key_like_the_name_of_a_table_is_refused),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -46,9 +46,9 @@ static void so_does_a_look_of_a_caller_alone(void **state) {
 /* Ends the rest of a server and wakes the prober. */
 static void let_rest_end(crl_pool *pool, size_t number) {
   crl_server *server = pool->list[number];
-  pthread_mutex_lock(&server->mutex);
+  crl_latch_take(&server->latch);
   server->health.breaker.rest_until = 0;
-  pthread_mutex_unlock(&server->mutex);
+  crl_latch_give(&server->latch);
   assert_int_equal(crl_task_at(&pool->prober, crl_env_now_ms()), CORRAL_OK);
 }
 
@@ -64,9 +64,9 @@ static void until_event(corral_event event, unsigned count) {
 
 static void until_resting(crl_pool *pool) {
   for (int probing = 1; probing; sched_yield()) {
-    pthread_mutex_lock(&pool->list[0]->mutex);
+    crl_latch_take(&pool->list[0]->latch);
     probing = pool->list[0]->health.breaker.probing;
-    pthread_mutex_unlock(&pool->list[0]->mutex);
+    crl_latch_give(&pool->list[0]->latch);
   }
 }
 
@@ -130,9 +130,9 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   for (int i = 0; i < 2; i++) assert_int_equal(hurried(pool), CORRAL_EUNAVAILABLE);
   the_fake.refuse = 0;
   assert_int_equal(hurried(pool), CORRAL_OK); /* the success ends the doubt */
-  pthread_mutex_lock(&pool->list[0]->mutex);
+  crl_latch_take(&pool->list[0]->latch);
   assert_int_equal(pool->list[0]->health.doubts, 0);
-  pthread_mutex_unlock(&pool->list[0]->mutex);
+  crl_latch_give(&pool->list[0]->latch);
   the_fake.break_next = 1;
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);

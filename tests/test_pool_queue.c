@@ -167,30 +167,31 @@ static void a_handle_is_handed_on_before_the_callers_that_it_served_are_woken(vo
   end(4);
 }
 
-/* ---- the mutex ----------------------------------------------------------------------------- */
+/* ---- the latch ----------------------------------------------------------------------------- */
 
-/* Nobody is woken under the mutex; and nobody that was served needs it to return. */
+/* Nobody is woken under the latch; and nobody that was served needs it to return. */
 static _Atomic int held;
 
-static void hold_mutex(int number) {
+static void hold_latch(int number) {
   (void)number;
-  held += pthread_mutex_trylock(&the_pool->list[0]->mutex) == 0;
+  uint32_t is_free = 0;
+  held += atomic_compare_exchange_strong(&the_pool->list[0]->latch.word, &is_free, 1);
 }
 
-static void keep_mutex(int number) {
+static void keep_latch(int number) {
   if (held == number) return;
   while (number == 1 && returned < CALLERS - 1) sched_yield();
-  pthread_mutex_unlock(&the_pool->list[0]->mutex);
+  crl_latch_give(&the_pool->list[0]->latch);
 }
 
-static void results_are_told_without_the_mutex(void **state) {
+static void results_are_told_without_the_latch(void **state) {
   (void)state;
   begin(1);
   occupy();
   for (int i = 0; i < CALLERS; i++) queue_up(&others[i], op_of(CORRAL_VERB_GET, 2), i + 1);
   held = 0;
-  before_wake = hold_mutex;
-  after_wake = keep_mutex;
+  before_wake = hold_latch;
+  after_wake = keep_latch;
   set_gate(0);
   end(CALLERS);
   assert_int_equal(wake_count, 2);
@@ -204,7 +205,7 @@ int main(void) {
       cmocka_unit_test(callers_whose_bits_are_the_same_lead_one_after_the_other),
       cmocka_unit_test(no_more_handles_are_opened_than_callers_at_once),
       cmocka_unit_test(a_handle_is_handed_on_before_the_callers_that_it_served_are_woken),
-      cmocka_unit_test(results_are_told_without_the_mutex),
+      cmocka_unit_test(results_are_told_without_the_latch),
   };
   return cmocka_run_group_tests_name("pool_queue", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_wait.c: waiters and bells (src/os/wait.h): no wake is lost, and none costs a system call
- * where nobody sleeps. */
+/* test_wait.c: waiters, bells and latches (src/os/wait.h): no wake is lost, and none costs a system
+ * call where nobody sleeps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,6 +169,50 @@ static void a_bell_wakes_one_by_its_bit_and_the_others_by_one_system_call(void *
   assert_int_equal(wakes, 2);
 }
 
+/* ---- latches ------------------------------------------------------------------------------- */
+
+static void a_latch_costs_no_system_call_where_nobody_waits(void **state) {
+  (void)state;
+  crl_latch latch = {0};
+  for (int i = 0; i < TURNS; i++) {
+    crl_latch_take(&latch);
+    crl_latch_give(&latch);
+  }
+  assert_int_equal(waits, 0);
+  assert_int_equal(wakes, 0);
+}
+
+typedef struct counted {
+  crl_latch latch;
+  long count; /* by its holder alone */
+} counted;
+
+static void *count_under_latch(void *arg) {
+  counted *c = arg;
+  for (int i = 0; i < TURNS; i++) {
+    crl_latch_take(&c->latch);
+    long before = c->count;
+    if (i % 1000 == 0) sched_yield();
+    c->count = before + 1;
+    crl_latch_give(&c->latch);
+  }
+  return NULL;
+}
+
+static void a_latch_has_one_holder_and_each_sleeper_is_woken(void **state) {
+  (void)state;
+  pthread_t threads[SLEEPERS];
+  counted c = {.count = 0};
+  crl_latch_take(&c.latch);
+  for (int i = 0; i < SLEEPERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, count_under_latch, &c), 0);
+  for (int64_t end = far(); waits < SLEEPERS && crl_env_now_ms() < end;) sched_yield();
+  assert_int_equal(c.count, 0);
+  crl_latch_give(&c.latch);
+  for (int i = 0; i < SLEEPERS; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(c.count, SLEEPERS * TURNS);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup(name, begin)
   const struct CMUnitTest tests[] = {
@@ -177,6 +221,8 @@ int main(void) {
       T(no_wake_of_many_is_lost),
       T(a_bell_that_rings_after_it_was_listened_to_is_not_slept_through),
       T(a_bell_wakes_one_by_its_bit_and_the_others_by_one_system_call),
+      T(a_latch_costs_no_system_call_where_nobody_waits),
+      T(a_latch_has_one_holder_and_each_sleeper_is_woken),
   };
   return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

@@ -84,19 +84,18 @@ static int agree_on_id(crl_lmdb_env *e, MDB_txn *txn, const char *id, int is_new
              : code;
 }
 
+/* `heads` is the table without a name: a look at any other begins with one for its name. */
 static int open_tables(crl_lmdb_env *e, MDB_txn *txn, const char *id) {
-  MDB_dbi top;
   MDB_stat st;
-  int code = mdb_dbi_open(txn, NULL, 0, &top);
-  if (code == 0) code = mdb_stat(txn, top, &st);
+  int code = mdb_dbi_open(txn, NULL, 0, &e->heads);
+  if (code == 0) code = mdb_stat(txn, e->heads, &st);
   if (code != 0) return code;
   int is_new = st.ms_entries == 0;
   unsigned create = is_new ? MDB_CREATE : 0;
-  code = mdb_dbi_open(txn, "corral.meta", create, &e->meta);
+  code = mdb_dbi_open(txn, CRL_LMDB_TABLE "meta", create, &e->meta);
   if (code == 0) code = agree_on_id(e, txn, id, is_new);
-  if (code == 0) code = mdb_dbi_open(txn, "corral.heads", create, &e->heads);
-  if (code == 0) code = mdb_dbi_open(txn, "corral.bodies", create, &e->bodies);
-  if (code == 0) code = mdb_dbi_open(txn, "corral.index", create, &e->index);
+  if (code == 0) code = mdb_dbi_open(txn, CRL_LMDB_TABLE "bodies", create, &e->bodies);
+  if (code == 0) code = mdb_dbi_open(txn, CRL_LMDB_TABLE "index", create, &e->index);
   if (code == MDB_NOTFOUND || code == MDB_INCOMPATIBLE) return MDB_CORRUPTED;
   return code == 0 ? agree_on_wall(e, txn) : code;
 }
@@ -139,7 +138,7 @@ static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
   int code = mdb_env_create(&e->env);
   if (code != 0) return code;
   code = mdb_env_set_mapsize(e->env, map_for((size_t)size));
-  if (code == 0) code = mdb_env_set_maxdbs(e->env, 4);
+  if (code == 0) code = mdb_env_set_maxdbs(e->env, 3);
   if (code == 0) code = mdb_env_set_maxreaders(e->env, CRL_LMDB_READERS);
   if (code == 0) code = mdb_env_open(e->env, f->data, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600);
   if (code == 0) code = set_up(e, f->id);

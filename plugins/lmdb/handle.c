@@ -68,11 +68,23 @@ static int renew(crl_lmdb_handle *h, crl_lmdb_env *old, int64_t deadline, crl_lm
   return CORRAL_OK;
 }
 
+static int is_check_due(const crl_lmdb_handle *h, int64_t now) {
+  return now - atomic_load_explicit(&h->checked, memory_order_relaxed) >= CRL_LMDB_STALE_MS;
+}
+
+crl_lmdb_env *crl_lmdb_handle_glance(crl_lmdb_handle *h, int64_t now) {
+  if (is_check_due(h, now)) return NULL;
+  crl_lmdb_env *e = current(h);
+  if (!atomic_load(&e->damaged) && !atomic_load_explicit(&e->has_notice, memory_order_relaxed))
+    return e;
+  crl_lmdb_env_drop(e);
+  return NULL;
+}
+
 int crl_lmdb_handle_enter(crl_lmdb_handle *h, int writes, int64_t now, int64_t deadline,
                           crl_lmdb_env **ret, corral_error *error) {
   crl_lmdb_env *e = current(h);
-  int is_due = now - atomic_load_explicit(&h->checked, memory_order_relaxed) >= CRL_LMDB_STALE_MS,
-      status = CORRAL_OK;
+  int is_due = is_check_due(h, now), status = CORRAL_OK;
   int is_stale = ((writes || is_due) && !crl_lmdb_env_leads(e, h->wanted->path)) ||
                  (is_due && !crl_lmdb_env_whole(e)) || atomic_load(&e->damaged);
   if (is_stale) {

@@ -109,6 +109,9 @@ int crl_lmdb_gate_wait(const corral_host *host, int fd, int64_t deadline);
 
 typedef struct crl_lmdb_ring crl_lmdb_ring;
 
+/* The names of the other tables begin so; they stand among the keys of `heads`. */
+#define CRL_LMDB_TABLE "~table:"
+
 /* The open files, shared by all handles of this process. */
 typedef struct crl_lmdb_env {
   const corral_host *host;
@@ -187,6 +190,8 @@ void crl_lmdb_handle_close(crl_lmdb_handle *handle);
 int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int64_t deadline,
                           crl_lmdb_env **ret, corral_error *error);
 enum { CRL_LMDB_STALE_MS = 1000 };
+/* The same without `writes`, where nothing is to be checked or told; else NULL. */
+crl_lmdb_env *crl_lmdb_handle_glance(crl_lmdb_handle *handle, int64_t now);
 
 /* ---- watch.c ------------------------------------------------------------------------------- */
 

@@ -315,31 +315,6 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
   return CORRAL_OK;
 }
 
-/* True for a look alone, of which nothing else is to be heard than its record. */
-static int is_lone(const crl_redis_handle *h, size_t count) {
-  const crl_redis_slot *slot = h->slots;
-  return count == 1 && slot->op->verb == CORRAL_VERB_GET && slot->replies > 0 &&
-         crl_redis_clock_good(h) && !crl_redis_clock_due(h);
-}
-
-/* A round of one look. Any other reply than the usual one is heard as in other rounds. */
-static int run_look(crl_redis_handle *h, int64_t deadline, corral_error *error) {
-  crl_redis_slot *slot = h->slots;
-  size_t sent, got;
-  crl_redis_out_reset(&h->out);
-  h->asks_time = h->waits = 0;
-  put(h, slot, CRL_REDIS_BY_SHA1);
-  if (h->out.failed) return run_round(h, 1, CRL_REDIS_BY_SHA1, deadline, error);
-  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
-  if (status == CORRAL_OK &&
-      crl_redis_wire_read(&h->wire, h->in, sizeof h->in, deadline, &got, NULL) == CORRAL_OK) {
-    if (crl_redis_look_take(h, slot->op, got)) return CORRAL_OK;
-    status = crl_redis_reply_feed(h, got, error);
-    if (status != CORRAL_OK) return status;
-  }
-  return hear_all(h, 1, CRL_REDIS_BY_SHA1, deadline, 0, status, sent, error);
-}
-
 /* Repeats a look whose record was replaced. */
 static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline,
                      corral_error *error) {
@@ -469,17 +444,12 @@ static int look_on(crl_redis_handle *h, size_t count, int status, int64_t deadli
   return status;
 }
 
-int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
-                      corral_error *error) {
+static int run_batch(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
+                     corral_error *error) {
   size_t count = batch->count;
   if (make_slots(h, batch) != CORRAL_OK) {
     crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
     return CORRAL_OK;
-  }
-  if (is_lone(h, count)) {
-    int status = run_look(h, deadline, error);
-    if (status == CORRAL_OK && !h->slots->vague && !h->slots->partial) return status;
-    return look_on(h, count, status, deadline, error);
   }
   int round = CRL_REDIS_BY_SHA1, last = round;
   int status = run_round(h, count, round, deadline, error);
@@ -488,6 +458,46 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
     status = run_round(h, count, last, deadline, error);
   }
   return look_on(h, count, status, deadline, error);
+}
+
+/* ---- a lone look --------------------------------------------------------------------------- */
+
+/* True for a look alone, of which nothing else is to be heard than its record. A handle has slots
+ * from its first batch on. */
+static int is_lone(const crl_redis_handle *h, const corral_batch *batch) {
+  const corral_op *op = batch->ops;
+  return batch->count == 1 && op->verb == CORRAL_VERB_GET && op->key_len > 0 && h->slot_room > 0 &&
+         crl_redis_clock_good(h) && !crl_redis_clock_due(h);
+}
+
+/* Any other reply to it than the usual one is heard as in other rounds, by a slot. `got`: bytes of
+ * it that came; `status`: of sending it. */
+static __attribute__((noinline)) int hear_lone(crl_redis_handle *h, const corral_batch *batch,
+                                               size_t got, int64_t deadline, int status,
+                                               size_t sent, corral_error *error) {
+  h->asks_time = h->waits = 0;
+  (void)make_slots(h, batch); /* there is room */
+  h->slots->end = h->out.total;
+  int fed = got > 0 ? crl_redis_reply_feed(h, got, error) : CORRAL_OK;
+  if (fed != CORRAL_OK) return fed;
+  status = hear_all(h, 1, CRL_REDIS_BY_SHA1, deadline, 0, status, sent, error);
+  return look_on(h, 1, status, deadline, error);
+}
+
+int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
+                      corral_error *error) {
+  corral_op *op = batch->ops;
+  size_t sent, got = 0;
+  if (!is_lone(h, batch)) return run_batch(h, batch, deadline, error);
+  crl_redis_out_reset(&h->out);
+  crl_redis_pieces_put_first(h, op);
+  if (h->out.failed) return run_batch(h, batch, deadline, error);
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
+  if (status == CORRAL_OK &&
+      crl_redis_wire_read(&h->wire, h->in, sizeof h->in, deadline, &got, NULL) == CORRAL_OK &&
+      crl_redis_look_take(h, op, got))
+    return CORRAL_OK;
+  return hear_lone(h, batch, got, deadline, status, sent, error);
 }
 
 /* ---- looks without waiting ----------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "redis.h"
 
-enum { COPIED = 16384, KEPT = 1 << 20, AT_A_TIME = 64 };
+enum { COPIED = 16384, KEPT = 1 << 20, AT_A_TIME = 64, DIGITS_MOST = 20 };
 
 /* Makes room for `size` more bytes; NULL: no memory. */
 static char *room(crl_redis_out *out, size_t size) {
@@ -89,24 +89,29 @@ void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_si
   copy(out, "\r\n", 2);
 }
 
+/* Writes a number where it belongs; returns its end. */
+static char *put_digits(char *at, size_t number) {
+  char *end = at + 1;
+  for (size_t rest = number; rest > 9; rest /= 10) end++;
+  char *digit = end;
+  do *--digit = (char)('0' + number % 10);
+  while ((number /= 10) != 0);
+  return end;
+}
+
 /* The commands that are sent most often; what is around the key is copied as a whole. */
 void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size) {
   static const char begin[] = "*4\r\n$8\r\nGETRANGE\r\n$",
                     end[] = "\r\n$1\r\n0\r\n$7\r\n1048575\r\n";
-  char text[24], *digits = decimal(text, (int64_t)key_size);
-  size_t len = (size_t)(text + sizeof text - digits);
   _Static_assert(CRL_REDIS_PIECE == 1048576, "the end of the first piece");
-  size_t size = sizeof begin - 1 + len + 2 + key_size + sizeof end - 1;
-  char *at = room(out, size);
-  if (at == NULL) return;
-  memcpy(at, begin, sizeof begin - 1);
-  at += sizeof begin - 1;
-  while (digits < text + sizeof text) *at++ = *digits++;
-  *at++ = '\r';
-  *at++ = '\n';
-  memcpy(at, key, key_size);
-  memcpy(at + key_size, end, sizeof end - 1);
-  placed(out, size);
+  char *from = room(out, sizeof begin + DIGITS_MOST + 2 + key_size + sizeof end);
+  if (from == NULL) return;
+  memcpy(from, begin, sizeof begin - 1);
+  char *at = put_digits(from + sizeof begin - 1, key_size);
+  memcpy(at, "\r\n", 2);
+  memcpy(at + 2, key, key_size);
+  memcpy(at + 2 + key_size, end, sizeof end - 1);
+  placed(out, (size_t)(at + 2 + key_size + sizeof end - 1 - from));
 }
 
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {

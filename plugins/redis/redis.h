@@ -88,7 +88,7 @@ typedef struct crl_redis_wire {
   int64_t patience;   /* limit of a read that blocks, in ms; 0: no read does */
   int armed;          /* 1: the next crl_redis_wire_read may begin by blocking */
   int64_t armed_at;   /* host->now_ms when the batch began */
-  size_t untold;      /* bytes written that host->moved wasn't told of */
+  size_t untold;      /* bytes moved in this batch that host->moved wasn't told of */
   int blocks;         /* 1: the next recv blocks */
 } crl_redis_wire;
 

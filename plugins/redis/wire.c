@@ -7,7 +7,7 @@
 
 #include "redis.h"
 
-enum { TOLD = 4096 /* bytes written that are reported at once, fewer with what is read next */ };
+enum { TOLD = 4096 /* fewer bytes than this aren't worth a report */ };
 
 static int failed(const crl_redis_wire *wire, corral_error *error, const char *what,
                   const char *why) {
@@ -55,6 +55,7 @@ int crl_redis_wire_open(crl_redis_wire *wire, crl_redis_store *store, int64_t de
 void crl_redis_wire_arm(crl_redis_wire *wire, int64_t now) {
   wire->armed = wire->patience > 0;
   wire->armed_at = now;
+  wire->untold = 0;
 }
 
 void crl_redis_wire_close(crl_redis_wire *wire) {
@@ -92,9 +93,11 @@ static int gone(crl_redis_wire *wire, ssize_t n, corral_error *error) {
   return failed(wire, error, "TLS", why);
 }
 
-/* Reports what was read, and what was written and isn't reported yet. */
-static void tell(crl_redis_wire *wire, size_t got, int64_t deadline) {
-  wire->store->host->moved(wire->untold + got, deadline);
+/* Reports what moved, once it is worth that. */
+static void tell(crl_redis_wire *wire, size_t moved, int64_t deadline) {
+  wire->untold += moved;
+  if (wire->untold < TOLD) return;
+  wire->store->host->moved(wire->untold, deadline);
   wire->untold = 0;
 }
 
@@ -105,8 +108,7 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
     ssize_t n = try_write(wire, pieces, count, &want);
     if (n > 0) {
       *wrote = (size_t)n;
-      wire->untold += *wrote;
-      if (wire->untold >= TOLD) tell(wire, 0, deadline);
+      tell(wire, *wrote, deadline);
       return CORRAL_OK;
     }
     wire->armed = 0; /* the time for a read that blocks may be over */

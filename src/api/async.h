@@ -27,6 +27,7 @@ struct corral_async_call {
   corral_async_call *next, **link;
   corral_async async;
   crl_call asked;
+  corral_policy policy; /* of `asked` */
   /* Used by the loop's thread alone, but for the listener. */
   crl_async_state state;
   crl_async_look *look; /* of CRL_ASYNC_LOOKS */

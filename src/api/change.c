@@ -29,9 +29,10 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
                     const corral_call *user) {
   crl_key key;
   crl_call call;
+  corral_policy policy;
   corral_error detail = {0};
   crl_context *context;
-  int status = crl_handle_call(c, user_key, key_len, user, &context, &call);
+  int status = crl_handle_call(c, user_key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&call, user_key, key_len);
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
@@ -192,11 +193,12 @@ static int set_value(crl_context *context, const crl_call *call, const crl_name 
 int corral_set(corral *c, const void *key, size_t key_len, const corral_call *user,
                const void *data, size_t size) {
   crl_call call;
+  corral_policy policy;
   corral_call set = {0};
   crl_context *context;
   corral_error *error = crl_handle_error(user);
   int status = crl_handle_key(c, key, key_len, &context, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, context, &call, &set);
+  if (status == CORRAL_OK) status = crl_handle_user(user, context, &policy, &call, &set);
   if (status != CORRAL_OK) return status;
   if (data == NULL && size > 0) return crl_status_fail(error, CORRAL_EINVAL, "corral_set: no data");
   crl_name name = crl_call_name(&call, key, key_len);

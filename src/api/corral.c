@@ -344,8 +344,18 @@ static int check_not_set(const corral_call *user) {
                          "call: tags, version and validator are for corral_set alone");
 }
 
-static int take_whole(const corral_call *whole, crl_context *context, crl_call *call,
-                      corral_call *set) {
+static int take_policy(const corral_policy *user, crl_context *context, corral_policy *room,
+                       crl_call *call) {
+  int status = CORRAL_OK;
+  call->policy = crl_context_kept(context, user);
+  if (call->policy != NULL) return CORRAL_OK;
+  if (room == NULL) return CRL_HANDLE_ROOM;
+  call->policy = crl_context_policy(context, user, room, &status, call->error);
+  return status;
+}
+
+static int take_whole(const corral_call *whole, crl_context *context, corral_policy *room,
+                      crl_call *call, corral_call *set) {
   int status = check_variant(whole);
   if (status == CORRAL_OK && set == NULL) status = check_not_set(whole);
   if (status != CORRAL_OK) return status;
@@ -354,32 +364,31 @@ static int take_whole(const corral_call *whole, crl_context *context, crl_call *
   call->variant = whole->variant;
   call->variant_len = whole->variant_len;
   if (set != NULL) *set = *whole;
-  if (whole->policy != NULL)
-    call->policy = crl_context_policy(context, whole->policy, &call->own, &status, call->error);
-  return status;
+  return whole->policy == NULL ? CORRAL_OK : take_policy(whole->policy, context, room, call);
 }
 
 /* A struct of another size than this library's. Apart, so that others have no room for one on their
  * stack. */
 __attribute__((noinline)) static int take_other(const corral_call *user, crl_context *context,
-                                                crl_call *call, corral_call *set) {
+                                                corral_policy *room, crl_call *call,
+                                                corral_call *set) {
   corral_call whole;
   int status = crl_sized_read(&whole, user, sizeof whole, "call", crl_handle_error(user));
-  return status == CORRAL_OK ? take_whole(&whole, context, call, set) : status;
+  return status == CORRAL_OK ? take_whole(&whole, context, room, call, set) : status;
 }
 
-int crl_handle_user(const corral_call *user, crl_context *context, crl_call *call,
-                    corral_call *set) {
-  memset(call, 0, offsetof(crl_call, own));
+int crl_handle_user(const corral_call *user, crl_context *context, corral_policy *room,
+                    crl_call *call, corral_call *set) {
+  memset(call, 0, sizeof *call);
   call->policy = &context->policy;
   if (user == NULL) return CORRAL_OK;
-  return (user->size == sizeof *user ? take_whole : take_other)(user, context, call, set);
+  return (user->size == sizeof *user ? take_whole : take_other)(user, context, room, call, set);
 }
 
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
-                    crl_context **ret, crl_call *call) {
+                    corral_policy *room, crl_context **ret, crl_call *call) {
   int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
-  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context, call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context, room, call, NULL);
   return status;
 }
 

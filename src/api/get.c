@@ -6,36 +6,59 @@
 
 #include <string.h>
 
-int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_call *user,
-                          corral_compute *compute, void *arg, corral_value **ret) {
+/* A call of one key. */
+typedef struct asked {
+  corral *c;
+  const void *key;
+  size_t key_len;
+  const corral_call *user;
+  corral_compute *compute; /* NULL: the bound one */
+  void *arg;
+  corral_value **ret;
+} asked;
+
+static int get_in(const asked *a, corral_policy *room) {
   crl_call call;
   crl_context *context;
+  int status = crl_handle_call(a->c, a->key, a->key_len, a->user, room, &context, &call);
+  if (status != CORRAL_OK) return status;
+  call.compute = a->compute;
+  call.arg = a->arg;
+  if (a->compute == NULL) crl_handle_bind(a->c, &call);
+  return crl_block_call(context, &call, a->key, a->key_len, a->ret);
+}
+
+/* A function of its own: a call whose policy the corral keeps has no room for it on its stack. */
+static __attribute__((noinline)) int get_with_room(const asked *a) {
+  corral_policy room;
+  return get_in(a, &room);
+}
+
+static int get(const asked *a) {
+  int status = get_in(a, NULL);
+  return status == CRL_HANDLE_ROOM ? get_with_room(a) : status;
+}
+
+int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_call *user,
+                          corral_compute *compute, void *arg, corral_value **ret) {
   if (compute == NULL || ret == NULL)
     return crl_status_fail(crl_handle_error(user), CORRAL_EINVAL, "corral_get_or_compute: no %s",
                            ret == NULL ? "ret" : "compute");
-  int status = crl_handle_call(c, key, key_len, user, &context, &call);
-  call.compute = compute;
-  call.arg = arg;
-  return status == CORRAL_OK ? crl_block_call(context, &call, key, key_len, ret) : status;
+  return get(&(asked){c, key, key_len, user, compute, arg, ret});
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_call *user,
                corral_value **ret) {
-  crl_call call;
-  crl_context *context;
   if (ret == NULL)
     return crl_status_fail(crl_handle_error(user), CORRAL_EINVAL, "corral_get: no ret");
-  int status = crl_handle_call(c, key, key_len, user, &context, &call);
-  if (status != CORRAL_OK) return status;
-  crl_handle_bind(c, &call);
-  return crl_block_call(context, &call, key, key_len, ret);
+  return get(&(asked){c, key, key_len, user, NULL, NULL, ret});
 }
 
 static int check_many(corral *c, const corral_item *items, size_t count, const corral_call *user,
-                      crl_context **ret, crl_call *call) {
+                      corral_policy *room, crl_context **ret, crl_call *call) {
   corral_error *error = crl_handle_error(user);
   int status = crl_handle_values(c, ret, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, *ret, call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, *ret, room, call, NULL);
   if (status == CORRAL_OK && items == NULL && count > 0)
     status = crl_status_fail(error, CORRAL_EINVAL, "corral_get_many: no items");
   return status;
@@ -44,8 +67,9 @@ static int check_many(corral *c, const corral_item *items, size_t count, const c
 int corral_get_many(corral *c, corral_item *items, size_t count, const corral_call *user,
                     corral_compute_many *compute, void *arg) {
   crl_call call;
+  corral_policy room;
   crl_context *context;
-  int status = check_many(c, items, count, user, &context, &call);
+  int status = check_many(c, items, count, user, &room, &context, &call);
   call.compute_many = compute;
   call.arg = arg;
   for (size_t i = 0; items != NULL && i < count; i++) {

@@ -12,15 +12,18 @@ int crl_handle_values(corral *c, crl_context **ret, corral_error *error);
 int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
                    corral_error *error);
 int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
+/* `room` is for a policy that the corral doesn't keep; it outlives the call. NULL: there is none
+ * yet, and such a call is CRL_HANDLE_ROOM, which is no status: to be repeated with it. */
+enum { CRL_HANDLE_ROOM = 1 };
 /* Fills *call, except for its key and compute, from the user's struct (may be NULL) over the
  * corral's policy.
  * `set`: receives the user's struct, if there is one; NULL: what is for corral_set alone is
  * refused. Detail goes to the user's error. */
-int crl_handle_user(const corral_call *user, crl_context *context, crl_call *call,
-                    corral_call *set);
+int crl_handle_user(const corral_call *user, crl_context *context, corral_policy *room,
+                    crl_call *call, corral_call *set);
 /* crl_handle_key and crl_handle_user: fills *call, except for its compute. */
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
-                    crl_context **ret, crl_call *call);
+                    corral_policy *room, crl_context **ret, crl_call *call);
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
 /* user->error; NULL without a struct, or when it is too short to have one. */

@@ -81,10 +81,11 @@ int corral_inspect(corral *c, const void *user_key, size_t key_len, const corral
                    corral_inspection *ret) {
   crl_key key;
   crl_call call;
+  corral_policy policy;
   corral_error detail = {0};
   corral_inspection found = {.state = "none", .age_ms = -1, .left_ms = -1};
   crl_context *context;
-  int status = crl_handle_call(c, user_key, key_len, user, &context, &call);
+  int status = crl_handle_call(c, user_key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
   if (ret == NULL || ret->size < sizeof ret->size)
     return crl_status_fail(call.error, CORRAL_EINVAL, "corral_inspect: no ret, or no ret->size");
@@ -124,12 +125,13 @@ static int copy_key(const crl_key *key, void *room, size_t size, size_t *ret_len
 int corral_encode_key(corral *c, corral_key_kind kind, const void *user_key, size_t key_len,
                       const corral_call *user, void *room, size_t size, size_t *ret_len) {
   crl_call call;
+  corral_policy policy;
   crl_key key;
   corral_error *error = crl_handle_error(user);
   crl_context *context;
   int status = crl_context_open(c, &context, error);
   if (status == CORRAL_OK) status = crl_handle_check_key(user_key, key_len, error);
-  if (status == CORRAL_OK) status = crl_handle_user(user, context, &call, NULL);
+  if (status == CORRAL_OK) status = crl_handle_user(user, context, &policy, &call, NULL);
   if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&call, user_key, key_len);
   if ((unsigned)kind > CORRAL_KEY_LOCK || (kind != CORRAL_KEY_VALUE && name.variant_len > 0) ||

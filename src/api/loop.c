@@ -261,7 +261,11 @@ static corral_async_call *new_call(corral_loop *loop, const corral_async *async,
   if (async->start == NULL) call->caller.begin = NULL;
   call->loop = loop;
   call->async = *async;
-  crl_call_copy(&call->asked, asked);
+  call->asked = *asked;
+  if (asked->policy != NULL) { /* in its caller's memory, perhaps */
+    call->policy = *asked->policy;
+    call->asked.policy = &call->policy;
+  }
   if (key_len > 0) memcpy(call->key, key, key_len);
   if (variant_len > 0)
     call->asked.variant = memcpy(call->key + key_len, asked->variant, variant_len);
@@ -309,13 +313,15 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
                     const corral_async *async, corral_async_call **ret) {
   corral_async callbacks;
   crl_call asked;
+  corral_policy policy;
   crl_context *context;
   crl_first first;
   corral_async_call *call = NULL;
   corral_error *error = crl_handle_error(user);
   int status = check_loop(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
-  if (status == CORRAL_OK) status = crl_handle_call(loop->c, key, key_len, user, &context, &asked);
+  if (status == CORRAL_OK)
+    status = crl_handle_call(loop->c, key, key_len, user, &policy, &context, &asked);
   if (status != CORRAL_OK) return status;
   if (callbacks.start != NULL)
     asked.start = callbacks.start;
@@ -432,12 +438,13 @@ void corral_async_call_cancel(corral_async_call *call) {
 int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *user,
                 corral_value **ret) {
   crl_call call;
+  corral_policy policy;
   crl_context *context;
   crl_join join;
   crl_outcome outcome;
   corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
-  int status = crl_handle_call(c, key, key_len, user, &context, &call);
+  int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
   crl_join_init(&join, context, &call, key, key_len);
   join.outcome = &outcome;

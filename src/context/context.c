@@ -83,18 +83,28 @@ static const corral_policy *keep_policy(crl_context *context, const corral_polic
   return NULL;
 }
 
-const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
-                                        corral_policy *room, int *ret_status, corral_error *error) {
-  int fits = user->size >= sizeof user->size && user->size <= sizeof *user;
+static int fits(const corral_policy *user) {
+  return user->size >= sizeof user->size && user->size <= sizeof *user;
+}
+
+const corral_policy *crl_context_kept(const crl_context *context, const corral_policy *user) {
+  crl_policy_known *_Atomic *places = ((crl_context *)(uintptr_t)context)->policies;
   const crl_policy_known *known;
-  *ret_status = CORRAL_OK;
-  for (size_t i = 0; fits && i < CRL_POLICIES; i++) {
-    if ((known = atomic_load_explicit(&context->policies[i], memory_order_acquire)) == NULL) break;
+  for (size_t i = 0; fits(user) && i < CRL_POLICIES; i++) {
+    if ((known = atomic_load_explicit(&places[i], memory_order_acquire)) == NULL) return NULL;
     if (is_given(known, user)) return &known->whole;
   }
+  return NULL;
+}
+
+const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
+                                        corral_policy *room, int *ret_status, corral_error *error) {
+  const corral_policy *kept = crl_context_kept(context, user);
+  *ret_status = CORRAL_OK;
+  if (kept != NULL) return kept;
   *ret_status = crl_policy_resolve(room, user, &context->policy, error);
   if (*ret_status != CORRAL_OK) return NULL;
-  const corral_policy *kept = fits ? keep_policy(context, user, room) : NULL;
+  if (fits(user)) kept = keep_policy(context, user, room);
   return kept == NULL ? room : kept;
 }
 

@@ -100,6 +100,9 @@ int crl_context_enter(corral *c, crl_context **ret, corral_error *error);
 /* First step of a call on an object of an open corral, such as a lock: CORRAL_EINVAL,
  * CORRAL_EFORKED. */
 int crl_context_check(const crl_context *context, corral_error *error);
+/* The caller's policy over the corral's, resolved, if it is known: kept until the corral is closed.
+ * NULL: crl_context_policy. Any thread. */
+const corral_policy *crl_context_kept(const crl_context *context, const corral_policy *user);
 /* The caller's policy over the corral's, resolved: it is kept until the corral is closed, or made
  * in `room`. NULL: it is refused, with detail in *error; *ret_status tells why. Any thread. */
 const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,

@@ -1,7 +1,7 @@
 /* herd.c: one flight per key per process; all other callers join it.
  *
  * A waiter sleeps on a word that each change of the entry increments. The outcome of a landed
- * flight never changes, so woken waiters copy it without the mutex, for which fifty of them would
+ * flight never changes, so woken waiters copy it without the latch, for which fifty of them would
  * otherwise compete. */
 #include "herd/herd.h"
 
@@ -13,18 +13,10 @@
 #include "base/check.h"
 #include "herd/map.h"
 
-crl_herd *crl_herd_new(void) {
-  crl_herd *herd = crl_alloc(sizeof *herd);
-  if (herd == NULL) return NULL;
-  for (int i = 0; i < CRL_SHARDS; i++) pthread_mutex_init(&herd->shards[i].mutex, NULL);
-  return herd;
-}
+crl_herd *crl_herd_new(void) { return crl_alloc(sizeof(crl_herd)); }
 
 void crl_herd_free(crl_herd *herd) {
-  for (int i = 0; i < CRL_SHARDS; i++) {
-    crl_table_clean(&herd->shards[i].entries);
-    pthread_mutex_destroy(&herd->shards[i].mutex);
-  }
+  for (int i = 0; i < CRL_SHARDS; i++) crl_table_clean(&herd->shards[i].entries);
   free(herd);
 }
 
@@ -48,16 +40,16 @@ static void check(const crl_entry *entry) {
 #endif
 
 static void lock(crl_entry *entry) {
-  pthread_mutex_lock(&entry->home->mutex);
+  crl_latch_take(&entry->home->latch);
   CRL_CHECK(entry);
 }
 
 static void unlock(crl_entry *entry) {
   CRL_CHECK(entry);
-  pthread_mutex_unlock(&entry->home->mutex);
+  crl_latch_give(&entry->home->latch);
 }
 
-/* ---- under the shard's mutex --------------------------------------------------------------- */
+/* ---- under the shard's latch --------------------------------------------------------------- */
 
 static void copy_outcome(crl_outcome *to, const crl_outcome *from) {
   *to = *from;
@@ -111,7 +103,7 @@ static crl_enter take_first_part(crl_shard *home, const crl_entrance *entrance, 
   return CRL_ENTER_JOINS;
 }
 
-/* Called with the shard's mutex held. */
+/* Called with the shard's latch held. */
 static crl_enter take_part(crl_shard *home, const crl_entrance *entrance, crl_entry **ret) {
   crl_entry *entry = *ret = find_for(home, entrance);
   if (entry == NULL) return take_first_part(home, entrance, ret);
@@ -129,18 +121,18 @@ static crl_enter take_part(crl_shard *home, const crl_entrance *entrance, crl_en
 
 crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret, uint64_t *tick) {
   crl_shard *home = home_of(herd, entrance->hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   *tick = atomic_fetch_add(&home->ticks, 1) + 1;
   if (entrance->since == 0) entrance->since = *tick;
   crl_enter how = take_part(home, entrance, ret);
   if (*ret != NULL) (*ret)->refs++;
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return how;
 }
 
 int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub) {
   crl_shard *home = home_of(herd, hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   int leads = crl_map_find(home, hash, name) == NULL && crl_map_find_stub(home, hash, name) == NULL;
   if (leads) {
     *stub = (crl_stub){.next = home->stubs,
@@ -152,7 +144,7 @@ int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub 
     if (stub->next != NULL) stub->next->link = &stub->next;
     home->stubs = stub;
   }
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return leads;
 }
 
@@ -162,30 +154,30 @@ void crl_herd_renew_stub(crl_stub *stub) {
 
 crl_entry *crl_herd_unstub(crl_stub *stub) {
   crl_shard *home = home_of(stub->herd, stub->hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   crl_map_take_out_stub(stub);
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return stub->entry;
 }
 
 crl_entry *crl_herd_keep_stub(crl_stub *stub) {
   crl_shard *home = home_of(stub->herd, stub->hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   crl_entry *entry = stub->entry != NULL ? stub->entry : crl_map_grow(home, stub);
   crl_map_take_out_stub(stub);
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return entry;
 }
 
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
   crl_shard *home = home_of(herd, hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   crl_entry *entry = crl_map_put_in(home, hash, name);
   if (entry != NULL) {
     crl_map_take_out(entry);
     entry->refs++;
   }
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return entry;
 }
 
@@ -215,7 +207,7 @@ static crl_wait give(const crl_outcome *from, crl_outcome *outcome) {
   return CRL_WAIT_LANDED;
 }
 
-/* A look without the mutex: sees that a flight has landed or published its value, and nothing
+/* A look without the latch: sees that a flight has landed or published its value, and nothing
  * else. */
 static crl_wait glance(const crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   if (atomic_load(&entry->passes) && !patience->owns) return (crl_wait)0;
@@ -284,7 +276,7 @@ static void stir(void *arg) {
 }
 
 /* A caller that has something of a place begins to wait (1) or ends that (-1). Called with the
- * shard's mutex held. */
+ * shard's latch held. */
 static void lend(crl_entry *entry, unsigned lends, int change) {
   for (int i = 0; i < CRL_LENT; i++)
     if (lends >> i & 1) entry->lenders[i] += (size_t)change;
@@ -307,7 +299,7 @@ unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter) {
   return lent;
 }
 
-/* Called with the shard's mutex held. */
+/* Called with the shard's latch held. */
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
   relay(entry);
@@ -392,7 +384,7 @@ _Atomic uint64_t *crl_herd_ticks(crl_entry *entry) { return &entry->home->ticks;
 
 uint64_t crl_herd_tick(crl_entry *entry) { return atomic_fetch_add(&entry->home->ticks, 1) + 1; }
 
-/* Called with the shard's mutex held. */
+/* Called with the shard's latch held. */
 static void raise_good(crl_entry *entry, uint64_t tick) {
   if (entry->state == FLYING && tick > entry->good) atomic_store(&entry->good, tick);
 }
@@ -404,7 +396,7 @@ void crl_herd_confirm(crl_entry *entry, uint64_t tick) {
   unlock(entry);
 }
 
-/* Called with the shard's mutex held. */
+/* Called with the shard's latch held. */
 static void set_interim(crl_entry *entry, const crl_outcome *outcome) {
   crl_bytes_unref(entry->interim.bytes);
   copy_outcome(&entry->interim, outcome);
@@ -430,7 +422,7 @@ void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome, int to_owner
   unlock(entry);
 }
 
-/* Called with the shard's mutex held. Without memory each waiter that is left enters alone. */
+/* Called with the shard's latch held. Without memory each waiter that is left enters alone. */
 static void leave_successor(crl_entry *entry) {
   crl_name name = {.key = entry->name,
                    .key_len = entry->key_len,
@@ -482,23 +474,23 @@ void crl_herd_detach(crl_entry *entry) {
 void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
   crl_shard *home = home_of(herd, hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   crl_entry *entry = crl_map_find(home, hash, name);
   crl_stub *stub = crl_map_find_stub(home, hash, name);
   if (entry != NULL) crl_map_take_out(entry);
   if (stub != NULL) crl_map_take_out_stub(stub);
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
 }
 
 void crl_herd_detach_all(crl_herd *herd) {
   for (size_t i = 0; i < CRL_SHARDS; i++) {
     crl_shard *home = &herd->shards[i];
-    pthread_mutex_lock(&home->mutex);
+    crl_latch_take(&home->latch);
     for (size_t b = 0; b < home->entries.size; b++)
       while (home->entries.buckets[b] != NULL)
         crl_map_take_out(crl_map_entry(home->entries.buckets[b]));
     while (home->stubs != NULL) crl_map_take_out_stub(home->stubs);
-    pthread_mutex_unlock(&home->mutex);
+    crl_latch_give(&home->latch);
   }
 }
 
@@ -507,16 +499,16 @@ crl_entry *crl_entry_ref(crl_entry *entry) {
   return entry;
 }
 
-/* The last reference is given up under the mutex, under which new callers take theirs. */
+/* The last reference is given up under the latch, under which new callers take theirs. */
 void crl_entry_unref(crl_entry *entry) {
   crl_shard *home = entry->home;
   size_t refs = atomic_load(&entry->refs);
   while (refs > 1)
     if (atomic_compare_exchange_weak(&entry->refs, &refs, refs - 1)) return;
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   int last = atomic_fetch_sub(&entry->refs, 1) == 1;
   if (last) crl_map_take_out(entry);
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   if (!last) return;
   crl_bytes_unref(entry->outcome.bytes);
   crl_bytes_unref(entry->interim.bytes);
@@ -527,9 +519,9 @@ void crl_entry_unref(crl_entry *entry) {
 size_t crl_herd_count(crl_herd *herd) {
   size_t count = 0;
   for (int i = 0; i < CRL_SHARDS; i++) {
-    pthread_mutex_lock(&herd->shards[i].mutex);
+    crl_latch_take(&herd->shards[i].latch);
     count += herd->shards[i].entries.count;
-    pthread_mutex_unlock(&herd->shards[i].mutex);
+    crl_latch_give(&herd->shards[i].latch);
   }
   return count;
 }
@@ -537,9 +529,9 @@ size_t crl_herd_count(crl_herd *herd) {
 size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
   crl_shard *home = home_of(herd, hash);
-  pthread_mutex_lock(&home->mutex);
+  crl_latch_take(&home->latch);
   crl_entry *entry = crl_map_find(home, hash, name);
   size_t waiting = entry == NULL ? 0 : entry->waiting;
-  pthread_mutex_unlock(&home->mutex);
+  crl_latch_give(&home->latch);
   return waiting;
 }

@@ -106,10 +106,10 @@ void crl_herd_lose(crl_entry *entry);
 /* Reserves the outcome for the entry's owner: all other waiters, now and later, get
  * CRL_WAIT_PASS. */
 void crl_herd_pass(crl_entry *entry);
-/* From now on `alone` is called, under a mutex, whenever the last waiter leaves without an outcome;
+/* From now on `alone` is called, under a latch, whenever the last waiter leaves without an outcome;
  * NULL ends that. */
 void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg);
-/* Calls `alone` now, under the same mutex, if there is no waiter. */
+/* Calls `alone` now, under the same latch, if there is no waiter. */
 void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg);
 /* The end of the flight without an outcome: waiters enter anew. No effect after a landing. */
 void crl_herd_give_up(crl_entry *entry);

@@ -1,9 +1,7 @@
 /* map.h: the map of a herd: entries, and stubs that have none yet. Internal to src/herd; each
- * function is called with the shard's mutex held. */
+ * function is called with the shard's latch held. */
 #ifndef CRL_MAP_H
 #define CRL_MAP_H
-
-#include <pthread.h>
 
 #include "base/table.h"
 #include "herd/entry.h"
@@ -15,7 +13,7 @@ typedef enum crl_entry_state { FLYING, LANDED, GIVEN_UP } crl_entry_state;
 typedef enum crl_published { CRL_FOR_JOINERS = 1, CRL_FOR_OWNER /* and joiners */ } crl_published;
 
 typedef struct crl_shard {
-  pthread_mutex_t mutex;
+  crl_latch latch;
   _Atomic uint64_t ticks;
   crl_table entries;
   crl_stub *stubs;

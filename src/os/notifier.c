@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "os/env.h"
+#include "os/readers.h"
 #include "base/value.h"
 
 struct crl_notifier {
@@ -22,7 +23,7 @@ struct crl_notifier {
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-static _Thread_local const crl_frame *innermost;
+static _Thread_local const crl_frame *innermost CRL_IN_FIRST_BLOCK;
 
 void crl_frame_enter(crl_frame *frame, const void *of) {
   *frame = (crl_frame){.of = of, .outer = innermost};

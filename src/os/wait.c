@@ -46,3 +46,12 @@ void crl_bell_sleep(crl_bell *bell, uint32_t heard, uint32_t bits, int64_t until
   if (atomic_compare_exchange_strong(&bell->word, &seen, heard) || seen == heard)
     crl_env_word_wait_bits(&bell->word, heard, bits, until);
 }
+
+/* ---- latches ------------------------------------------------------------------------------- */
+
+void crl_latch_wait(crl_latch *latch) {
+  while (atomic_exchange_explicit(&latch->word, 2, memory_order_acquire) != 0)
+    crl_env_word_wait(&latch->word, 2, INT64_MAX);
+}
+
+void crl_latch_wake(crl_latch *latch) { crl_env_word_wake(&latch->word, 1); }

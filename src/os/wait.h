@@ -1,5 +1,6 @@
 /* wait.h: the primitives that somebody sleeps on and is woken by: a waiter, a word or a callback,
- * for one sleeper; a bell, for many at once. */
+ * for one sleeper; a bell, for many at once; a latch, for those who need the same thing for a
+ * moment. */
 #ifndef CRL_WAIT_H
 #define CRL_WAIT_H
 
@@ -38,5 +39,27 @@ uint32_t crl_bell_listen(crl_bell *bell);
 /* Sleeps until a ring for one of `bits`, if there was none at all since `heard` was listened to; or
  * until `until`; or for no reason. */
 void crl_bell_sleep(crl_bell *bell, uint32_t heard, uint32_t bits, int64_t until);
+
+/* A mutex for what each hit enters: where nobody is in the way, it is taken and given back without
+ * a call. Zero before its first use; it needs no cleaning. Not recursive.
+ *
+ * The second mutex of U. Drepper, "Futexes Are Tricky", 2011. */
+typedef struct crl_latch {
+  _Atomic uint32_t word; /* futex(2), private: 0 free, 1 held, 2 held and perhaps waited for */
+} crl_latch;
+
+void crl_latch_wait(crl_latch *latch);
+void crl_latch_wake(crl_latch *latch);
+
+static inline void crl_latch_take(crl_latch *latch) {
+  uint32_t is_free = 0;
+  if (!atomic_compare_exchange_strong_explicit(&latch->word, &is_free, 1, memory_order_acquire,
+                                               memory_order_relaxed))
+    crl_latch_wait(latch);
+}
+
+static inline void crl_latch_give(crl_latch *latch) {
+  if (atomic_exchange_explicit(&latch->word, 0, memory_order_release) == 2) crl_latch_wake(latch);
+}
 
 #endif

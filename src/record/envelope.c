@@ -150,13 +150,17 @@ int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest,
   if (status != CORRAL_OK) return status;
   size_t body = (size_t)crl_record_take(record + CRL_AT_BODY, 4),
          metadata = (size_t)crl_record_take(record + CRL_AT_METADATA, 2);
-  *ret = (crl_envelope){.kind = record[CRL_AT_KIND],
-                        .encoding = record[CRL_AT_ENCODING],
-                        .digest = record + CRL_AT_DIGEST,
-                        .payload_at = CRL_PAYLOAD_AT,
-                        .payload_len = body - metadata,
-                        .metadata_at = CRL_PAYLOAD_AT + body - metadata,
-                        .metadata_len = metadata};
+  memset(ret, 0, offsetof(crl_envelope, payload_at));
+  ret->kind = record[CRL_AT_KIND];
+  ret->encoding = record[CRL_AT_ENCODING];
+  ret->digest = record + CRL_AT_DIGEST;
+  ret->payload_at = CRL_PAYLOAD_AT;
+  ret->payload_len = body - metadata;
+  ret->plain_len = ret->tag_count = ret->validator_len = 0;
+  ret->tags = NULL;
+  ret->validator = NULL;
+  ret->metadata_at = CRL_PAYLOAD_AT + body - metadata;
+  ret->metadata_len = metadata;
   return read_metadata(record, ret) && is_sane(ret) ? CORRAL_OK : CORRAL_ECORRUPT;
 }
 

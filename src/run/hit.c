@@ -4,8 +4,13 @@
 #include "os/env.h"
 #include "tags/tag_memory.h"
 
-/* The detail of a look that failed. Few do, and it would be much of a hit's stack. */
-static _Thread_local corral_error trouble;
+/* What a look that failed, and its handle, have to say. Few do, and it would be much of a hit's
+ * stack. */
+typedef struct troubles {
+  corral_error look, handle;
+} troubles;
+
+static _Thread_local troubles trouble;
 
 /* ---- the look ------------------------------------------------------------------------------ */
 
@@ -43,15 +48,28 @@ static int has_tags(const crl_hit *hit) {
   return memory != NULL && crl_tag_memory_has(memory, hit->hash);
 }
 
+/* By field: to zero all of it at once takes longer than the rest of this. */
+static void preset(corral_op *op) {
+  op->verb = CORRAL_VERB_GET;
+  op->flags = op->zero = 0;
+  op->token = NULL;
+  memset(op->args, 0, sizeof op->args);
+  op->status = CORRAL_EINDOUBT;
+  op->found = (corral_found){.record = NULL};
+  op->state = (corral_record_state){.life_ms = 0};
+}
+
 static int begin(crl_hit *hit) {
-  hit->op = (corral_op){.verb = CORRAL_VERB_GET, .status = CORRAL_EINDOUBT};
+  preset(&hit->op);
   if (!put_key(hit)) return 0;
   hit->op.hash = hit->hash = crl_hash(hit->op.key, hit->op.key_len);
   hit->early = 0;
   if (has_tags(hit) || is_gone(hit) || !enter(hit)) return 0;
-  hit->op.error = &trouble;
-  trouble.status = CORRAL_OK;
-  trouble.text[0] = '\0';
+  troubles *own = &trouble;
+  hit->op.error = &own->look;
+  hit->why = &own->handle;
+  own->look.status = CORRAL_OK;
+  own->look.text[0] = '\0';
   hit->now = crl_env_now_ms();
   hit->deadline = hit->now + hit->call->policy->wait_ms;
   return 1;
@@ -139,7 +157,7 @@ int crl_hit_answered(crl_hit *hit, corral_value **ret) {
 int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
                  size_t key_len, corral_value **ret) {
   if (!crl_hit_begin(hit, context, call, key, key_len)) return -1;
-  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline);
+  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline, hit->why);
   return crl_hit_answered(hit, ret);
 }
 

@@ -20,6 +20,7 @@ typedef struct crl_hit {
   int has_stub;
   crl_stub stub;
   corral_op op;
+  corral_error *why; /* room for what the store's handle has to say */
   uint8_t key[CRL_HIT_KEY];
 } crl_hit;
 

@@ -7,14 +7,13 @@
 #include "os/env.h"
 #include "os/readers.h"
 
-/* The innermost compute of this thread. */
-static _Thread_local const crl_computing *computing CRL_IN_FIRST_BLOCK;
+_Thread_local const crl_computing *crl_run_computing CRL_IN_FIRST_BLOCK;
 
 /* ---- nested computes ----------------------------------------------------------------------- */
 
 const crl_computing *crl_run_inside(const crl_computing *inner) {
-  const crl_computing *outer = computing;
-  computing = inner;
+  const crl_computing *outer = crl_run_computing;
+  crl_run_computing = inner;
   return outer;
 }
 
@@ -22,6 +21,7 @@ const crl_computing *crl_run_inside(const crl_computing *inner) {
  * after the caller has left. Runs that compute together have the same ancestors. 0 without
  * memory. */
 static int descend(crl_run *r) {
+  const crl_computing *computing = crl_run_computing;
   if (computing == NULL) return 1;
   const crl_run *first = computing->runs[0];
   r->ancestors = crl_alloc((computing->count + first->depth) * sizeof *r->ancestors);
@@ -33,13 +33,13 @@ static int descend(crl_run *r) {
 }
 
 unsigned crl_run_lends(void) {
-  if (computing != NULL) return CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
+  if (crl_run_computing != NULL) return CRL_PLACE_COMPUTE | CRL_PLACE_THREAD;
   return crl_worker_has_place() ? CRL_PLACE_THREAD : 0;
 }
 
-int crl_run_recurses(const crl_context *context, const crl_name *name) {
+int crl_run_is_computing(const crl_context *context, const crl_name *name) {
+  const crl_computing *computing = crl_run_computing;
   int found = 0;
-  if (computing == NULL) return 0;
   const crl_run *first = computing->runs[0];
   uint64_t self = crl_found_self(context, crl_name_hash(name));
   for (size_t i = 0; i < computing->count; i++) found |= computing->runs[i]->found.self == self;

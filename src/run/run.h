@@ -7,6 +7,7 @@
 #ifndef CRL_RUN_H
 #define CRL_RUN_H
 
+#include "os/readers.h"
 #include "os/timers.h"
 #include "os/worker.h"
 #include "record/fill.h"
@@ -26,14 +27,8 @@ typedef struct crl_call {
   corral_cancel_token *cancel_token;
   const void *variant;
   size_t variant_len;
-  const corral_policy *policy; /* resolved: of the corral, or `own` */
-  corral_policy own;           /* the last member: it needs no zeroing */
+  const corral_policy *policy; /* resolved; of the corral, or its caller's */
 } crl_call;
-
-static inline void crl_call_copy(crl_call *to, const crl_call *from) {
-  *to = *from;
-  if (from->policy == &from->own) to->policy = &to->own;
-}
 
 static inline int crl_call_computes(const crl_call *call) {
   return call->compute != NULL || call->compute_many != NULL || call->start != NULL;
@@ -263,9 +258,14 @@ int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next);
 void crl_run_let_go(crl_run *r);
 /* Sets the runs that this thread computes (NULL: none); returns the former ones. */
 const crl_computing *crl_run_inside(const crl_computing *inner);
+/* The innermost compute of this thread; NULL: none. Set by crl_run_inside alone. */
+extern _Thread_local const crl_computing *crl_run_computing CRL_IN_FIRST_BLOCK;
 /* True when the key is being computed by the very compute that makes the call: a wait for it would
  * never end. */
-int crl_run_recurses(const crl_context *context, const crl_name *name);
+int crl_run_is_computing(const crl_context *context, const crl_name *name);
+static inline int crl_run_recurses(const crl_context *context, const crl_name *name) {
+  return crl_run_computing != NULL && crl_run_is_computing(context, name);
+}
 
 /* compute.c: begin, compute, made, end. For several runs: all begin, one compute, all made, all
  * end. */

@@ -1,5 +1,5 @@
 /* health.h: what the results of asks say of a server: well, slow, away, or in doubt; and when a
- * probe is due. The server's mutex guards it. */
+ * probe is due. The server's latch guards it. */
 #ifndef CRL_HEALTH_H
 #define CRL_HEALTH_H
 

@@ -118,9 +118,10 @@ static void perform_on(crl_pool *pool, crl_server *server, corral_op *ops, size_
   if (crl_server_perform(server, ops, count, deadline)) call_prober(pool);
 }
 
-void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline) {
+void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
+                   corral_error *why) {
   crl_server *server = pool->list[crl_pool_route(pool, op->key, op->key_len)];
-  if (crl_server_look(server, op, now, deadline)) call_prober(pool);
+  if (crl_server_look(server, op, now, deadline, why)) call_prober(pool);
 }
 
 /* One batch per server, one after the other; servers with recent failures come last. */

@@ -18,8 +18,8 @@ void crl_pool_free(crl_pool *pool);
  * (crl_env_now_ms). Blocks. Any thread. */
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
 /* crl_pool_perform for one GET, with its results preset, whose caller has read the clock (`now`)
- * and can't be cancelled. */
-void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline);
+ * and can't be cancelled. `why`: room for what its handle has to say. */
+void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline, corral_error *why);
 /* Within on_return: performs on the server that is back; 0 when it failed. */
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
 /* The index of a key's server. */

@@ -4,9 +4,9 @@
  * its seat is queued, and it sleeps. A leader, the caller with a handle, takes other seats along in
  * one batch, and gives its handle to the head of the queue.
  *
- * The server's mutex guards everything, but for seats that are out of the queue: those belong to
+ * The server's latch guards everything, but for seats that are out of the queue: those belong to
  * their leader until their state is set, which publishes what was written into them. So nobody
- * needs the mutex to be woken, and nobody is woken under it.
+ * needs the latch to be woken, and nobody is woken under it.
  *
  * All seats of a queue sleep at one bell, so that one system call wakes those that a batch served.
  * A seat has a bit, by which it is called alone when it is to lead. */
@@ -49,7 +49,7 @@ typedef struct crl_seat {
 typedef struct crl_seats {
   crl_seat *head, **tail;
   void *idle[CRL_SEATS_HANDLES];
-  _Atomic size_t idle_count; /* changed under the mutex; anybody may have a glance */
+  _Atomic size_t idle_count; /* changed under the latch; anybody may have a glance */
   size_t open_count, most;
   crl_bell bells[CRL_SEATS_BELLS];
   size_t bell;  /* of the next seat that is queued */
@@ -73,7 +73,7 @@ static inline void *crl_seats_take_idle(crl_seats *all) {
 }
 /* Gives a handle, or the right to open one, to `own`: 1, it leads. Else `own` is queued: 0. */
 int crl_seats_take(crl_seats *all, crl_seat *own);
-/* Sleeps until a queued seat leads or was served: 1; or until `until`: 0. Without the mutex. */
+/* Sleeps until a queued seat leads or was served: 1; or until `until`: 0. Without the latch. */
 int crl_seats_sleep(crl_seat *own, int64_t until);
 /* Leaves the queue: 1. 0: `own` isn't there any more, and will be woken. */
 int crl_seats_leave(crl_seat *own);
@@ -83,7 +83,7 @@ size_t crl_seats_gather(crl_seat *own);
 /* Hands a handle, or the right to open one (NULL), to the head of the queue, and returns that: it
  * is to be called. Without a queue the handle is idle, or the right is given back: NULL. */
 crl_seat *crl_seats_pass_on(crl_seats *all, void *handle);
-/* Wakes the next leader. NULL: nobody. Without the mutex, as what follows. */
+/* Wakes the next leader. NULL: nobody. Without the latch, as what follows. */
 void crl_seats_call(crl_seat *next);
 /* Tells a seat that was taken along that its results are there. `rung`: the bell of those told
  * before it, NULL at first; returns what the next one is to be told with. The seat is gone. */

@@ -28,7 +28,6 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
   int64_t handles = options->handles > 0 ? options->handles : options->info.handles;
   server->options = options;
   server->number = number;
-  pthread_mutex_init(&server->mutex, NULL);
   crl_seats_start(&server->usual, handles);
   crl_seats_start(&server->large, handles);
   crl_health_start(&server->health, options);
@@ -41,7 +40,6 @@ void crl_server_free(crl_server *server) {
   for (size_t i = 0; i < server->large.idle_count; i++) plugin->disconnect(server->large.idle[i]);
   if (server->retired != NULL) plugin->disconnect(server->retired);
   if (server->shared != NULL) plugin->disconnect(server->shared);
-  pthread_mutex_destroy(&server->mutex);
   free(server);
 }
 
@@ -145,7 +143,7 @@ static int is_held_back(const crl_server *server, const crl_seat *own) {
   return held;
 }
 
-/* Refuses the operations of `own`, and hands its handle on. Entered with the mutex, left
+/* Refuses the operations of `own`, and hands its handle on. Entered with the latch, left
  * without. */
 static void refuse(crl_server *server, crl_seat *own) {
   corral_error why = server->health.why;
@@ -206,7 +204,7 @@ static __attribute__((noinline)) void lead_together(crl_server *server, led_batc
   crl_seats_told(rung);
 }
 
-/* Leads a batch on own->handle, then hands the handle on. Entered with the mutex, left without. */
+/* Leads a batch on own->handle, then hands the handle on. Entered with the latch, left without. */
 static void serve(crl_server *server, crl_seat *own) {
   led_batch led;
   if (!crl_health_may_ask(&server->health, &led.probe) || is_held_back(server, own)) {
@@ -278,9 +276,10 @@ static size_t weigh(const corral_op *ops, size_t count) {
 }
 
 /* One attempt; true when its batch was cut in the middle of another caller's body. *opened becomes
- * true where crl_server_perform returns true. */
-static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                      int64_t deadline, int is_large, int alone, int *opened) {
+ * true where crl_server_perform returns true. Apart, since a look on an idle handle has no seat. */
+static __attribute__((noinline)) int perform_as(crl_server *server, corral_op *ops, size_t count,
+                                                int64_t now, int64_t deadline, int is_large,
+                                                int alone, int *opened) {
   crl_seat own = {
       .ops = ops, .count = count, .bytes = weigh(ops, count), .began = now, .latest = deadline};
   own.limit = now + server->options->op_ms;
@@ -293,9 +292,6 @@ static int perform_as(crl_server *server, corral_op *ops, size_t count, int64_t 
   *opened |= own.opened;
   return own.cut;
 }
-
-/* Of a lone look. Few have one, and it would be much of a hit's stack. */
-static _Thread_local corral_error notice;
 
 __attribute__((noinline)) void crl_server_lone_end(crl_server *server, crl_lone *lone, int status,
                                                    const corral_error *why, int *opened) {
@@ -332,15 +328,15 @@ int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_
   return 1;
 }
 
-/* Performs a look on an idle handle: 1. The operation is preset. */
+/* Performs a look if a handle is idle and the server is well: 1. Then nobody is queued, and nobody
+ * goes along. The operation is preset. */
 static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
-                      int *opened) {
+                      corral_error *why, int *opened) {
   crl_lone look; /* not zeroed */
   crl_seats *seats = &server->usual;
   if (!crl_server_lone_take(server, &look, now, deadline)) return 0;
   look.ops = op;
   look.count = 1;
-  corral_error *why = &notice;
   why->status = CORRAL_OK;
   why->text[0] = '\0';
   corral_batch batch = {.ops = op, .count = 1, .op_size = sizeof *op, .now = now};
@@ -390,17 +386,17 @@ void crl_server_read_large(crl_server *server, corral_op *ops, size_t count, int
 
 /* An operation that another caller's large body cut off is asked once more, alone. */
 static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                      int64_t deadline) {
+                      int64_t deadline, corral_error *why) {
   size_t bytes = weigh(ops, count);
   int opened = 0;
   if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
     int64_t limit = now + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
-    crl_server_perform_shared(server, ops, count, now, deadline < limit ? deadline : limit);
+    crl_server_perform_shared(server, ops, count, now, deadline < limit ? deadline : limit, why);
     return 0;
   }
   int is_look = count == 1 && ops->verb == CORRAL_VERB_GET;
   int is_large = bytes > LARGE_BYTES || (is_look && expects_large(server, ops));
-  if (is_look && !is_large && look_alone(server, ops, now, deadline, &opened))
+  if (is_look && !is_large && look_alone(server, ops, now, deadline, why, &opened))
     ;
   else if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
            crl_server_batch_repeatable(ops, count))
@@ -410,15 +406,17 @@ static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t 
 }
 
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
+  corral_error why;
   crl_server_batch_preset(ops, count);
-  return perform_at(server, ops, count, crl_env_now_ms(), deadline);
+  return perform_at(server, ops, count, crl_env_now_ms(), deadline, &why);
 }
 
-int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline) {
+int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
+                    corral_error *why) {
   int64_t limit = now + server->options->op_ms;
   if (server->options->plugin->threads != CORRAL_THREADS_PARALLEL)
-    return perform_at(server, op, 1, now, deadline);
-  crl_server_perform_shared(server, op, 1, now, deadline < limit ? deadline : limit);
+    return perform_at(server, op, 1, now, deadline, why);
+  crl_server_perform_shared(server, op, 1, now, deadline < limit ? deadline : limit, why);
   return 0;
 }
 
@@ -473,7 +471,7 @@ int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count) {
 }
 
 /* Puts a handle that works among the idle ones, if there is room. Returns a handle that the caller
- * is to disconnect, or NULL. Under the mutex. */
+ * is to disconnect, or NULL. Under the latch. */
 static void *take_in(crl_server *server, void *handle) {
   if (handle == NULL || server->usual.open_count >= server->usual.most) return handle;
   server->usual.open_count++;

@@ -24,7 +24,8 @@ void crl_server_free(crl_server *server);
  * rest, or put it in doubt: a probe is due. Sets CRL_OP_SLOW. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
 /* The same for one GET at `now`: see crl_pool_look. */
-int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline);
+int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
+                    corral_error *why);
 /* True when a look may go to the server past its handles and queue (lookout.h): the server is well,
  * and the record isn't known to be large. */
 int crl_server_is_well_for(crl_server *server, const corral_op *op);

@@ -1,5 +1,5 @@
 /* server_batch.h: one batch on one handle of a server: connecting, sending, and repeating once.
- * Used by server.c; knows nothing of its mutex, queue and breaker.
+ * Used by server.c; knows nothing of its latch, queue and breaker.
  *
  * `options` and `server` name the server: options->plugin, options->store and its number. */
 #ifndef CRL_SERVER_BATCH_H

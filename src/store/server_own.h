@@ -2,8 +2,6 @@
 #ifndef CRL_SERVER_OWN_H
 #define CRL_SERVER_OWN_H
 
-#include <pthread.h>
-
 #include "base/check.h"
 #include "base/marks.h"
 #include "store/health.h"
@@ -15,7 +13,7 @@ typedef struct crl_server crl_server;
 struct crl_server {
   const crl_pool_options *options;
   size_t number;
-  pthread_mutex_t mutex;
+  crl_latch latch;
   crl_seats usual, large; /* a large body is never in the way of anything else */
   crl_marks large_keys;   /* whose record was large when it was last looked at */
   /* CORRAL_THREADS_PARALLEL: the one handle; a broken one, which is disconnected once nobody is
@@ -52,7 +50,7 @@ void crl_server_check(const crl_server *server);
 #endif
 
 static inline void crl_server_lock(crl_server *server) {
-  pthread_mutex_lock(&server->mutex);
+  crl_latch_take(&server->latch);
 #ifdef CORRAL_CHECKS
   crl_server_check(server);
 #endif
@@ -62,11 +60,12 @@ static inline void crl_server_unlock(crl_server *server) {
 #ifdef CORRAL_CHECKS
   crl_server_check(server);
 #endif
-  pthread_mutex_unlock(&server->mutex);
+  crl_latch_give(&server->latch);
 }
 
-/* Performs operations that are preset on the shared handle, which it opens if there is none. */
+/* Performs operations that are preset on the shared handle, which it opens if there is none. `why`:
+ * room for what the handle has to say. */
 void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                               int64_t deadline);
+                               int64_t deadline, corral_error *why);
 
 #endif

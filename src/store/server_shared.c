@@ -5,7 +5,7 @@
 #include "store/server_batch.h"
 #include "base/status.h"
 
-/* Opens the one handle, unless another thread has. Under the mutex. */
+/* Opens the one handle, unless another thread has. Under the latch. */
 static int open_shared(crl_server *server, int64_t deadline, corral_event *event, int *slow,
                        corral_error *why) {
   void *handle = NULL;
@@ -34,12 +34,10 @@ static int open_shared(crl_server *server, int64_t deadline, corral_event *event
   return is_busy ? CORRAL_EUNAVAILABLE : status;
 }
 
-/* The message of a batch. Few have one, and it would be much of a hit's stack. */
-static _Thread_local corral_error notice;
-
 /* Tells a copy: whoever hears of it may use another corral on this thread. */
-static __attribute__((noinline)) void tell_notice(const crl_server *server) {
-  corral_error why = notice;
+static __attribute__((noinline)) void tell_notice(const crl_server *server,
+                                                  const corral_error *notice) {
+  corral_error why = *notice;
   crl_server_batch_report_notice(server->options, server->number, &why);
 }
 
@@ -87,25 +85,24 @@ static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op 
 
 /* The handle broke under these operations. */
 static void break_shared(crl_server *server, void *handle, corral_op *ops, size_t count,
-                         int64_t deadline) {
+                         int64_t deadline, const corral_error *why) {
   for (size_t i = 0; i < count; i++)
     if (ops[i].status == CORRAL_EINDOUBT)
-      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", notice.text);
+      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
   if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
   retire_shared(server, handle);
 }
 
 void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                               int64_t deadline) {
+                               int64_t deadline, corral_error *why) {
   void *handle = enter_shared(server);
   if (handle == NULL && (handle = enter_anew(server, ops, count, deadline)) == NULL) return;
   corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = now};
-  corral_error *why = &notice;
   why->status = CORRAL_OK;
   why->text[0] = '\0';
   if (crl_server_batch_send(server->options->plugin, handle, &batch, deadline, why) != CORRAL_OK)
-    break_shared(server, handle, ops, count, deadline);
+    break_shared(server, handle, ops, count, deadline, why);
   else if (why->text[0] != '\0')
-    tell_notice(server);
+    tell_notice(server, why);
   atomic_fetch_sub(&server->inside, 1);
 }

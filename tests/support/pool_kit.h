@@ -235,10 +235,10 @@ static inline void until_at_gate(int count) {
 static inline void until_queued(crl_pool *pool, int count) {
   for (int queued = -1; queued != count; sched_yield()) {
     crl_server *server = pool->list[0];
-    pthread_mutex_lock(&server->mutex);
+    crl_latch_take(&server->latch);
     queued = 0;
     for (const crl_seat *s = server->usual.head; s != NULL; s = s->next) queued++;
-    pthread_mutex_unlock(&server->mutex);
+    crl_latch_give(&server->latch);
   }
 }
 
