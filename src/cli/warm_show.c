@@ -21,7 +21,8 @@ enum {
   TEXT = 256
 };
 
-static const char *const names[WARM_OUTCOMES] = {"fresh", "computed", "negative", "failed", "busy"};
+static const char *const names[WARM_OUTCOMES] = {"fresh",  "computed", "negative",
+                                                 "failed", "busy",     "elsewhere"};
 
 static struct {
   pthread_mutex_t mutex;
@@ -219,7 +220,7 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
   char text[CLI_KEY_TEXT];
   if (outcome >= WARM_OUTCOMES) return;
   (void)atomic_fetch_add(&w->counts[outcome], 1);
-  bool is_bad = outcome == WARM_FAILED || outcome == WARM_BUSY;
+  bool is_bad = outcome == WARM_FAILED || outcome == WARM_BUSY || outcome == WARM_ELSEWHERE;
   const char *reason = outcome == WARM_BUSY ? "somebody else still computes it" : seat->reason;
   if (is_bad) list_failure(w, key, reason);
   if (w->cli->verbose)
@@ -229,14 +230,31 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
     warm_say("warm: %s: %s: %s", cli_key_text(text, key->bytes, key->size), names[outcome], reason);
 }
 
+void warm_show_ended(warm *w, size_t ended, size_t keys, int64_t pass_ms) {
+  static bool is_said;
+  char life[CLI_DURATION_TEXT], took[CLI_DURATION_TEXT];
+  int64_t least = (int64_t)atomic_load(&w->least_life_ms);
+  if (is_said) return;
+  is_said = true;
+  if (least > 0 && pass_ms < least)
+    warm_say("warm: %zu of %zu values ended before the pass did: they were fresh when it looked; "
+             "--ahead D also computes what is fresh for less than D",
+             ended, keys);
+  else
+    warm_say("warm: %zu of %zu values ended before the pass did: a life of %s can't be held at "
+             "this rate: a pass takes %s",
+             ended, keys, cli_duration_text(life, least), cli_duration_text(took, pass_ms));
+}
+
 /* ---- the report ---------------------------------------------------------------------------- */
 
 static void print_json(warm *w, size_t keys, double seconds) {
   (void)printf("{\"keys\":%zu", keys);
   for (int i = 0; i < WARM_OUTCOMES; i++)
     (void)printf(",\"%s\":%llu", names[i], count_of(w, (warm_outcome)i));
-  (void)printf(",\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,\"signal\":%d",
-               (unsigned long long)atomic_load(&w->keys.bad_lines), w->passes, seconds,
+  (void)printf(",\"ended\":%llu,\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,"
+               "\"signal\":%d",
+               w->ended, (unsigned long long)atomic_load(&w->keys.bad_lines), w->passes, seconds,
                seconds > 0 ? (double)done_of(w) / seconds : 0, atomic_load(&w->signal));
   (void)printf(",\"failures\":[");
   for (size_t i = 0; i < w->failure_count; i++) {
@@ -266,7 +284,13 @@ void warm_show_end(warm *w) {
     used += n > 0 ? (size_t)n : 0;
   }
   unsigned long long bad = atomic_load(&w->keys.bad_lines);
-  if (bad > 0) (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
+  if (w->ended > 0 && used < sizeof counts) {
+    int n =
+        snprintf(counts + used, sizeof counts - used, "; %llu ended before the pass did", w->ended);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (bad > 0 && used < sizeof counts)
+    (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
   if (!w->cli->quiet)
     cli_say("warm: %zu keys%s%s in %.1f s%s", keys, counts,
             w->o.watch ? ", all passes together," : "", seconds,
