@@ -6,6 +6,8 @@
  * look. */
 #include "warm.h"
 
+#include "sqlite.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -278,6 +280,13 @@ static void clean(stage *s) {
   if (s->signals >= 0) (void)close(s->signals);
 }
 
+/* Loads what the keys need. */
+static bool load(const warm_options *o) {
+  if (o->keys_query != NULL && !(o->pg != NULL ? warm_pg_load() : cli_sqlite_load("warm")))
+    return false;
+  return o->sitemap_count == 0 || warm_sitemap_load();
+}
+
 /* Prepares source, store and keys, then does the passes. -1: done; else the exit status. */
 static int run(stage *s) {
   warm *w = s->w;
@@ -285,9 +294,12 @@ static int run(stage *s) {
   quiet.verbose = false; /* events would be a line for each key here */
   corral_options options = {
       .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = WARM_OP_MS};
-  if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;
+  if (w->o.options.ramp > 0) options.ramp = 1;
+  if (w->o.options.ramp > 0) options.max_computes = w->o.threads;
+  if (!load(&w->o) || (w->source != NULL && !w->source->check(w))) return CLI_FAILED;
   if (!make_ready(s) || !cli_open(&quiet, false, &options, &w->corral)) return CLI_FAILED;
   w->begun_ms = cli_now_ms();
+  w->keys.cancel_token = w->cancel_token;
   if (!warm_keys_start(&w->keys, &w->o) || !warm_cursor_open(w)) return CLI_FAILED;
   passes(s);
   warm_keys_stop(&w->keys);
@@ -302,8 +314,7 @@ int cli_warm(const cli_globals *cli, int argc, char **argv) {
   int exit_status = warm_options_parse(&w.o, argc, argv);
   if (exit_status < 0) {
     if (w.o.command != NULL || w.o.shell != NULL) w.source = &warm_exec;
-    if (w.o.sqlite != NULL) w.source = &warm_sqlite;
-    if (w.o.pg != NULL) w.source = &warm_pg;
+    if (w.o.query != NULL) w.source = w.o.pg != NULL ? &warm_pg : &warm_sqlite;
     exit_status = run(&s);
     if (exit_status < 0) exit_status = end(&w);
     clean(&s);

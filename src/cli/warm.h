@@ -21,7 +21,9 @@ enum {
   WARM_THREADS = 256,
   WARM_OP_MS = 2000,   /* no caller waits for a warmer, so it is patient with a busy store */
   WARM_FAILURES = 100, /* most failures listed in the report */
-  WARM_REASON = 240
+  WARM_REASON = 240,
+  WARM_CAUSES = 32, /* most causes of failures that are told apart */
+  WARM_SITEMAPS = 16
 };
 
 typedef struct warm_options {
@@ -35,6 +37,9 @@ typedef struct warm_options {
   const char *sqlite;
   const char *pg;
   const char *query;
+  const char *keys_query; /* --keys */
+  const char *sitemaps[WARM_SITEMAPS];
+  size_t sitemap_count;
   bool as_run;
   int64_t threads;
   double rate;      /* computes per second; 0: no limit */
@@ -45,6 +50,7 @@ typedef struct warm_options {
   int64_t patience_ms; /* how long to wait for a store that is away; no limit with `watch` */
   int64_t progress_ms; /* between two lines without a terminal */
   corral_policy policy;
+  corral_options options; /* those that the table has for this subcommand */
   int64_t failures_ms;
   int64_t limit_ms; /* --compute */
   const char *tags[CLI_TAGS];
@@ -65,6 +71,23 @@ typedef struct warm_key {
 } warm_key;
 
 typedef struct warm_input warm_input;
+typedef struct warm_reading warm_reading; /* of one input */
+
+/* Adds a key, or reports and counts a bad one. False: reading is to end. */
+bool warm_reading_add(warm_reading *r, const char *bytes, size_t size);
+/* Reports and counts what is no key. */
+void warm_reading_bad(warm_reading *r, const char *why, const char *text);
+bool warm_reading_is_stopped(const warm_reading *r);
+const warm_options *warm_reading_options(const warm_reading *r);
+/* Ends a fetch. */
+corral_cancel_token *warm_reading_token(const warm_reading *r);
+/* Read keys from elsewhere than a file of lines. Each reports a failure, and returns false. */
+bool warm_sqlite_keys(warm_reading *r, const char *sql);
+bool warm_pg_keys(warm_reading *r, const char *sql);
+bool warm_sitemap_keys(warm_reading *r, const char *place); /* warm_sitemap.c */
+/* Load what these need; called before any thread starts. */
+bool warm_pg_load(void);
+bool warm_sitemap_load(void);
 
 /* All keys, with a lock of their own. A key stays valid until warm_keys_refresh. */
 typedef struct warm_keys {
@@ -76,10 +99,11 @@ typedef struct warm_keys {
   pthread_t reader;
   int stop;        /* eventfd: ends the reader */
   bool is_reading; /* `reader` is to be joined */
-  /* all inputs are regular files: the number of keys is known before the first look */
-  bool is_seekable;
-  bool is_complete; /* all keys are read; under the mutex */
-  size_t count;     /* read so far; under the mutex */
+  /* no input is a pipe or a terminal: all keys are known before the first look */
+  bool is_whole;
+  corral_cancel_token *cancel_token; /* ends a fetch */
+  bool is_complete;                  /* all keys are read; under the mutex */
+  size_t count;                      /* read so far; under the mutex */
   atomic_ullong bad_lines;
   atomic_bool is_broken; /* an input couldn't be read; it has been reported */
 } warm_keys;
@@ -92,7 +116,7 @@ void warm_keys_free(warm_keys *k);
 /* Key number `i`; waits until it is read. NULL: there are fewer keys, or should_stop returned
  * true. */
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg);
-/* Reads files that have changed anew. No thread may use a key meanwhile. */
+/* Reads files that have changed anew, and other inputs once in --watch's pause. No thread may use a key meanwhile. */
 void warm_keys_refresh(warm_keys *k);
 
 /* ---- one run ------------------------------------------------------------------------------- */
@@ -114,6 +138,13 @@ typedef struct warm_failure {
   size_t size;
   char reason[WARM_REASON];
 } warm_failure;
+
+/* Failures of the same reason. */
+typedef struct warm_cause {
+  char text[WARM_REASON];
+  char example[CLI_KEY_TEXT];
+  unsigned long long count;
+} warm_cause;
 
 struct warm_source;
 typedef struct warm_cursor warm_cursor;
@@ -152,6 +183,9 @@ typedef struct warm {
   warm_failure failures[WARM_FAILURES];
   size_t failure_count;
   unsigned long long failures_left_off;
+  warm_cause causes[WARM_CAUSES];
+  size_t cause_count;
+  unsigned long long other_causes; /* failures of further causes */
 } warm;
 
 /* The state of one thread. */

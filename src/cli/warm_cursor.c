@@ -269,7 +269,7 @@ bool warm_cursor_open(warm *w) {
   plain.verbose = false;
   plain.quiet = true; /* the values' corral has warned */
   plain.no_host_lock = true;
-  if (w->o.watch || !w->keys.is_seekable) return true;
+  if (w->o.watch || !w->keys.is_whole) return true;
   warm_cursor *c = calloc(1, sizeof *c);
   if (c == NULL || sodium_init() < 0) return free(c), cli_say("warm: out of memory"), false;
   if (!cli_open(&plain, false, &options, &c->corral)) return free(c), false;

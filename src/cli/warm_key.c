@@ -230,8 +230,9 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
-    /* a compute of the library's threads ends by the caller's deadline */
-    bool is_bound = v == IS_DUE && seat->w->source == NULL;
+    /* a compute of the library's threads ends by the caller's deadline, and so does the wait for a
+     * place by --ramp */
+    bool is_bound = v == IS_DUE && (seat->w->source == NULL || o->options.ramp > 0);
     if (!ask(seat, key, v == IS_DUE, pct, is_bound && wait_ms < o->limit_ms ? o->limit_ms : wait_ms,
              &outcome))
       return outcome;
