@@ -196,6 +196,7 @@ typedef struct warm_seat {
   corral_fill *fill;
   bool ran; /* the present key was computed here */
   bool failed;
+  bool is_stored; /* and the store has kept it */
   char reason[WARM_REASON];
   int64_t retry_ms; /* how long a failure is remembered */
   int64_t due_ms;   /* when to look at the present key again */

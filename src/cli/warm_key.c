@@ -205,6 +205,8 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   if (status == CORRAL_ENOTFOUND || status == CORRAL_OK) {
     bool is_lost =
         status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT_NOT;
+    seat->is_stored =
+        status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT;
     (void)snprintf(seat->reason, sizeof seat->reason, "%s",
                    is_lost ? "the store did not keep it" : "");
     /* the answer tells neither how long the value lives, nor the result of a rebuild behind a stale
@@ -227,6 +229,10 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_FAILED) return WARM_FAILED;
     if (v == IS_NEGATIVE) return WARM_NEGATIVE;
     if (v == IS_WARM) return seat->ran ? WARM_COMPUTED : WARM_FRESH;
+    if (v == IS_DUE && seat->is_stored) { /* its life was shorter than the way back */
+      if (seat->ends_ms == 0) seat->ends_ms = cli_now_ms();
+      return WARM_COMPUTED;
+    }
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
@@ -264,7 +270,7 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
   int64_t began = cli_now_ms(), until = began + (may_wait            ? w->o.policy.wait_ms
                                                  : w->source == NULL ? w->o.limit_ms
                                                                      : 0);
-  seat->ran = seat->failed = false;
+  seat->ran = seat->failed = seat->is_stored = false;
   seat->reason[0] = '\0';
   seat->due_ms = seat->ends_ms = 0;
   if (cli_nested(w->cli, key->bytes, key->size)) {

@@ -80,7 +80,7 @@ static bool read_all(reader *r, warm_pass *p) {
 void warm_pass_read(warm_pass *p, const char *text, size_t size) {
   reader r = {text, text + size};
   *p = (warm_pass){0};
-  if (size <= WARM_PASS_TEXT && !read_all(&r, p)) *p = (warm_pass){0};
+  if (size > WARM_PASS_TEXT || !read_all(&r, p)) *p = (warm_pass){0};
 }
 
 /* ---- write --------------------------------------------------------------------------------- */

@@ -273,6 +273,7 @@ static bool feed_url(document *d, const char *url) {
   const char *parameters = given == d->s->place ? strchr(given, '#') : NULL;
   size_t server = server_length(url), end = strcspn(url, "#"), room = strlen(given) + 16;
   char *origin = malloc(room);
+  int status = CORRAL_EINVAL;
   bool ok = origin != NULL && server > 0 && end > server;
   if (ok) {
     (void)snprintf(origin, room, "%.*s{key:raw}%s", (int)server_length(given), given,
@@ -284,15 +285,15 @@ static bool feed_url(document *d, const char *url) {
                                     .max_value = DOCUMENT};
     const corral_call *call =
         CORRAL_CALL(.error = &error, .cancel_token = warm_reading_token(d->s->reading));
-    ok = corral_open(&options, &c, &error) == CORRAL_OK &&
-         corral_get(c, url + server, end - server, call, &value) == CORRAL_OK;
+    status = corral_open(&options, &c, &error);
+    if (status == CORRAL_OK) status = corral_get(c, url + server, end - server, call, &value);
   }
+  ok = status == CORRAL_OK;
   if (!ok && !warm_reading_is_stopped(d->s->reading))
     warm_say("warm: --sitemap: %s: %s", d->shown,
-             error.text[0] != '\0' ? error.text
-             : c != NULL           ? "it isn't there"
-                                   : "a URL of a document is accepted, as in "
-                                     "https://host/sitemap.xml");
+             status == CORRAL_ENOTFOUND ? "the server doesn't have it"
+             : error.text[0] != '\0'    ? error.text
+                                        : "a URL as in https://host/sitemap.xml is accepted");
   if (!ok) d->s->is_broken = true;
   ok = ok && feed(d, corral_value_data(value), corral_value_size(value));
   corral_value_unref(value);
