@@ -54,7 +54,7 @@ enum {
   DATE_ROOM = 40,
   SHOWN = 512,
   GZIP_OR_ZLIB = 15 + 32,
-  CHUNK = 65536
+  PIECE = 65536
 };
 
 typedef struct page {
@@ -202,7 +202,7 @@ static bool parse(document *d, const char *bytes, size_t size, bool is_end) {
 }
 
 static bool unpack(document *d, const char *bytes, size_t size) {
-  char plain[CHUNK];
+  char plain[PIECE];
   d->packed->next_in = (unsigned char *)(uintptr_t)bytes;
   d->packed->avail_in = (unsigned)size;
   for (bool is_full = true; is_full;) {
@@ -231,7 +231,7 @@ static bool feed(document *d, const char *bytes, size_t size) {
 }
 
 static bool feed_file(document *d, const char *path) {
-  char buffer[CHUNK];
+  char buffer[PIECE];
   ssize_t n = 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   bool ok = fd >= 0;
@@ -302,27 +302,44 @@ static bool feed_url(document *d, const char *url) {
   return ok;
 }
 
-static bool read_document(sitemap *s, const char *place, bool may_be_index) {
-  document *d = calloc(1, sizeof *d);
-  XML_Parser parser = d != NULL ? xml.create(NULL) : NULL;
-  if (parser == NULL) return free(d), warm_say("warm: out of memory"), false;
-  d->s = s;
-  corral_uri_show(place, d->shown, sizeof d->shown);
-  d->parser = parser;
-  d->may_be_index = may_be_index;
-  d->page.priority = 0.5;
-  xml.set_data(parser, d);
-  xml.set_elements(parser, on_begin, on_end);
-  xml.set_text(parser, on_text);
-  xml.set_doctype(parser, on_doctype);
-  bool ok = strstr(place, "://") != NULL ? feed_url(d, place) : feed_file(d, place);
-  ok = ok && parse(d, "", 0, true);
+static void document_free(document *d) {
+  if (d == NULL) return;
   if (d->packed != NULL) (void)xml.inflate_end(d->packed);
   free(d->packed);
   free(d->page.url);
-  xml.free(parser);
+  if (d->parser != NULL) xml.free(d->parser);
   free(d);
+}
+
+/* NULL without memory. */
+static document *document_new(sitemap *s, const char *place, bool may_be_index) {
+  document *d = calloc(1, sizeof *d);
+  if (d == NULL || (d->parser = xml.create(NULL)) == NULL) return document_free(d), NULL;
+  d->s = s;
+  d->may_be_index = may_be_index;
+  d->page.priority = 0.5;
+  corral_uri_show(place, d->shown, sizeof d->shown);
+  xml.set_data(d->parser, d);
+  xml.set_elements(d->parser, on_begin, on_end);
+  xml.set_text(d->parser, on_text);
+  xml.set_doctype(d->parser, on_doctype);
+  return d;
+}
+
+static bool read_document(sitemap *s, const char *place, bool may_be_index) {
+  document *d = document_new(s, place, may_be_index);
+  if (d == NULL) return warm_say("warm: out of memory"), false;
+  bool ok = strstr(place, "://") != NULL ? feed_url(d, place) : feed_file(d, place);
+  ok = ok && parse(d, "", 0, true);
+  document_free(d);
   return ok;
+}
+
+static void sitemap_clear(sitemap *s) {
+  for (size_t i = 0; i < s->count; i++) free(s->pages[i].url);
+  for (size_t i = 0; i < s->other_count; i++) free(s->others[i]);
+  free(s->pages);
+  free(s->others);
 }
 
 /* ---- keys ---------------------------------------------------------------------------------- */
@@ -385,10 +402,7 @@ bool warm_sitemap_keys(warm_reading *r, const char *place) {
   bool ok = read_document(&s, place, true) && read_others(&s);
   if (s.count > 0) qsort(s.pages, s.count, sizeof s.pages[0], is_colder);
   for (size_t i = 0; i < s.count && ok; i++) ok = add_page(r, s.pages[i].url);
-  for (size_t i = 0; i < s.count; i++) free(s.pages[i].url);
-  for (size_t i = 0; i < s.other_count; i++) free(s.others[i]);
-  free(s.pages);
-  free(s.others);
+  sitemap_clear(&s);
   return ok;
 }
 
