@@ -10,7 +10,7 @@ BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd
 TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux python3 php-cli
  postgresql libpq-dev mariadb-server libmariadb-dev
  zookeeper libzookeeper-mt-dev default-jre-headless
- etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
+ etcd-server libcurl4-openssl-dev libcjson-dev sqlite3 libexpat1-dev zlib1g-dev
  nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
 
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"

@@ -50,7 +50,7 @@ causes() {
   status 1 "$CORRAL" --json --namespace ca warm ca --exec \
     'test $1 != bad || { echo "bad: sick" >&2; exit 1; }; echo "no row for $1" >&2; exit 2' &&
     report causes_left_off 0 &&
-    grep -q '"causes":\[{"count":3,"example":"[789]","reason":"exit status 2: no row for {}"},' out &&
+    grep -q '"causes":\[{"count":3,"example":"[789]","reason":"exit status 2: no row' out &&
     grep -q '{"count":1,"example":"bad","reason":"exit status 1: {}: sick"}\]' out &&
     grep -q '^corral: warm: 3 not warm, such as [789]: exit status 2: no row for {}$' err
 }
@@ -101,25 +101,29 @@ shared_after() {
 # Another command makes other values: its pass is another one, and the keys' leases share the work.
 not_shared() {
   mkfifo ns.gate && keys ns 1 2 >ns
-  "$CORRAL" --json warm ns -j 1 --exec 'echo $1 >>ns.one; read go <ns.gate' >one 2>one.err &
+  "$CORRAL" --json warm ns -j 1 --ttl 1ms --spread 0 \
+    --exec 'echo $1 >>ns.one; test $1 != ns2 || read go <ns.gate' >one 2>one.err &
   pid=$!
-  await lines 1 ns.one && status 1 "$CORRAL" --json warm ns --wait 100ms --exec 'echo $1 >>ns.two' &&
+  await lines 2 ns.one &&
+    status 1 "$CORRAL" --json warm ns --wait 100ms --exec 'echo $1 >>ns.two' &&
     report computed 1 && report busy 1
   got=$?
   echo go >ns.gate
-  wait $pid && [ $got -eq 0 ] && once 1 ns.two
+  wait $pid
+  [ $got -eq 0 ] && [ "$(cat ns.two)" = ns1 ]
 }
 # The keys of the killed one's range, here one, are the only ones that are computed again.
+first='echo $1 >>$RUNS
+  test $(wc -l <$RUNS) -ne 1 || { echo $$ >>$RUNS.pid; read go <$GATE; }'
 taken_over() {
   mkfifo "to$store.gate" && keys "to$store" 1 20 >to
   export RUNS="$dir/to$store.runs" GATE="$dir/to$store.gate"
   "$CORRAL" -q warm to -j 1 --ttl 1ms --spread 0 \
-    --exec 'echo $1 >>$RUNS; test $(wc -l <$RUNS) -ne 1 || { echo $$ >>$RUNS.pid; read go <$GATE; }' &
+    --exec "$first" &
   dead=$!
   await [ -s "$RUNS.pid" ] || return 1
   "$CORRAL" --json warm to -j 1 --ttl 1ms --spread 0 \
-    --exec 'echo $1 >>$RUNS; test $(wc -l <$RUNS) -ne 1 || { echo $$ >>$RUNS.pid; read go <$GATE; }' \
-    >out 2>err &
+    --exec "$first" >out 2>err &
   pid=$!
   await lines 20 "$RUNS" && kill -9 $dead
   wait $dead 2>/dev/null
@@ -141,13 +145,15 @@ sql_keys() {
     INSERT INTO page VALUES("cold", 1, "c"), ("hot", 9, "h"), ("mild", 5, "m"), (NULL, 7, "n");' ||
     return 1
   status 0 "$CORRAL" --json warm -j 1 --sqlite db --keys 'SELECT id FROM page ORDER BY hits DESC' \
-    --exec 'echo $1 >>sk.runs' && report keys 3 && [ "$(tr '\n' ' ' <sk.runs)" = 'hot mild cold ' ] &&
+    --exec 'echo $1 >>sk.runs' && report keys 3 &&
+    [ "$(tr '\n' ' ' <sk.runs)" = 'hot mild cold ' ] &&
     status 0 "$CORRAL" --json --namespace sk warm --sqlite db --keys 'SELECT id FROM page' \
       --query 'SELECT body FROM page WHERE id = ?' && report computed 3 &&
     [ "$("$CORRAL" --namespace sk get hot)" = h ]
 }
 sql_keys_wrong() {
-  status 125 "$CORRAL" warm --sqlite db --keys 'SELEC' -- true && grep -q 'keys: .*syntax error' err &&
+  status 125 "$CORRAL" warm --sqlite db --keys 'SELEC' -- true &&
+    grep -q 'keys: .*syntax error' err &&
     status 125 "$CORRAL" warm --sqlite ./no/db --keys 'SELECT 1' -- true &&
     grep -q 'keys: unable to open' err && status 125 "$CORRAL" warm --keys 'SELECT 1' -- true &&
     grep -q -e '--keys is a statement for --sqlite or --pg' err &&
@@ -170,8 +176,8 @@ sitemap() {
   done
 }
 sitemap_origin() {
-  echo '<urlset><url><loc>tale://host/tl%31</loc></url><url><loc>tale://else/tl2</loc></url></urlset>' \
-    >origin.xml
+  echo '<urlset><url><loc>tale://host/tl%31</loc></url>
+    <url><loc>tale://else/tl2</loc></url></urlset>' >origin.xml
   CORRAL_PLUGIN_PATH=$CORRAL_TEST_PLUGINS TALE_FOLDER=$dir status 1 "$CORRAL" --json warm \
     --sitemap origin.xml --origin 'tale://host/{key}' && report computed 1 && report bad_lines 1 &&
     grep -q 'tale://else/tl2: it is no page of --origin' err &&
@@ -192,13 +198,15 @@ sitemap_refused() {
     refused '<sitemapindex><sitemap><loc>/etc/passwd</loc></sitemap></sitemapindex>' \
       '/etc/passwd is refused' &&
     refused "$(printf '\037\213\010rubbish')" 'its gzip is damaged' &&
-    status 125 "$CORRAL" warm --sitemap ./absent.xml -- true && grep -q 'absent.xml: No such file' err
+    status 125 "$CORRAL" warm --sitemap ./absent.xml -- true &&
+    grep -q 'absent.xml: No such file' err
 }
 sitemap_bounded() {
-  { echo '<urlset>'; head -c 60000000 /dev/zero | tr '\0' ' '; echo '</urlset>'; } | gzip -1 >big.gz
+  { echo '<urlset>'; head -c 60000000 /dev/zero | tr '\0' ' '
+    echo '</urlset>'; } | gzip -1 >big.gz
   status 125 "$CORRAL" warm --sitemap big.gz -- true && grep -q 'more than 50 MiB' err || return 1
-  { echo '<urlset>'; yes '<url><loc>tale://host/x</loc></url>' | head -n 50001; echo '</urlset>'; } \
-    >many.xml
+  { echo '<urlset>'; yes '<url><loc>tale://host/x</loc></url>' | head -n 50001
+    echo '</urlset>'; } >many.xml
   status 125 "$CORRAL" warm --sitemap many.xml -- true && grep -q 'more than 50000 entries' err
 }
 
@@ -206,7 +214,8 @@ sitemap_bounded() {
 
 # most N FILE: prints how many were under way at most until N had ended. A compute writes b and e.
 most() {
-  awk -v n="$1" '{ now += $1 == "b" ? 1 : -1; ends += $1 == "e" } ends < n && now > most { most = now }
+  awk -v n="$1" '{ now += $1 == "b" ? 1 : -1; ends += $1 == "e" }
+    ends < n && now > most { most = now }
     END { print most }' "$2"
 }
 ramp_begins() {

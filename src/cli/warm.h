@@ -116,7 +116,8 @@ void warm_keys_free(warm_keys *k);
 /* Key number `i`; waits until it is read. NULL: there are fewer keys, or should_stop returned
  * true. */
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg);
-/* Reads files that have changed anew, and other inputs once in --watch's pause. No thread may use a key meanwhile. */
+/* Reads files that have changed anew, and other inputs once in --watch's pause. No thread may use a
+ * key meanwhile. */
 void warm_keys_refresh(warm_keys *k);
 
 /* ---- one run ------------------------------------------------------------------------------- */
