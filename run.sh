@@ -10,7 +10,7 @@ BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd
  liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev lowdown"
 # Without these a part is left out.
 PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev libcjson-dev
- nginx-dev"
+ libexpat1-dev zlib1g-dev nginx-dev"
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openssl g++ util-linux
  python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
  nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"

@@ -4,8 +4,8 @@ file(GLOB CORRAL_CLI_SOURCES CONFIGURE_DEPENDS src/cli/*.c)
 add_executable(corral_command ${CORRAL_CLI_SOURCES})
 target_link_libraries(corral_command PRIVATE
   corral Sodium::Sodium Threads::Threads ${CMAKE_DL_LIBS} m)
-# The command has the headers of SQLite and libpq alone: the subcommands that use these libraries
-# load them, so that the others don't pay for them.
+# The command has the headers of SQLite, libpq, libexpat and zlib alone: the subcommands that use
+# these libraries load them, so that the others don't pay for them.
 list(GET SQLite3_LIBRARIES 0 sqlite_library)
 target_include_directories(corral_command PRIVATE ${SQLite3_INCLUDE_DIRS})
 set_source_files_properties(src/cli/sqlite.c PROPERTIES
@@ -16,6 +16,17 @@ if(TARGET corral_pq)
     INCLUDE_DIRECTORIES "${CORRAL_pq_INCLUDE_DIR}")
 else()
   corral_left_out("corral warm --pg" "it wants libpq-dev")
+endif()
+find_package(EXPAT QUIET)
+find_package(ZLIB QUIET)
+if(EXPAT_FOUND AND ZLIB_FOUND)
+  list(GET EXPAT_LIBRARIES 0 expat_library)
+  list(GET ZLIB_LIBRARIES 0 zlib_library)
+  set_source_files_properties(src/cli/warm_sitemap.c PROPERTIES
+    COMPILE_DEFINITIONS "CORRAL_EXPAT=\"${expat_library}\";CORRAL_ZLIB=\"${zlib_library}\""
+    INCLUDE_DIRECTORIES "${EXPAT_INCLUDE_DIRS};${ZLIB_INCLUDE_DIRS}")
+else()
+  corral_left_out("corral warm --sitemap" "it wants libexpat1-dev and zlib1g-dev")
 endif()
 set_target_properties(corral_command PROPERTIES OUTPUT_NAME corral)
 if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")

@@ -87,6 +87,21 @@ static void a_bytea_is_its_bytes(void **state) {
   says(" 00 41\n");
 }
 
+static void keys_come_from_a_statement_in_its_order(void **state) {
+  (void)state;
+  assert_int_equal(run("$CORRAL_COMMAND --namespace keys warm -j 1 --pg \"$PG\" --keys "
+                       "'SELECT id FROM page ORDER BY id DESC' --exec 'echo $1 >>$OUT.keys'; "
+                       "tr '\\n' ' ' <$OUT.keys"),
+                   0);
+  says("3 2 1 ");
+  assert_int_equal(run("$CORRAL_COMMAND --json --namespace both warm --pg \"$PG\" --keys "
+                       "'SELECT id FROM page' --query 'SELECT body FROM page WHERE id = $1'"),
+                   0);
+  says("\"computed\":2,\"negative\":1,");
+  assert_int_equal(run("$CORRAL_COMMAND warm --pg \"$PG\" --keys 'SELEC' -- true"), 125);
+  says("--keys: ERROR:  syntax error");
+}
+
 static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
   (void)state;
   assert_int_equal(run("printf 'x\\n1\\n' | $CORRAL_COMMAND --json --namespace odd warm -j 1 --pg "
@@ -179,6 +194,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_row_is_the_value_and_no_row_is_remembered),
       cmocka_unit_test(a_bytea_is_its_bytes),
+      cmocka_unit_test(keys_come_from_a_statement_in_its_order),
       cmocka_unit_test(a_key_that_the_statement_does_not_take_fails_alone),
       cmocka_unit_test(a_wrong_statement_is_refused_before_anything_is_done),
       cmocka_unit_test(a_statement_that_takes_too_long_is_ended_on_the_server),

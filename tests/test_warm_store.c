@@ -64,6 +64,54 @@ static void an_http_origin_warms_what_corral_get_finds(void **state) {
   assert_int_equal(seen, 1);
 }
 
+/* The index names a sitemap on its own server, with the password of the given URL and without; what
+ * it says behind # is none of corral's parameters. */
+static void a_sitemap_index_leads_to_sitemaps_on_its_own_server(void **state) {
+  (void)state;
+  char text[COMMAND], index[512];
+  const char *folder = getenv("CORRAL_PLUGINS");
+  if (folder == NULL) skip();
+  http_origin *origin = http_origin_start();
+  (void)snprintf(index, sizeof index,
+                 "<sitemapindex><sitemap><loc>%s/map.xml?page=2#max=1</loc></sitemap>"
+                 "</sitemapindex>",
+                 http_origin_url(origin));
+  http_origin_answer(origin, "/index.xml", HTTP_ANSWER(.body = index));
+  http_origin_answer(origin, "/map.xml?page=2",
+                     HTTP_ANSWER(.body = "<urlset><url><loc>http://h/a</loc></url><url><loc>"
+                                         "http://h/b</loc><priority>1</priority></url></urlset>"));
+  http_origin_answer(origin, "/away.xml",
+                     HTTP_ANSWER(.body = "<sitemapindex><sitemap><loc>http://127.0.0.1:1/x"
+                                         "</loc></sitemap></sitemapindex>"));
+  snprintf(text, sizeof text,
+           "export CORRAL_PLUGIN_PATH=%s; $CORRAL_COMMAND --json warm -j 1 --sitemap "
+           "'http://user:secret@127.0.0.1:%d/index.xml' --exec 'echo $1 >>pages' >map.out "
+           "2>map.err && test \"$(tr '\\n' ' ' <pages)\" = 'http://h/b http://h/a '",
+           folder, http_origin_port(origin));
+  int read = run(text);
+  int indexes = http_origin_seen(origin, "/index.xml");
+  int maps = http_origin_seen(origin, "/map.xml?page=2");
+  (void)snprintf(index, sizeof index,
+                 "<sitemapindex><sitemap><loc>%s/index.xml</loc></sitemap></sitemapindex>",
+                 http_origin_url(origin));
+  http_origin_answer(origin, "/deep.xml", HTTP_ANSWER(.body = index));
+  snprintf(
+      text, sizeof text,
+      "export CORRAL_PLUGIN_PATH=%s; for name in away absent deep; do $CORRAL_COMMAND warm "
+      "--sitemap %s/$name.xml --exec 'echo $1 >>none' 2>$name.err; test $? -eq 125 || exit 1; "
+      "done; test ! -e none && grep -q '127.0.0.1:1/x is refused' away.err && grep -q "
+      "\"absent.xml: the server doesn't have it\" absent.err && grep -q 'an index in an index' "
+      "deep.err",
+      folder, http_origin_url(origin));
+  int refused = run(text);
+  http_origin_stop(origin);
+  if (read != 0 || refused != 0) (void)run("cat map.out *.err >&2");
+  assert_int_equal(read, 0);
+  assert_int_equal(refused, 0);
+  assert_int_equal(indexes, 1);
+  assert_int_equal(maps, 1);
+}
+
 static void two_warmers_without_a_host_in_common_compute_each_key_once(void **state) {
   (void)state;
   assert_int_equal(
@@ -121,6 +169,7 @@ static void a_store_that_stays_away_ends_the_run(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_http_origin_warms_what_corral_get_finds),
+      cmocka_unit_test(a_sitemap_index_leads_to_sitemaps_on_its_own_server),
       cmocka_unit_test(two_warmers_without_a_host_in_common_compute_each_key_once),
       cmocka_unit_test(a_store_that_comes_back_within_ten_seconds_is_waited_for),
       cmocka_unit_test(a_store_that_stays_away_ends_the_run),

@@ -120,7 +120,7 @@
     "Most \"no such thing\" this process stores in their ttl.")                                    \
   X(near_bytes, "near", "near tier", "bytes", -1, -1, 1099511627776, "", ZONE,                     \
     "Room for copies in this process, in front of the store.")                                     \
-  X(ramp, "ramp", "limits", "flag", -1, -1, 1, "", ZONE,                                           \
+  X(ramp, "ramp", "limits", "flag", -1, -1, 1, "warm", ZONE,                                       \
     "Computes at once grow while they are fast, and shrink when they aren't.")
 /* clang-format on */
 

@@ -139,13 +139,13 @@ static const char help_warm[] =
     "  --as-run            Kept as corral run --key KEY keeps and answers it\n"
     "  --origin URL        An HTTP origin, {key} in it is the key\n"
     "  --sqlite FILE | --pg CONNINFO, --query SQL   The first column of the first row\n"
+    "  --keys SQL, --sitemap URL|FILE   Keys from there, in the statement's order\n"
     "  -j, --jobs N, --rate N   As many at once (4); computes: 10/s, 100/m, 1000/h\n"
-    "  --ahead D           Also what is fresh for less than D\n"
-    "  --spread PCT        Lives are shorter by up to PCT, at random (20)\n"
+    "  --ahead D, --spread PCT   Also what is fresh for less; shorten lives (20)\n"
     "  --watch[=D]         Until a signal; each key is looked at every D (1m)\n" ROWS
     "  --cache-failures D, --tag TAG, -c, --comments   As of run; # begins no key\n"
     "  --patience D, --progress D   Wait for a store that is away; a line so often\n"
-    "What is fresh is skipped: when interrupted, run it again.\n"
+    "What is fresh is skipped: when interrupted, run it again. Warmers share a pass.\n"
     "Exit: 0 all are warm, 1 some aren't, 125 corral failed, 128+N ended by signal N.\n";
 
 static const char help_storm[] =

@@ -1,10 +1,12 @@
 /* warm.c: corral warm: computes the values of many keys before they are asked for.
  *
- * A pass begins at a random key, so that two warmers of the same keys don't move in step: each
- * key's lease tells who computes it, and what the other warmer has done counts as fresh. All state
- * is in the store: an interrupted run is simply started again, and skips what it has done at the
- * price of a look. */
+ * Warmers of the same keys share the work by a cursor in the store; where they can't, each key's
+ * lease tells who computes it, and what the other warmer has done counts as fresh. All state is in
+ * the store: an interrupted run is simply started again, and skips what is fresh at the price of a
+ * look. */
 #include "warm.h"
+
+#include "sqlite.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,14 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum {
-  WATCH_LEAST_MS = 100, /* least pause between two passes */
-  OP_MS = 2000          /* no caller waits for a warmer, so it is patient with a busy store */
-};
+enum { WATCH_LEAST_MS = 100 /* least pause between two passes */ };
 
 /* The threads of a run, and the events that the main thread waits for. */
 typedef struct warm_stage {
@@ -28,7 +26,7 @@ typedef struct warm_stage {
   pthread_t threads[WARM_THREADS];
   atomic_size_t running;
   int signals; /* signalfd */
-  int done;    /* eventfd: the last thread of a half pass has ended */
+  int done;    /* eventfd: the last thread of a part of a pass has ended */
 } stage;
 
 /* ---- stop ---------------------------------------------------------------------------------- */
@@ -85,24 +83,26 @@ static void take_signal(stage *s) {
 
 static bool is_stopping(void *arg) { return warm_is_stopping(arg); }
 
-/* The next due key of this half of a pass; NULL at its end. If the number of keys is known before
- * the first look, the first half begins at a random key. */
-static warm_key *take(warm *w, size_t *ret_index) {
-  for (;;) {
-    (void)pthread_mutex_lock(&w->mutex);
-    size_t i = w->taken++;
-    bool is_over = w->is_second && i >= w->later_count;
-    if (w->is_second && !is_over) i = w->later[i];
-    (void)pthread_mutex_unlock(&w->mutex);
-    if (is_over) return NULL;
-    warm_key *key = warm_keys_get(&w->keys, i, is_stopping, w);
-    if (key != NULL && w->keys.is_seekable && !w->is_second) {
-      i = (i + w->dice % w->keys.count) % w->keys.count;
-      key = warm_keys_get(&w->keys, i, is_stopping, w);
-    }
-    *ret_index = i;
-    if (key == NULL || w->is_second || key->due_ms <= cli_now_ms()) return key;
+static bool next_index(warm_seat *seat, size_t *ret) {
+  warm *w = seat->w;
+  if (w->part == WARM_FIRST && w->cursor != NULL) return warm_cursor_take(seat, ret);
+  (void)pthread_mutex_lock(&w->mutex);
+  size_t i = w->taken++;
+  bool is_over = w->part == WARM_SECOND && i >= w->later_count;
+  *ret = w->part == WARM_SECOND && !is_over ? w->later[i] : i;
+  (void)pthread_mutex_unlock(&w->mutex);
+  return !is_over;
+}
+
+/* The next key of this part of a pass; NULL at its end. */
+static warm_key *take(warm_seat *seat, size_t *ret_index) {
+  warm *w = seat->w;
+  while (next_index(seat, ret_index)) {
+    warm_key *key = warm_keys_get(&w->keys, *ret_index, is_stopping, w);
+    if (key == NULL || w->part == WARM_SECOND) return key;
+    if (w->part == WARM_OTHERS ? !key->is_done : key->due_ms <= cli_now_ms()) return key;
   }
+  return NULL;
 }
 
 static void put_later(warm *w, size_t i) {
@@ -119,19 +119,23 @@ static void put_later(warm *w, size_t i) {
   if (!ok) warm_give_up(w, "out of memory");
 }
 
-/* One thread's part in a half of a pass. */
+/* One thread's share of a part of a pass. */
 static void work(warm_seat *seat) {
   warm *w = seat->w;
   size_t i = 0;
-  for (warm_key *key = NULL; (key = take(w, &i)) != NULL;) {
+  for (warm_key *key = NULL; (key = take(seat, &i)) != NULL;) {
     int64_t begin = cli_now_ms();
-    warm_outcome outcome = warm_one(seat, key, w->is_second);
+    warm_outcome outcome =
+        w->part == WARM_OTHERS ? warm_look(seat, key) : warm_one(seat, key, w->part == WARM_SECOND);
     if (outcome == WARM_STOPPED) break;
     key->due_ms = seat->due_ms;
-    if (outcome == WARM_BUSY && !w->is_second)
+    key->ends_ms = seat->ends_ms;
+    key->is_done = true;
+    if (outcome == WARM_BUSY && w->part == WARM_FIRST)
       put_later(w, i);
     else
       warm_show_key(seat, key, outcome, cli_now_ms() - begin);
+    if (w->part == WARM_FIRST) warm_cursor_done(w, i);
   }
 }
 
@@ -152,6 +156,7 @@ static void attend(stage *s, int64_t until_ms) {
     struct pollfd fds[2] = {{s->signals, POLLIN, 0}, {s->done, POLLIN, 0}};
     int64_t pause = warm_show_progress(s->w);
     if (!is_pass && until_ms - cli_now_ms() < pause) pause = until_ms - cli_now_ms();
+    if (is_pass) warm_cursor_beat(s->w);
     (void)poll(fds, 2, pause > 0 ? (int)pause : 0);
     if (fds[0].revents != 0) take_signal(s);
     uint64_t n = 0;
@@ -159,13 +164,13 @@ static void attend(stage *s, int64_t until_ms) {
   }
 }
 
-/* Half of a pass: runs all threads until there are no more keys. */
-static void half(stage *s, bool is_second) {
+/* A part of a pass: runs all threads until there are no more keys. */
+static void do_part(stage *s, warm_part part) {
   warm *w = s->w;
   size_t wanted = (size_t)w->o.threads;
-  w->is_second = is_second;
+  w->part = part;
   w->taken = 0;
-  if (is_second && w->later_count < wanted) wanted = w->later_count;
+  if (part == WARM_SECOND && w->later_count < wanted) wanted = w->later_count;
   size_t begun = 0;
   int code = 0;
   for (; begun < wanted && code == 0; begun += code == 0) {
@@ -178,12 +183,33 @@ static void half(stage *s, bool is_second) {
   for (size_t i = 0; i < begun; i++) (void)pthread_join(s->threads[i], NULL);
 }
 
+static bool has_others(warm *w) {
+  const warm_key *key = NULL;
+  for (size_t i = 0; (key = warm_keys_get(&w->keys, i, is_stopping, w)) != NULL; i++)
+    if (!key->is_done) return true;
+  return false;
+}
+
+/* Counts the values that this pass found or made, and that have ended. */
+static void count_ended(warm *w, int64_t begin) {
+  size_t ended = 0, count = 0;
+  int64_t now = cli_now_ms();
+  const warm_key *key = NULL;
+  for (; (key = warm_keys_get(&w->keys, count, is_stopping, w)) != NULL; count++)
+    ended += key->ends_ms != 0 && key->ends_ms <= now;
+  w->ended += ended;
+  if (ended > 0) warm_show_ended(w, ended, count, now - begin);
+}
+
 static void pass(stage *s) {
   warm *w = s->w;
+  int64_t begin = cli_now_ms();
   w->passes++;
   w->later_count = 0;
-  half(s, false);
-  if (w->later_count > 0 && !warm_is_stopping(w)) half(s, true);
+  do_part(s, WARM_FIRST);
+  if (w->later_count > 0 && !warm_is_stopping(w)) do_part(s, WARM_SECOND);
+  if (w->cursor != NULL && !warm_is_stopping(w) && has_others(w)) do_part(s, WARM_OTHERS);
+  count_ended(w, begin);
 }
 
 /* ---- a run --------------------------------------------------------------------------------- */
@@ -212,7 +238,7 @@ static int end(warm *w) {
   warm_show_end(w);
   int signo = atomic_load(&w->signal);
   bool is_partly = atomic_load(&w->counts[WARM_FAILED]) + atomic_load(&w->counts[WARM_BUSY]) +
-                       atomic_load(&w->keys.bad_lines) >
+                       atomic_load(&w->keys.bad_lines) + w->ended >
                    0;
   int exit_status = is_partly ? CLI_PARTLY : CLI_OK;
   if (atomic_load(&w->keys.is_broken)) exit_status = CLI_FAILED;
@@ -231,9 +257,7 @@ static bool make_ready(stage *s) {
   (void)pthread_cond_init(&w->changed, &attr);
   (void)pthread_condattr_destroy(&attr);
   for (size_t i = 0; i < WARM_THREADS; i++) s->seats[i] = (warm_seat){.w = w, .stage = s};
-  if (getrandom(&w->dice, sizeof w->dice, 0) != (ssize_t)sizeof w->dice)
-    w->dice = (size_t)cli_now_ns() ^ (size_t)getpid() << 32;
-  srandom((unsigned)w->dice);
+  srandom((unsigned)cli_now_ns() ^ (unsigned)getpid());
   s->done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   s->signals = cli_take_signals(&w->mask);
   w->cancel_token = corral_cancel_token_new();
@@ -246,6 +270,7 @@ static void clean(stage *s) {
   warm *w = s->w;
   for (size_t i = 0; i < WARM_THREADS; i++)
     if (s->seats[i].own != NULL) w->source->close(&s->seats[i]);
+  warm_cursor_close(w);
   warm_keys_free(&w->keys);
   corral_close(w->corral);
   corral_cancel_token_free(w->cancel_token);
@@ -255,17 +280,27 @@ static void clean(stage *s) {
   if (s->signals >= 0) (void)close(s->signals);
 }
 
+/* Loads what the keys need. */
+static bool load(const warm_options *o) {
+  if (o->keys_query != NULL && !(o->pg != NULL ? warm_pg_load() : cli_sqlite_load("warm")))
+    return false;
+  return o->sitemap_count == 0 || warm_sitemap_load();
+}
+
 /* Prepares source, store and keys, then does the passes. -1: done; else the exit status. */
 static int run(stage *s) {
   warm *w = s->w;
   cli_globals quiet = *w->cli;
   quiet.verbose = false; /* events would be a line for each key here */
   corral_options options = {
-      .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = OP_MS};
-  if (w->source != NULL && !w->source->check(w)) return CLI_FAILED;
+      .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = WARM_OP_MS};
+  if (w->o.options.ramp > 0) options.ramp = 1;
+  if (w->o.options.ramp > 0) options.max_computes = w->o.threads;
+  if (!load(&w->o) || (w->source != NULL && !w->source->check(w))) return CLI_FAILED;
   if (!make_ready(s) || !cli_open(&quiet, false, &options, &w->corral)) return CLI_FAILED;
   w->begun_ms = cli_now_ms();
-  if (!warm_keys_start(&w->keys, &w->o)) return CLI_FAILED;
+  w->keys.cancel_token = w->cancel_token;
+  if (!warm_keys_start(&w->keys, &w->o) || !warm_cursor_open(w)) return CLI_FAILED;
   passes(s);
   warm_keys_stop(&w->keys);
   return -1;
@@ -279,8 +314,7 @@ int cli_warm(const cli_globals *cli, int argc, char **argv) {
   int exit_status = warm_options_parse(&w.o, argc, argv);
   if (exit_status < 0) {
     if (w.o.command != NULL || w.o.shell != NULL) w.source = &warm_exec;
-    if (w.o.sqlite != NULL) w.source = &warm_sqlite;
-    if (w.o.pg != NULL) w.source = &warm_pg;
+    if (w.o.query != NULL) w.source = w.o.pg != NULL ? &warm_pg : &warm_sqlite;
     exit_status = run(&s);
     if (exit_status < 0) exit_status = end(&w);
     clean(&s);

@@ -1,9 +1,10 @@
 /* warm.h: shared by the files of `corral warm`.
  *
  * The main thread handles signals, shows the progress and waits; one thread reads the keys; up to
- * `threads` threads look at keys and compute. A pass goes over all keys that are due. Its first
- * half waits for no other caller's compute; its second half goes over the keys that were being
- * computed elsewhere. */
+ * `threads` threads look at keys and compute. A pass goes over all keys that are due, in their
+ * order. Its first part waits for no other caller's compute; its second part goes over the keys
+ * that were being computed elsewhere. Warmers of the same keys share one cursor, if all keys are
+ * known before the first look: then a third part looks at what the others have done. */
 #ifndef CORRAL_CLI_WARM_H
 #define CORRAL_CLI_WARM_H
 
@@ -18,8 +19,11 @@
 enum {
   WARM_KEY = CORRAL_KEY_MAX, /* bytes of a key: the library's limit */
   WARM_THREADS = 256,
+  WARM_OP_MS = 2000,   /* no caller waits for a warmer, so it is patient with a busy store */
   WARM_FAILURES = 100, /* most failures listed in the report */
-  WARM_REASON = 240
+  WARM_REASON = 240,
+  WARM_CAUSES = 32, /* most causes of failures that are told apart */
+  WARM_SITEMAPS = 16
 };
 
 typedef struct warm_options {
@@ -33,6 +37,9 @@ typedef struct warm_options {
   const char *sqlite;
   const char *pg;
   const char *query;
+  const char *keys_query; /* --keys */
+  const char *sitemaps[WARM_SITEMAPS];
+  size_t sitemap_count;
   bool as_run;
   int64_t threads;
   double rate;      /* computes per second; 0: no limit */
@@ -43,6 +50,7 @@ typedef struct warm_options {
   int64_t patience_ms; /* how long to wait for a store that is away; no limit with `watch` */
   int64_t progress_ms; /* between two lines without a terminal */
   corral_policy policy;
+  corral_options options; /* those that the table has for this subcommand */
   int64_t failures_ms;
   int64_t limit_ms; /* --compute */
   const char *tags[CLI_TAGS];
@@ -57,10 +65,29 @@ int warm_options_parse(warm_options *o, int argc, char **argv);
 typedef struct warm_key {
   const char *bytes;
   uint32_t size;
-  int64_t due_ms; /* when to look at it, by cli_now_ms; 0: now */
+  bool is_done;    /* in this pass */
+  int64_t due_ms;  /* when to look at it, by cli_now_ms; 0: now */
+  int64_t ends_ms; /* when its value's fresh life ends; 0: it has no value */
 } warm_key;
 
 typedef struct warm_input warm_input;
+typedef struct warm_reading warm_reading; /* of one input */
+
+/* Adds a key, or reports and counts a bad one. False: reading is to end. */
+bool warm_reading_add(warm_reading *r, const char *bytes, size_t size);
+/* Reports and counts what is no key. */
+void warm_reading_bad(warm_reading *r, const char *why, const char *text);
+bool warm_reading_is_stopped(const warm_reading *r);
+const warm_options *warm_reading_options(const warm_reading *r);
+/* Ends a fetch. */
+corral_cancel_token *warm_reading_token(const warm_reading *r);
+/* Read keys from elsewhere than a file of lines. Each reports a failure, and returns false. */
+bool warm_sqlite_keys(warm_reading *r, const char *sql);
+bool warm_pg_keys(warm_reading *r, const char *sql);
+bool warm_sitemap_keys(warm_reading *r, const char *place); /* warm_sitemap.c */
+/* Load what these need; called before any thread starts. */
+bool warm_pg_load(void);
+bool warm_sitemap_load(void);
 
 /* All keys, with a lock of their own. A key stays valid until warm_keys_refresh. */
 typedef struct warm_keys {
@@ -72,10 +99,11 @@ typedef struct warm_keys {
   pthread_t reader;
   int stop;        /* eventfd: ends the reader */
   bool is_reading; /* `reader` is to be joined */
-  /* all inputs are regular files: the number of keys is known before the first look */
-  bool is_seekable;
-  bool is_complete; /* all keys are read; under the mutex */
-  size_t count;     /* read so far; under the mutex */
+  /* no input is a pipe or a terminal: all keys are known before the first look */
+  bool is_whole;
+  corral_cancel_token *cancel_token; /* ends a fetch */
+  bool is_complete;                  /* all keys are read; under the mutex */
+  size_t count;                      /* read so far; under the mutex */
   atomic_ullong bad_lines;
   atomic_bool is_broken; /* an input couldn't be read; it has been reported */
 } warm_keys;
@@ -88,7 +116,8 @@ void warm_keys_free(warm_keys *k);
 /* Key number `i`; waits until it is read. NULL: there are fewer keys, or should_stop returned
  * true. */
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg);
-/* Reads files that have changed anew. No thread may use a key meanwhile. */
+/* Reads files that have changed anew, and other inputs once in --watch's pause. No thread may use a
+ * key meanwhile. */
 void warm_keys_refresh(warm_keys *k);
 
 /* ---- one run ------------------------------------------------------------------------------- */
@@ -98,7 +127,8 @@ typedef enum warm_outcome {
   WARM_COMPUTED, /* computed here */
   WARM_NEGATIVE, /* "no such thing" */
   WARM_FAILED,
-  WARM_BUSY, /* being computed elsewhere */
+  WARM_BUSY,      /* being computed elsewhere */
+  WARM_ELSEWHERE, /* another warmer of this pass had it, and it isn't fresh any more */
   WARM_OUTCOMES,
   WARM_STOPPED = WARM_OUTCOMES, /* the run ended before a look */
   WARM_AWAY                     /* the store is away */
@@ -110,7 +140,17 @@ typedef struct warm_failure {
   char reason[WARM_REASON];
 } warm_failure;
 
+/* Failures of the same reason. */
+typedef struct warm_cause {
+  char text[WARM_REASON];
+  char example[CLI_KEY_TEXT];
+  unsigned long long count;
+} warm_cause;
+
 struct warm_source;
+typedef struct warm_cursor warm_cursor;
+
+typedef enum warm_part { WARM_FIRST, WARM_SECOND, WARM_OTHERS } warm_part;
 
 typedef struct warm {
   const cli_globals *cli;
@@ -129,19 +169,24 @@ typedef struct warm {
   atomic_llong away_ms;   /* since when the store is away, by cli_now_ms; 0: it isn't */
   atomic_bool is_away_said;
   int64_t begun_ms;
-  size_t dice; /* random: the first key of a pass */
   unsigned long long passes;
+  warm_cursor *cursor;        /* NULL: this warmer shares none */
+  unsigned long long ended;   /* values that ended before their pass did; all passes together */
+  atomic_llong least_life_ms; /* the shortest life seen; 0: none yet */
   /* under the mutex */
   pthread_mutex_t mutex;
   pthread_cond_t changed; /* CLOCK_MONOTONIC; signalled when the run is to stop */
-  size_t taken;           /* keys taken in this half of the pass */
+  size_t taken;           /* keys taken in this part of the pass */
   size_t *later;          /* indices of keys that were being computed elsewhere */
   size_t later_count, later_room;
-  bool is_second;   /* this is the second half of the pass */
+  warm_part part;
   int64_t token_ns; /* earliest begin of the next compute, by cli_now_ns */
   warm_failure failures[WARM_FAILURES];
   size_t failure_count;
   unsigned long long failures_left_off;
+  warm_cause causes[WARM_CAUSES];
+  size_t cause_count;
+  unsigned long long other_causes; /* failures of further causes */
 } warm;
 
 /* The state of one thread. */
@@ -152,9 +197,11 @@ typedef struct warm_seat {
   corral_fill *fill;
   bool ran; /* the present key was computed here */
   bool failed;
+  bool is_stored; /* and the store has kept it */
   char reason[WARM_REASON];
   int64_t retry_ms; /* how long a failure is remembered */
   int64_t due_ms;   /* when to look at the present key again */
+  int64_t ends_ms;  /* when its value's fresh life ends; 0: it has none */
 } warm_seat;
 
 static inline bool warm_is_stopping(const warm *w) {
@@ -189,6 +236,25 @@ bool warm_should_stop(const warm_seat *seat, int64_t until_ms);
 /* Looks at a key, and computes it if it is due. `may_wait`: also waits for another caller's
  * compute. Sets seat->due_ms. */
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait);
+/* Looks at a key that another warmer of this pass had, and computes nothing. Sets seat->ends_ms. */
+warm_outcome warm_look(warm_seat *seat, const warm_key *key);
+/* After WARM_AWAY: waits a little. False: the run ends. */
+bool warm_wait_for_store(warm_seat *seat);
+
+/* ---- the shared cursor: warm_cursor.c ------------------------------------------------------ */
+
+/* Sets w->cursor if this run shares one: it has one pass, over keys that are known before the first
+ * look. Reports a failure. */
+bool warm_cursor_open(warm *w);
+/* The number of the next key; waits for what other warmers have taken and not done. False: all keys
+ * are done, or the run ends. */
+bool warm_cursor_take(warm_seat *seat, size_t *ret_index);
+/* The key is done. */
+void warm_cursor_done(warm *w, size_t index);
+/* Tells the others, now and then, that this warmer lives. Only the main thread. */
+void warm_cursor_beat(warm *w);
+/* Leaves the pass: what isn't done is for the others. */
+void warm_cursor_close(warm *w);
 
 /* ---- output: warm_show.c ------------------------------------------------------------------- */
 
@@ -199,6 +265,8 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
 int warm_show_progress(warm *w);
 /* Writes a message on a line of its own. Any thread. */
 void warm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* After a pass in which `ended` of its values have ended already: says so, once for all passes. */
+void warm_show_ended(warm *w, size_t ended, size_t keys, int64_t pass_ms);
 /* At the end: removes the line, reports the totals, and prints them as JSON if that is wanted. */
 void warm_show_end(warm *w);
 

@@ -78,12 +78,21 @@ static int64_t ahead_of(const warm_options *o, int64_t ttl_ms) {
   return o->watch ? ttl_ms / WATCH_SHARE : 0;
 }
 
+static void see_life(warm *w, long long ttl_ms) {
+  long long least = atomic_load(&w->least_life_ms);
+  while ((least == 0 || ttl_ms < least) &&
+         !atomic_compare_exchange_weak(&w->least_life_ms, &least, ttl_ms))
+    continue;
+}
+
 /* Judges a look. *ret_pct: the early_pct by which the library rebuilds the value; 0: none. */
 static verdict judge(warm_seat *seat, const corral_inspection *i, int64_t *ret_pct) {
   bool is_negative = strcmp(i->state, "negative") == 0;
   bool has_life = is_negative || strcmp(i->state, "fresh") == 0;
   int64_t left = !has_life ? 0 : i->age_ms >= 0 ? i->ttl_ms - i->age_ms : i->left_ms;
   int64_t ahead = ahead_of(&seat->w->o, i->ttl_ms);
+  seat->ends_ms = left > 0 && !is_negative ? cli_now_ms() + left : 0;
+  if (seat->ends_ms != 0) see_life(seat->w, i->ttl_ms);
   int64_t pct =
       left > 0 && i->ttl_ms > 0 ? (int64_t)((double)left * 100 / (double)i->ttl_ms) + 2 : 0;
   *ret_pct = 0;
@@ -196,6 +205,8 @@ static bool ask(warm_seat *seat, const warm_key *key, bool is_due, int64_t pct, 
   if (status == CORRAL_ENOTFOUND || status == CORRAL_OK) {
     bool is_lost =
         status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT_NOT;
+    seat->is_stored =
+        status == CORRAL_OK && seat->ran && how == CORRAL_COMPUTED && kept == CORRAL_KEPT;
     (void)snprintf(seat->reason, sizeof seat->reason, "%s",
                    is_lost ? "the store did not keep it" : "");
     /* the answer tells neither how long the value lives, nor the result of a rebuild behind a stale
@@ -218,11 +229,16 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_FAILED) return WARM_FAILED;
     if (v == IS_NEGATIVE) return WARM_NEGATIVE;
     if (v == IS_WARM) return seat->ran ? WARM_COMPUTED : WARM_FRESH;
+    if (v == IS_DUE && seat->is_stored) { /* its life was shorter than the way back */
+      if (seat->ends_ms == 0) seat->ends_ms = cli_now_ms();
+      return WARM_COMPUTED;
+    }
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
-    /* a compute of the library's threads ends by the caller's deadline */
-    bool is_bound = v == IS_DUE && seat->w->source == NULL;
+    /* a compute of the library's threads ends by the caller's deadline, and so does the wait for a
+     * place by --ramp */
+    bool is_bound = v == IS_DUE && (seat->w->source == NULL || o->options.ramp > 0);
     if (!ask(seat, key, v == IS_DUE, pct, is_bound && wait_ms < o->limit_ms ? o->limit_ms : wait_ms,
              &outcome))
       return outcome;
@@ -231,8 +247,7 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
   return WARM_BUSY;
 }
 
-/* For a store that doesn't answer. True: try again. */
-static bool wait_for_store(warm_seat *seat) {
+bool warm_wait_for_store(warm_seat *seat) {
   warm *w = seat->w;
   long long none = 0;
   int64_t now = cli_now_ms();
@@ -255,9 +270,9 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
   int64_t began = cli_now_ms(), until = began + (may_wait            ? w->o.policy.wait_ms
                                                  : w->source == NULL ? w->o.limit_ms
                                                                      : 0);
-  seat->ran = seat->failed = false;
+  seat->ran = seat->failed = seat->is_stored = false;
   seat->reason[0] = '\0';
-  seat->due_ms = 0;
+  seat->due_ms = seat->ends_ms = 0;
   if (cli_nested(w->cli, key->bytes, key->size)) {
     (void)snprintf(seat->reason, sizeof seat->reason,
                    "this is part of a run of the same key, and would wait for itself");
@@ -271,7 +286,7 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
             ? WARM_STOPPED
             : round_of(seat, key, may_wait && left > FIRST_WAIT_MS ? left : FIRST_WAIT_MS);
     if (outcome == WARM_AWAY) {
-      if (!wait_for_store(seat)) return WARM_STOPPED;
+      if (!warm_wait_for_store(seat)) return WARM_STOPPED;
       continue;
     }
     if (outcome != WARM_STOPPED) is_back(w);
@@ -283,4 +298,31 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
     if (!waits) return outcome;
     if (!warm_sleep_until(w, cli_now_ns() + pause * 1000000)) return WARM_STOPPED;
   }
+}
+
+warm_outcome warm_look(warm_seat *seat, const warm_key *key) {
+  corral_inspection i = {.size = sizeof i};
+  warm_outcome outcome = WARM_FAILED;
+  int64_t pct = 0;
+  seat->ran = seat->failed = false;
+  seat->reason[0] = '\0';
+  while (!look(seat, key, &i, &outcome)) {
+    if (outcome != WARM_AWAY) return outcome;
+    if (!warm_wait_for_store(seat)) return WARM_STOPPED;
+  }
+  is_back(seat->w);
+  switch (judge(seat, &i, &pct)) {
+    case IS_NEGATIVE: return WARM_NEGATIVE;
+    case IS_FAILED: return WARM_FAILED;
+    case IS_BUSY: return WARM_BUSY;
+    case IS_WARM: return WARM_FRESH;
+    case IS_DUE: break;
+  }
+  /* due with a life left: --ahead */
+  if (seat->ends_ms != 0 || strcmp(i.state, "negative") == 0)
+    return seat->ends_ms != 0 ? WARM_FRESH : WARM_NEGATIVE;
+  (void)snprintf(seat->reason, sizeof seat->reason,
+                 "another warmer of this pass had it, and it isn't fresh any more");
+  seat->ends_ms = cli_now_ms();
+  return WARM_ELSEWHERE;
 }

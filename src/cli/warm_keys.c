@@ -1,4 +1,4 @@
-/* warm_keys.c: the keys of corral warm, from files and from standard input.
+/* warm_keys.c: the keys of corral warm, from files, standard input, a database and sitemaps.
  *
  * They are kept in memory: the bytes of the input, and 32 more for each key. One thread reads them,
  * so that a slow input delays nothing else. */
@@ -22,7 +22,10 @@ typedef struct chunk {
 } chunk;
 
 struct warm_input {
-  const char *path;
+  const char *path; /* or an SQL statement, or a URL */
+  /* NULL: a file of lines */
+  bool (*read)(warm_reading *r, const char *path);
+  int64_t read_ms; /* when it was read, by cli_now_ms */
   bool is_stdin;
   bool was_read;
   struct stat st;    /* of the file as it was read */
@@ -32,7 +35,7 @@ struct warm_input {
 };
 
 /* The line that the reader is putting together. */
-typedef struct line {
+typedef struct warm_reading {
   warm_keys *k;
   warm_input *input;
   size_t number;
@@ -104,12 +107,30 @@ static const char *name_of(const warm_input *input) {
   return input->is_stdin ? "standard input" : input->path;
 }
 
-static void bad_line(line *l) {
+static bool may_say_bad(line *l) {
   unsigned long long before = atomic_fetch_add(&l->k->bad_lines, 1);
-  if (before < BAD_SAID)
+  if (before == BAD_SAID) warm_say("warm: further bad lines are only counted");
+  return before < BAD_SAID;
+}
+
+static void bad_line(line *l) {
+  if (!may_say_bad(l)) return;
+  if (l->input->read != NULL)
+    warm_say("warm: a key of %zu bytes is not accepted: 1 to %d are", l->size, WARM_KEY);
+  else
     warm_say("warm: %s:%zu: a key of %zu bytes is not accepted: 1 to %d are", name_of(l->input),
              l->number, l->size, WARM_KEY);
-  if (before == BAD_SAID) warm_say("warm: further bad lines are only counted");
+}
+
+/* False without memory. */
+static bool add_key(line *l, const char *bytes, size_t size) {
+  (void)pthread_mutex_lock(&l->k->mutex);
+  bool ok = input_add(l->input, bytes, size);
+  l->k->count += ok;
+  (void)pthread_cond_broadcast(&l->k->more);
+  (void)pthread_mutex_unlock(&l->k->mutex);
+  if (!ok) warm_say("warm: out of memory after %zu keys", l->k->count);
+  return ok;
 }
 
 /* False without memory. */
@@ -122,13 +143,8 @@ static bool end_line(line *l) {
   bool is_none = l->size == 0 || (o->comments && l->bytes[0] == '#');
   if (!is_none && l->size > WARM_KEY)
     bad_line(l);
-  else if (!is_none) {
-    (void)pthread_mutex_lock(&l->k->mutex);
-    ok = input_add(l->input, l->bytes, l->size);
-    l->k->count += ok;
-    (void)pthread_cond_broadcast(&l->k->more);
-    (void)pthread_mutex_unlock(&l->k->mutex);
-  }
+  else if (!is_none)
+    ok = add_key(l, l->bytes, l->size);
   l->size = 0;
   return ok;
 }
@@ -155,6 +171,32 @@ static bool add_text(line *l, const char *text, size_t size) {
   return true;
 }
 
+/* ---- other inputs -------------------------------------------------------------------------- */
+
+bool warm_reading_add(warm_reading *r, const char *bytes, size_t size) {
+  r->size = size;
+  bool ok = true;
+  if (size > WARM_KEY)
+    bad_line(r);
+  else if (size > 0)
+    ok = add_key(r, bytes, size);
+  r->size = 0;
+  return ok && !warm_reading_is_stopped(r);
+}
+
+void warm_reading_bad(warm_reading *r, const char *why, const char *text) {
+  if (may_say_bad(r)) warm_say("warm: %s: %s", why, text);
+}
+
+bool warm_reading_is_stopped(const warm_reading *r) {
+  struct pollfd fd = {r->k->stop, POLLIN, 0};
+  return poll(&fd, 1, 0) > 0;
+}
+
+const warm_options *warm_reading_options(const warm_reading *r) { return r->k->o; }
+
+corral_cancel_token *warm_reading_token(const warm_reading *r) { return r->k->cancel_token; }
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 /* Waits for bytes, or for warm_keys_stop: ECANCELED. */
@@ -177,7 +219,6 @@ static bool read_fd(line *l, int fd) {
       return false;
     }
     bool ok = n > 0 ? add_text(l, buffer, (size_t)n) : l->size == 0 || end_line(l);
-    if (!ok) warm_say("warm: out of memory after %zu keys", l->k->count);
     if (!ok || n == 0) return ok;
   }
 }
@@ -194,6 +235,8 @@ static bool read_input(warm_keys *k, warm_input *input, line *l) {
   l->k = k;
   l->input = input;
   l->number = l->size = 0;
+  input->read_ms = cli_now_ms();
+  if (input->read != NULL) return input->read(l, input->path);
   int fd = open_input(input);
   if (fd < 0) return false;
   if (fstat(fd, &input->st) != 0) input->st = (struct stat){0};
@@ -217,29 +260,43 @@ static void *read_all(void *arg) {
 
 /* ---- all keys ------------------------------------------------------------------------------ */
 
+/* Reports a file that can't be one of keys. */
+static bool check_file(warm_keys *k, const warm_input *input) {
+  struct stat st = {0};
+  int got = input->is_stdin ? fstat(STDIN_FILENO, &st) : stat(input->path, &st);
+  if (got != 0) return cli_say("warm: %s: %s", name_of(input), strerror(errno)), false;
+  if (S_ISDIR(st.st_mode)) return cli_say("warm: %s: %s", name_of(input), strerror(EISDIR)), false;
+  if (!S_ISREG(st.st_mode)) k->is_whole = false;
+  return true;
+}
+
+static bool list_inputs(warm_keys *k, const warm_options *o) {
+  k->inputs = calloc(o->file_count + o->sitemap_count + 1, sizeof *k->inputs);
+  if (k->inputs == NULL) return cli_say("warm: out of memory"), false;
+  for (size_t i = 0; i < o->file_count; i++) {
+    warm_input *input = &k->inputs[k->input_count++];
+    input->path = o->files[i];
+    input->is_stdin = strcmp(input->path, "-") == 0;
+    if (!check_file(k, input)) return false;
+  }
+  if (o->keys_query != NULL)
+    k->inputs[k->input_count++] = (warm_input){
+        .path = o->keys_query, .read = o->pg != NULL ? warm_pg_keys : warm_sqlite_keys};
+  for (size_t i = 0; i < o->sitemap_count; i++)
+    k->inputs[k->input_count++] = (warm_input){.path = o->sitemaps[i], .read = warm_sitemap_keys};
+  return true;
+}
+
 bool warm_keys_start(warm_keys *k, const warm_options *o) {
   pthread_condattr_t attr;
   k->o = o;
+  k->is_whole = true;
   (void)pthread_mutex_init(&k->mutex, NULL);
   (void)pthread_condattr_init(&attr);
   (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   (void)pthread_cond_init(&k->more, &attr);
   (void)pthread_condattr_destroy(&attr);
-  k->inputs = calloc(o->file_count, sizeof *k->inputs);
-  if (k->inputs == NULL) return cli_say("warm: out of memory"), false;
-  k->input_count = o->file_count;
-  k->is_seekable = true;
-  for (size_t i = 0; i < o->file_count; i++) {
-    warm_input *input = &k->inputs[i];
-    input->path = o->files[i];
-    input->is_stdin = strcmp(input->path, "-") == 0;
-    struct stat st = {0};
-    int got = input->is_stdin ? fstat(STDIN_FILENO, &st) : stat(input->path, &st);
-    if (got != 0) return cli_say("warm: %s: %s", name_of(input), strerror(errno)), false;
-    if (S_ISDIR(st.st_mode))
-      return cli_say("warm: %s: %s", name_of(input), strerror(EISDIR)), false;
-    if (!S_ISREG(st.st_mode)) k->is_seekable = false;
-  }
+  if (!list_inputs(k, o)) return false;
   k->stop = eventfd(0, EFD_CLOEXEC);
   int code = k->stop >= 0 ? pthread_create(&k->reader, NULL, read_all, k) : errno;
   k->is_reading = code == 0;
@@ -274,7 +331,7 @@ static warm_key *key_at(const warm_keys *k, size_t i) {
 
 warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), void *arg) {
   (void)pthread_mutex_lock(&k->mutex);
-  while (!should_stop(arg) && !k->is_complete && (i >= k->count || k->is_seekable)) {
+  while (!should_stop(arg) && !k->is_complete && (i >= k->count || k->is_whole)) {
     int64_t until = cli_now_ns() + 100000000; /* should_stop is called that often */
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     (void)pthread_cond_timedwait(&k->more, &k->mutex, &t);
@@ -284,8 +341,9 @@ warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), 
   return key;
 }
 
-static bool has_changed(const warm_input *input) {
+static bool has_changed(const warm_keys *k, const warm_input *input) {
   struct stat st;
+  if (input->read != NULL) return cli_now_ms() - input->read_ms >= k->o->watch_ms;
   if (input->is_stdin || !input->was_read || !S_ISREG(input->st.st_mode) ||
       stat(input->path, &st) != 0)
     return false;
@@ -298,8 +356,8 @@ void warm_keys_refresh(warm_keys *k) {
   static line l;
   for (size_t i = 0; i < k->input_count; i++) {
     warm_input *input = &k->inputs[i];
-    if (!has_changed(input)) continue;
-    warm_input fresh = {.path = input->path};
+    if (!has_changed(k, input)) continue;
+    warm_input fresh = {.path = input->path, .read = input->read};
     size_t before = k->count;
     k->count -= input->count;
     if (read_input(k, &fresh, &l)) {

@@ -10,6 +10,8 @@ enum {
   OPT_SQLITE,
   OPT_PG,
   OPT_QUERY,
+  OPT_KEYS,
+  OPT_SITEMAP,
   OPT_AS_RUN,
   OPT_RATE,
   OPT_AHEAD,
@@ -31,6 +33,8 @@ static const struct option longs[] = {
     {"sqlite", required_argument, NULL, OPT_SQLITE},
     {"pg", required_argument, NULL, OPT_PG},
     {"query", required_argument, NULL, OPT_QUERY},
+    {"keys", required_argument, NULL, OPT_KEYS},
+    {"sitemap", required_argument, NULL, OPT_SITEMAP},
     {"as-run", no_argument, NULL, OPT_AS_RUN},
     {"null", no_argument, NULL, '0'},
     {"comments", no_argument, NULL, 'c'},
@@ -67,8 +71,15 @@ static bool set_rate(warm_options *o, const char *text) {
   return false;
 }
 
+static bool add_sitemap(warm_options *o, char *text) {
+  if (o->sitemap_count == WARM_SITEMAPS)
+    return cli_say("warm: --sitemap: at most %d are accepted", WARM_SITEMAPS), false;
+  o->sitemaps[o->sitemap_count++] = strstr(text, "://") != NULL ? cli_take_uri(text) : text;
+  return true;
+}
+
 static bool set_option(warm_options *o, int option) {
-  const cli_flags flags = {.subcommand = "warm", .policy = &o->policy};
+  const cli_flags flags = {.subcommand = "warm", .policy = &o->policy, .options = &o->options};
   switch (option) {
     case 1: o->files[o->file_count++] = optarg; return true;
     case '0': o->nul = true; return true;
@@ -79,6 +90,8 @@ static bool set_option(warm_options *o, int option) {
     case OPT_SQLITE: o->sqlite = optarg; return true;
     case OPT_PG: o->pg = cli_take_conninfo(optarg); return true;
     case OPT_QUERY: o->query = optarg; return true;
+    case OPT_KEYS: o->keys_query = optarg; return true;
+    case OPT_SITEMAP: return add_sitemap(o, optarg);
     case OPT_AS_RUN: o->as_run = true; return true;
     case OPT_RATE: return set_rate(o, optarg);
     case OPT_AHEAD: return cli_duration("warm: --ahead", optarg, 0, most_life_ms, &o->ahead_ms);
@@ -107,17 +120,32 @@ static bool is_url(const warm_options *o) {
   return false;
 }
 
-static bool check_source(const warm_options *o) {
-  int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + (o->sqlite != NULL) +
-             (o->pg != NULL);
+/* The database is for values, for keys, or for both. */
+static bool check_database(const warm_options *o) {
   bool is_sql = o->sqlite != NULL || o->pg != NULL;
+  if (o->sqlite != NULL && o->pg != NULL)
+    cli_say("warm: one database is accepted: --sqlite or --pg");
+  else if (!is_sql && o->query != NULL)
+    cli_say("warm: --query is for --sqlite and --pg");
+  else if (!is_sql && o->keys_query != NULL)
+    cli_say("warm: --keys is a statement for --sqlite or --pg");
+  else if (is_sql && o->query == NULL && o->keys_query == NULL)
+    cli_say("warm: no --query: what is to be asked, with one parameter for the key");
+  else
+    return true;
+  return false;
+}
+
+static bool check_source(const warm_options *o) {
+  bool is_for_keys = o->query == NULL && o->keys_query != NULL;
+  bool is_sql = (o->sqlite != NULL || o->pg != NULL) && !is_for_keys;
+  int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + is_sql;
   if (ways != 1)
-    cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --sqlite FILE, --pg "
-            "CONNINFO, and a command after --",
+    cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --query SQL with "
+            "--sqlite FILE or --pg CONNINFO, and a command after --",
             ways == 0 ? "nothing to compute with" : "more than one to compute with");
-  else if (is_sql != (o->query != NULL))
-    cli_say("warm: %s", is_sql ? "no --query: what is to be asked, with one parameter for the key"
-                               : "--query is for --sqlite and --pg");
+  else if (!check_database(o))
+    return false;
   else if (o->url != NULL && !is_url(o))
     return false;
   else if (o->shell != NULL && strstr(o->shell, "{}") != NULL)
@@ -174,6 +202,7 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
                       .progress_ms = 10000,
                       .patience_ms = 10000,
                       .policy = {.size = sizeof o->policy},
+                      .options = {.size = sizeof o->options},
                       .failures_ms = 1000};
   o->files = calloc((size_t)argc + 1, sizeof *o->files);
   if (o->files == NULL) return cli_fail("warm: out of memory");
@@ -186,7 +215,8 @@ int warm_options_parse(warm_options *o, int argc, char **argv) {
   }
   if (argv[optind] != NULL) o->command = argv + optind;
   if (!check(o)) return CLI_FAILED;
-  if (o->file_count == 0) o->files[o->file_count++] = (char *)(uintptr_t)only_stdin;
+  bool has_keys = o->file_count > 0 || o->keys_query != NULL || o->sitemap_count > 0;
+  if (!has_keys) o->files[o->file_count++] = (char *)(uintptr_t)only_stdin;
   complete(o);
   return -1;
 }

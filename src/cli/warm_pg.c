@@ -37,8 +37,10 @@
   X(prepare)                                                                                       \
   X(resultErrorMessage)                                                                            \
   X(resultStatus)                                                                                  \
+  X(sendQuery)                                                                                     \
   X(sendQueryPrepared)                                                                             \
   X(setNoticeProcessor)                                                                            \
+  X(setSingleRowMode)                                                                              \
   X(socket)                                                                                        \
   X(status)                                                                                        \
   X(unescapeBytea)
@@ -64,7 +66,7 @@ typedef struct connection {
   int64_t failed_ms; /* when connecting last failed, by cli_now_ms; 0: it didn't */
 } connection;
 
-static bool load(void) {
+bool warm_pg_load(void) {
   void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
   /* the path known at build time */
   if (library == NULL) library = dlopen(CORRAL_PQ, RTLD_NOW | RTLD_LOCAL);
@@ -86,15 +88,17 @@ static void quiet(void *arg, const char *message) {
   (void)message;
 }
 
-/* NULL with the reason in `text`. Waits 10 s at most, unless the conninfo says otherwise. */
-static PGconn *connect_to(const warm_options *o, char *text, size_t size) {
+/* NULL with the reason in `text`. Waits 10 s at most, unless the conninfo says otherwise. `sql` is
+ * prepared, unless it is NULL. */
+static PGconn *connect_to(const warm_options *o, const char *sql, char *text, size_t size) {
   const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL};
   const char *const values[] = {connect_seconds, "corral warm", o->pg, NULL};
   PGconn *pg = pq.connectdbParams(names, values, 1);
   if (pg == NULL) return (void)snprintf(text, size, "out of memory"), NULL;
   (void)pq.setNoticeProcessor(pg, quiet, NULL);
+  if (pq.status(pg) == CONNECTION_OK && sql == NULL) return pg;
   if (pq.status(pg) == CONNECTION_OK) {
-    PGresult *result = pq.prepare(pg, statement, o->query, 0, NULL);
+    PGresult *result = pq.prepare(pg, statement, sql, 0, NULL);
     bool ok = pq.resultStatus(result) == PGRES_COMMAND_OK;
     if (!ok) first_line(pq.errorMessage(pg), text, size);
     pq.clear(result);
@@ -108,8 +112,8 @@ static PGconn *connect_to(const warm_options *o, char *text, size_t size) {
 
 static bool check(warm *w) {
   char text[WARM_REASON];
-  if (!load()) return false;
-  PGconn *pg = connect_to(&w->o, text, sizeof text);
+  if (!warm_pg_load()) return false;
+  PGconn *pg = connect_to(&w->o, w->o.query, text, sizeof text);
   if (pg == NULL) return cli_say("warm: --pg: %s", text), false;
   PGresult *result = pq.describePrepared(pg, statement);
   bool ok = pq.resultStatus(result) == PGRES_COMMAND_OK;
@@ -141,7 +145,7 @@ static bool be_connected(warm_seat *seat, connection *c, char *text, size_t size
   (void)snprintf(text, size, "interrupted");
   if (c->failed_ms != 0 && !warm_sleep_until(seat->w, (c->failed_ms + RECONNECT_MS) * 1000000))
     return false;
-  c->pg = connect_to(&seat->w->o, text, size);
+  c->pg = connect_to(&seat->w->o, seat->w->o.query, text, size);
   c->failed_ms = c->pg == NULL ? cli_now_ms() : 0;
   return c->pg != NULL;
 }
@@ -246,12 +250,75 @@ static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t 
 
 const warm_source warm_pg = {check, compute, close_seat};
 
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+/* Waits for more of the answer. False: the connection broke, or reading is to end. */
+static bool await_rows(const warm_reading *r, PGconn *pg) {
+  while (pq.isBusy(pg)) {
+    struct pollfd fd = {pq.socket(pg), POLLIN, 0};
+    int n = poll(&fd, 1, TICK_MS);
+    if (warm_reading_is_stopped(r) || (n > 0 && !pq.consumeInput(pg))) return false;
+  }
+  return true;
+}
+
+/* Adds the first column of each row; NULL is none. */
+static bool add_rows(warm_reading *r, const PGresult *result) {
+  bool ok = true;
+  for (int row = 0; ok && pq.nfields(result) > 0 && row < pq.ntuples(result); row++) {
+    const char *data = pq.getvalue(result, row, 0);
+    size_t size = (size_t)pq.getlength(result, row, 0);
+    unsigned char *bytes = NULL;
+    if (pq.ftype(result, 0) == BYTEA) bytes = pq.unescapeBytea((const unsigned char *)data, &size);
+    ok = warm_reading_add(r, bytes != NULL ? (const char *)bytes : data, size);
+    pq.freemem(bytes);
+  }
+  return ok;
+}
+
+/* Row by row: the answer isn't kept as a whole. */
+static bool read_rows(warm_reading *r, PGconn *pg, const char *sql, char *text, size_t size) {
+  bool ok = pq.sendQuery(pg, sql) && pq.setSingleRowMode(pg);
+  while (ok && await_rows(r, pg)) {
+    PGresult *result = pq.getResult(pg);
+    if (result == NULL) return true;
+    ExecStatusType kind = pq.resultStatus(result);
+    ok = kind == PGRES_TUPLES_OK || kind == PGRES_SINGLE_TUPLE;
+    if (!ok) first_line(pq.resultErrorMessage(result), text, size);
+    if (!ok && text[0] == '\0') (void)snprintf(text, size, "the statement answers no rows");
+    ok = ok && add_rows(r, result);
+    pq.clear(result);
+  }
+  if (text[0] == '\0') first_line(pq.errorMessage(pg), text, size);
+  if (warm_reading_is_stopped(r)) cancel(pg);
+  return false;
+}
+
+bool warm_pg_keys(warm_reading *r, const char *sql) {
+  char text[WARM_REASON] = "";
+  PGconn *pg = connect_to(warm_reading_options(r), NULL, text, sizeof text);
+  bool ok = pg != NULL && read_rows(r, pg, sql, text, sizeof text);
+  if (!ok && text[0] != '\0') warm_say("warm: --keys: %s", text);
+  if (pg != NULL) pq.finish(pg);
+  return ok;
+}
+
 #else
+
+bool warm_pg_keys(warm_reading *r, const char *sql) {
+  (void)r;
+  (void)sql;
+  return false;
+}
+
+bool warm_pg_load(void) {
+  cli_say("warm: --pg: this corral was built without PostgreSQL's client library");
+  return false;
+}
 
 static bool check(warm *w) {
   (void)w;
-  cli_say("warm: --pg: this corral was built without PostgreSQL's client library");
-  return false;
+  return warm_pg_load();
 }
 
 const warm_source warm_pg = {check, NULL, NULL};

@@ -21,7 +21,8 @@ enum {
   TEXT = 256
 };
 
-static const char *const names[WARM_OUTCOMES] = {"fresh", "computed", "negative", "failed", "busy"};
+static const char *const names[WARM_OUTCOMES] = {"fresh",  "computed", "negative",
+                                                 "failed", "busy",     "elsewhere"};
 
 static struct {
   pthread_mutex_t mutex;
@@ -199,8 +200,50 @@ static bool may_say(const warm *w) {
   return before < SAID_MOST;
 }
 
+static bool is_of_word(char c) {
+  return (c >= '0' && c <= '9') || ((c | ' ') >= 'a' && (c | ' ') <= 'z');
+}
+
+/* True when the key stands at `at`, as a word. */
+static bool is_key_at(const char *begin, const char *at, const warm_key *key) {
+  return strncmp(at, key->bytes, key->size) == 0 && !is_of_word(at[key->size]) &&
+         (at == begin || !is_of_word(at[-1]));
+}
+
+/* A cause is a reason in which {} stands for the key, behind the first colon: before it is a number
+ * that may equal a key, such as an exit status. */
+static void cause_text(char text[WARM_REASON], const char *reason, const warm_key *key) {
+  const char *colon = strchr(reason, ':');
+  size_t used = 0;
+  for (const char *at = reason; *at != '\0' && used + 2 < WARM_REASON;) {
+    bool is_key = colon != NULL && at > colon && is_key_at(reason, at, key);
+    used += (size_t)snprintf(text + used, WARM_REASON - used, "%.*s", is_key ? 2 : 1,
+                             is_key ? "{}" : at);
+    at += is_key ? key->size : 1;
+  }
+  text[used] = '\0';
+}
+
+/* Under the mutex. The key of the first failure stands for those of its cause. */
+static void count_cause(warm *w, const warm_key *key, const char *reason) {
+  char text[WARM_REASON];
+  cause_text(text, reason, key);
+  size_t i = 0;
+  while (i < w->cause_count && strcmp(w->causes[i].text, text) != 0) i++;
+  if (i == w->cause_count && i < WARM_CAUSES) {
+    memcpy(w->causes[i].text, text, sizeof text);
+    (void)cli_key_text(w->causes[i].example, key->bytes, key->size);
+    w->cause_count++;
+  }
+  if (i < w->cause_count)
+    w->causes[i].count++;
+  else
+    w->other_causes++;
+}
+
 static void list_failure(warm *w, const warm_key *key, const char *reason) {
   (void)pthread_mutex_lock(&w->mutex);
+  count_cause(w, key, reason);
   char *copy = w->failure_count < WARM_FAILURES ? malloc(key->size) : NULL;
   if (copy != NULL) {
     warm_failure *failure = &w->failures[w->failure_count++];
@@ -229,14 +272,59 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
     warm_say("warm: %s: %s: %s", cli_key_text(text, key->bytes, key->size), names[outcome], reason);
 }
 
+void warm_show_ended(warm *w, size_t ended, size_t keys, int64_t pass_ms) {
+  static bool is_said;
+  char life[CLI_DURATION_TEXT], took[CLI_DURATION_TEXT];
+  int64_t least = (int64_t)atomic_load(&w->least_life_ms);
+  if (is_said) return;
+  is_said = true;
+  char why[160] = "";
+  if (least > 0 && pass_ms >= least)
+    (void)snprintf(why, sizeof why, ": a life of %s can't be held at this rate: a pass takes %s",
+                   cli_duration_text(life, least), cli_duration_text(took, pass_ms));
+  else if (least > 0)
+    (void)snprintf(why, sizeof why,
+                   ": they were fresh when looked at; --ahead D also computes "
+                   "what is fresh for less than D");
+  warm_say("warm: %zu of %zu values ended before the pass did%s", ended, keys, why);
+}
+
 /* ---- the report ---------------------------------------------------------------------------- */
+
+static int more_often(const void *a, const void *b) {
+  const warm_cause *one = a, *other = b;
+  return (one->count < other->count) - (one->count > other->count);
+}
+
+/* Under the mutex. A single failure has been reported. */
+static void say_causes(warm *w) {
+  qsort(w->causes, w->cause_count, sizeof w->causes[0], more_often);
+  if (w->cli->quiet || count_of(w, WARM_FAILED) + count_of(w, WARM_BUSY) < 2) return;
+  for (size_t i = 0; i < w->cause_count; i++)
+    cli_say("warm: %llu not warm, such as %s: %s", w->causes[i].count, w->causes[i].example,
+            w->causes[i].text);
+  if (w->other_causes > 0) cli_say("warm: %llu not warm, of other causes", w->other_causes);
+}
+
+static void print_causes(const warm *w) {
+  (void)printf("],\"causes\":[");
+  for (size_t i = 0; i < w->cause_count; i++) {
+    (void)printf("%s{\"count\":%llu,\"example\":", i > 0 ? "," : "", w->causes[i].count);
+    cli_json_string(stdout, w->causes[i].example, strlen(w->causes[i].example));
+    (void)printf(",\"reason\":");
+    cli_json_string(stdout, w->causes[i].text, strlen(w->causes[i].text));
+    (void)printf("}");
+  }
+  (void)printf("],\"causes_left_off\":%llu", w->other_causes);
+}
 
 static void print_json(warm *w, size_t keys, double seconds) {
   (void)printf("{\"keys\":%zu", keys);
   for (int i = 0; i < WARM_OUTCOMES; i++)
     (void)printf(",\"%s\":%llu", names[i], count_of(w, (warm_outcome)i));
-  (void)printf(",\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,\"signal\":%d",
-               (unsigned long long)atomic_load(&w->keys.bad_lines), w->passes, seconds,
+  (void)printf(",\"ended\":%llu,\"bad_lines\":%llu,\"passes\":%llu,\"seconds\":%.3f,\"rate\":%.3f,"
+               "\"signal\":%d",
+               w->ended, (unsigned long long)atomic_load(&w->keys.bad_lines), w->passes, seconds,
                seconds > 0 ? (double)done_of(w) / seconds : 0, atomic_load(&w->signal));
   (void)printf(",\"failures\":[");
   for (size_t i = 0; i < w->failure_count; i++) {
@@ -246,7 +334,8 @@ static void print_json(warm *w, size_t keys, double seconds) {
     cli_json_string(stdout, w->failures[i].reason, strlen(w->failures[i].reason));
     (void)printf("}");
   }
-  (void)printf("],\"failures_left_off\":%llu}\n", w->failures_left_off);
+  print_causes(w);
+  (void)printf(",\"failures_left_off\":%llu}\n", w->failures_left_off);
 }
 
 void warm_show_end(warm *w) {
@@ -266,13 +355,20 @@ void warm_show_end(warm *w) {
     used += n > 0 ? (size_t)n : 0;
   }
   unsigned long long bad = atomic_load(&w->keys.bad_lines);
-  if (bad > 0) (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
+  if (w->ended > 0 && used < sizeof counts) {
+    int n =
+        snprintf(counts + used, sizeof counts - used, "; %llu ended before the pass did", w->ended);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (bad > 0 && used < sizeof counts)
+    (void)snprintf(counts + used, sizeof counts - used, ", %llu bad lines", bad);
   if (!w->cli->quiet)
     cli_say("warm: %zu keys%s%s in %.1f s%s", keys, counts,
             w->o.watch ? ", all passes together," : "", seconds,
             atomic_load(&w->signal) != 0 ? ": interrupted; what is warm is skipped the next time"
                                          : "");
   (void)pthread_mutex_lock(&w->mutex);
+  say_causes(w);
   if (w->cli->json) print_json(w, keys, seconds);
   (void)pthread_mutex_unlock(&w->mutex);
 }
