@@ -180,7 +180,7 @@ package() {
   need $BUILD_PACKAGES $PART_PACKAGES $PACKAGE_PACKAGES
   say "building the packages"
   sh packaging/package.sh build/package
-  say "the packages are in build/package; as root: apt-get install ./build/package/corral_*.deb ..."
+  say "the packages are in build/package; docs/build.md says what each has"
 }
 
 quick() {
