@@ -1,6 +1,7 @@
 /* cli.h: shared by the files of the corral command.
  *
- * Data goes to stdout, messages to stderr, each as one line that begins with "corral: ". A
+ * Data goes to stdout, messages to stderr, each as one line that begins with "corral: ", or, with
+ * --json, as one object. A
  * subcommand is a function with an argv of its own (argv[0] is its name); it returns the exit
  * status of the process. Functions that parse report a wrong argument themselves, and return
  * false. */
@@ -137,7 +138,15 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
+/* Says why this command fails. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Says something else than that. */
+void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From here on messages are JSON: {"message":"..."}, and the last one of cli_say or cli_fail waits
+ * for cli_say_end: it has the exit status, too. */
+void cli_say_json(void);
+/* Ends the messages of this process. Returns `exit_status`. */
+int cli_say_end(int exit_status);
 /* Like cli_say; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Makes foreign text (from a store, a server, a key) fit to be shown: invalid UTF-8, control

@@ -179,8 +179,9 @@ static void on_event(const corral_event_info *info, void *arg) {
   char text[CLI_KEY_TEXT];
   if ((info->event == CORRAL_EVENT_STORE_ERROR || info->event == CORRAL_EVENT_STORE_DOWN) &&
       atomic_exchange(&l->says_trouble, false))
-    cli_say("%s: waiting for the store: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
-            info->detail != NULL ? info->detail : "it is away");
+    cli_note("%s: waiting for the store: %s",
+             cli_key_text(text, l->want.name, strlen(l->want.name)),
+             info->detail != NULL ? info->detail : "it is away");
 }
 
 static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_token,
@@ -235,7 +236,7 @@ static int take_waiting(locking *l, corral_error *error) {
 
 static void say_waiting(const locking *l, const corral_error *error) {
   char text[CLI_KEY_TEXT];
-  cli_say("%s: waiting: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), error->text);
+  cli_note("%s: waiting: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), error->text);
 }
 
 /* Even a wait without limit fails when the store is away for its first ANSWER_MS; a store that goes
@@ -360,9 +361,9 @@ static int release(locking *l, int exit_status) {
   if (status == CORRAL_ELOST)
     say_lost(l, error.text);
   else if (status != CORRAL_OK && !l->cli->quiet)
-    cli_say("%s: not released, its hold ends by itself within %lld ms: %s",
-            cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms,
-            error.text);
+    cli_note("%s: not released, its hold ends by itself within %lld ms: %s",
+             cli_key_text(text, l->want.name, strlen(l->want.name)), (long long)l->want.ttl_ms,
+             error.text);
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }
 

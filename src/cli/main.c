@@ -95,7 +95,10 @@ static int parse(cli_globals *cli, int argc, char **argv) {
       case CLI_OPT_STORE: cli->store = cli_take_uri(optarg); break;
       case CLI_OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
       case CLI_OPT_PASS_STORE: cli->pass_store = true; break;
-      case CLI_OPT_JSON: cli->json = true; break;
+      case CLI_OPT_JSON:
+        cli->json = true;
+        cli_say_json();
+        break;
       case 'q':
         cli->quiet = true;
         cli->verbose = false;
@@ -146,10 +149,7 @@ static void guard_streams(void) {
       (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
 }
 
-int main(int argc, char **argv) {
-  guard_streams();
-  (void)setlocale(LC_CTYPE, "");
-  (void)signal(SIGCHLD, SIG_DFL);
+static int corral_command(int argc, char **argv) {
   cli_globals cli = {
       .options = {.size = sizeof(corral_options),
                   .name_space = env_text("CORRAL_NAMESPACE"),
@@ -161,6 +161,7 @@ int main(int argc, char **argv) {
       .pass_store = env_switch("CORRAL_PASS_STORE"),
   };
   const char *op = env_text("CORRAL_OP");
+  if (cli.json) cli_say_json();
   cli.store = cli_take_store(&cli.store_withheld);
   int status = parse(&cli, argc, argv);
   if (status >= 0) return status;
@@ -171,4 +172,11 @@ int main(int argc, char **argv) {
   if (strcmp(argv[optind], "help") == 0) return help(argv[optind + 1]);
   if (strcmp(argv[optind], "version") == 0) return version();
   return unknown_subcommand(argv[optind]);
+}
+
+int main(int argc, char **argv) {
+  guard_streams();
+  (void)setlocale(LC_CTYPE, "");
+  (void)signal(SIGCHLD, SIG_DFL);
+  return cli_say_end(corral_command(argc, argv));
 }

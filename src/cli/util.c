@@ -6,6 +6,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -83,34 +84,95 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-enum { SAID = 1024 }; /* longest message */
+/* Longest message; room for it when it may be shown; that as a line of JSON. */
+enum { SAID = 1024, SHOWN = 2 * SAID, LINE = 2 * SHOWN + 64 };
 
-static void say(const char *format, va_list args) {
+/* With --json, the last message waits for the exit status, if it may be the reason of one. */
+static struct {
+  pthread_mutex_t mutex;
+  pid_t owner;      /* the process that does so; 0: messages are no JSON */
+  char text[SHOWN]; /* empty: none waits */
+} waiting = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void print_plain(const char *text) {
+  char line[SHOWN + 16];
+  int n = snprintf(line, sizeof line, "corral: %s\n", text);
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n);
+}
+
+/* `text` may be shown: of what JSON escapes it has quotes and backslashes alone. */
+static void print_object(const char *text, int exit_status) {
+  char line[LINE] = "{\"message\":\"";
+  size_t used = strlen(line);
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\') line[used++] = '\\';
+    line[used++] = *text;
+  }
+  int n = exit_status != CLI_OK
+              ? snprintf(line + used, sizeof line - used, "\",\"exit_status\":%d}\n", exit_status)
+              : snprintf(line + used, sizeof line - used, "\"}\n");
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, used + (size_t)n);
+}
+
+static void print_waiting(int exit_status) {
+  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status);
+  waiting.text[0] = '\0';
+}
+
+static void print(const char *text, bool may_be_reason) {
+  if (waiting.owner == 0) {
+    print_plain(text);
+  } else if (waiting.owner != getpid()) {
+    print_object(text, CLI_OK);
+  } else {
+    (void)pthread_mutex_lock(&waiting.mutex);
+    print_waiting(CLI_OK);
+    if (may_be_reason)
+      (void)snprintf(waiting.text, sizeof waiting.text, "%s", text);
+    else
+      print_object(text, CLI_OK);
+    (void)pthread_mutex_unlock(&waiting.mutex);
+  }
+}
+
+void cli_say_json(void) { waiting.owner = getpid(); }
+
+int cli_say_end(int exit_status) {
+  (void)pthread_mutex_lock(&waiting.mutex);
+  if (waiting.owner == getpid()) print_waiting(exit_status);
+  (void)pthread_mutex_unlock(&waiting.mutex);
+  return exit_status;
+}
+
+static void say(bool may_be_reason, const char *format, va_list args) {
   char text[SAID];
-  char line[2 * SAID] = "corral: ";
-  size_t head = strlen(line);
+  char shown[SHOWN];
   int n = vsnprintf(text, sizeof text, format, args);
   if (n < 0) return;
   size_t size = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
   for (size_t i = 0; i < size; i++)
     if (text[i] == '\n' || text[i] == '\r' || text[i] == '\t') text[i] = ' ';
-  (void)cli_visible(line + head, sizeof line - head - 1, text, size);
-  size = strlen(line);
-  line[size++] = '\n';
-  (void)cli_write(STDERR_FILENO, line, size);
+  print(cli_visible(shown, sizeof shown, text, size), may_be_reason);
 }
 
 void cli_say(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  say(format, args);
+  say(true, format, args);
+  va_end(args);
+}
+
+void cli_note(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(false, format, args);
   va_end(args);
 }
 
 int cli_fail(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  say(format, args);
+  say(true, format, args);
   va_end(args);
   return CLI_FAILED;
 }
@@ -242,6 +304,7 @@ void cli_die_of(int signo) {
   sigset_t set;
   (void)sigemptyset(&set);
   (void)sigaddset(&set, signo);
+  (void)cli_say_end(CLI_SIGNAL + signo);
   (void)signal(signo, SIG_DFL);
   (void)raise(signo);
   (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
