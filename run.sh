@@ -11,7 +11,7 @@ TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux pytho
  postgresql libpq-dev mariadb-server libmariadb-dev
  zookeeper libzookeeper-mt-dev default-jre-headless
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
- nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
+ nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev zsh fish"
 
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 BENCH_PACKAGES="valgrind strace"

@@ -344,6 +344,9 @@ foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_warm 180" 
     "CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 endforeach()
 
+corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
+corral_test_environment(cli_completion "CORRAL=$<TARGET_FILE:corral_command>")
+
 if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
   corral_test_environment(cli_bodies "CORRAL=$<TARGET_FILE:corral_command>"

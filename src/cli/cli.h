@@ -66,6 +66,27 @@ int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
+int cli_completion(const cli_globals *cli, int argc, char **argv);
+
+typedef struct cli_subcommand {
+  const char *name;
+  int (*main)(const cli_globals *cli, int argc, char **argv);
+  bool has_options, needs_store;
+  /* For shell completion, its words that are no options, the last one for all that follow:
+   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell". */
+  const char *takes;
+  const char *usage; /* for --help: what follows its name; NULL: it isn't listed there */
+  const char *text;
+} cli_subcommand;
+/* subcommands.c: ends with a name of NULL. */
+extern const cli_subcommand cli_subcommands[];
+/* NULL: there is none of that name. */
+const cli_subcommand *cli_subcommand_of(const char *name);
+/* Reports that there is none; NULL: that none is given. Returns the exit status. */
+int cli_unknown_subcommand(const char *name);
+int cli_version(const cli_globals *cli, int argc, char **argv);
+/* Prints a text to stdout; returns the exit status. */
+int cli_print(const char *text);
 
 /* text.c: the help of a subcommand; that of the command itself for NULL or an unknown name. Valid
  * until the next call. */
@@ -83,6 +104,10 @@ typedef struct cli_grammar {
 /* Returns the next option like getopt_long: -1 at the end; '?' for a wrong one, which it has
  * reported. An option of the tables is a number for cli_flag_set. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
+/* The next cli_option reads nothing: it gives its grammar, with the options of the tables among
+ * `longs`, to `hear`, and answers '?'. */
+typedef void cli_hear_fn(const cli_grammar *grammar, const struct option *longs, void *arg);
+void cli_option_hear(cli_hear_fn *hear, void *arg);
 
 /* The name nearest to a misspelt one of `len` bytes: all are considered, then `best` is it; NULL:
  * none is near. */
@@ -96,7 +121,7 @@ void cli_guess_consider(cli_guess *g, const char *name);
 
 /* The options before the subcommand, beside those of the tables. */
 enum { CLI_OPT_STORE = 256, CLI_OPT_JSON, CLI_OPT_NO_HOST_LOCK, CLI_OPT_PASS_STORE };
-extern const struct option cli_global_longs[];
+extern const cli_grammar cli_global_grammar;
 
 /* flags.c: the options that the library's tables give to the command. */
 enum { CLI_FLAG = 0x10000, CLI_FLAGS = 80 }; /* first number of one; their most */
@@ -115,6 +140,13 @@ bool cli_flag_set_as(const cli_flags *to, const char *what, const char *name, co
 int cli_flag_of(const char *subcommand, const char *name);
 /* True when some subcommand has an option of that name, with dashes. */
 bool cli_flag_is_any(const char *name, size_t len);
+/* What the table says about it; NULL: it is none of the tables'. */
+const char *cli_flag_text(int option);
+/* The words that an option with dashes takes, as "a|b"; NULL: it takes others. */
+const char *cli_words(const char *subcommand, const char *name);
+/* Which of the words of such an option, that isn't of the tables, `text` is; -1: none, which is
+ * reported. */
+int cli_word(const char *subcommand, const char *name, const char *text);
 /* The table's default for it. */
 int64_t cli_flag_default(const char *subcommand, const char *name);
 /* Adds those of a subcommand to an array, after `count` others; returns their number. */
