@@ -332,7 +332,8 @@ foreach(name IN LISTS crowds)
 endforeach()
 
 # The tests of the command use a store in a file; all but the first also use Redis.
-foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_warm 180" "cli_edges 120")
+foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
+    "cli_edges 120" "cli_json 120" "cli_samples 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))

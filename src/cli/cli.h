@@ -34,9 +34,9 @@ enum cli_exit {
 
 enum {
   CLI_KEY_TEXT = 96,      /* room for cli_key_text */
-  CLI_DETAIL_TEXT = 640,  /* room for cli_detail */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
+  CLI_DIGEST_TEXT = 33,   /* room for cli_digest */
   CLI_TAGS = 16           /* the library's limit */
 };
 
@@ -191,9 +191,6 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
 /* The same for a key that has been made fit to be shown. */
 int cli_report_as(const char *name, int status, const corral_error *error);
-/* The detail of an error as it is to be shown: a refusal by a Redis ACL names one command, this all
- * that corral needs. Returns `text` or `room`. */
-const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text);
 /* Writes a JSON string with its quotes. Invalid UTF-8 becomes \u0080 to \u00ff, byte by byte;
  * characters that a terminal obeys or hides are escaped, too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
@@ -217,6 +214,8 @@ void cli_die_of(int signo);
 /* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd
  * for them, or -1 with errno set; *ret_old is the former mask in both cases. */
 int cli_take_signals(sigset_t *ret_old);
+/* Makes /dev/null of standard input and output, and, if wanted, of standard error. */
+void cli_take_null(bool also_stderr);
 /* Writes all of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout and returns `exit_status`; CLI_FAILED, reported, when any output was lost. */
@@ -232,7 +231,10 @@ const char *cli_take_store(bool *ret_withheld);
 /* Sets CORRAL_STORE for commands that run from now on; withheld unless `pass_store`. False without
  * memory. */
 bool cli_hand_down_store(const cli_globals *cli);
-/* nested.c: true when a process above this one is computing that key. */
+/* nested.c: writes a digest of store, namespace and key, in hex. */
+void cli_digest(const cli_globals *cli, const void *key, size_t key_len,
+                char name[CLI_DIGEST_TEXT]);
+/* True when a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells the commands that start from now on that this process is computing that key. */
 void cli_nest(const cli_globals *cli, const void *key, size_t key_len);

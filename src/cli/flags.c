@@ -46,6 +46,7 @@ static const struct words {
   const char *subcommand, *name, *words;
 } all_words[] = {
     {"run", "if-lost", "go-on|kill"},
+    {"lock", "lost-signal", "HUP|INT|QUIT|KILL|USR1|USR2|TERM"},
     {"storm", "mode", "both|none|corral"},
 };
 

@@ -97,15 +97,13 @@ static void print_event(const corral_event_info *info, void *arg) {
 /* Reports the first trouble with the store, for a command that goes on without it. */
 static void warn_event(const corral_event_info *info, void *arg) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  char room[CLI_DETAIL_TEXT];
   (void)arg;
   if (info->event == CORRAL_EVENT_HOST_ERROR)
     cli_note("going on without the host's lock: %s", info->detail != NULL ? info->detail : "");
   if (info->event != CORRAL_EVENT_STORE_ERROR && info->event != CORRAL_EVENT_FOREIGN) return;
   if (!atomic_flag_test_and_set(&said))
-    cli_note(
-        "going on without the store: %s",
-        cli_detail(room, info->detail != NULL ? info->detail : corral_event_text(info->event)));
+    cli_note("going on without the store: %s",
+             info->detail != NULL ? info->detail : corral_event_text(info->event));
 }
 
 /* A store of this process alone is of no use to a command that ends soon. */

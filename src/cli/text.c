@@ -107,7 +107,7 @@ static const char help_explain[] =
 
 static const char help_lock[] =
     "Usage: corral lock [OPTION]... NAME [--] CMD [ARGUMENT]...\n"
-    "       corral [--json] lock --show NAME\n"
+    "       corral lock --take | --check | --release | --show [OPTION]... NAME\n"
     "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
     "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
     "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
@@ -116,6 +116,8 @@ static const char help_lock[] =
     "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
     "  --show              Who holds it, for how long, and what was noted\n"
+    "  --take, --check, --release   Hold it until this script ends; still? no more\n"
+    "  --pid P, --lost-signal S, --fence   The script; told of a loss; print token\n"
     "The hold lasts as long as CMD; by the end of one that is lost CMD is ended.\n"
     "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost, or\n"
     "--max; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"

@@ -6,6 +6,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -182,26 +183,10 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
   return cli_report_as(cli_key_text(text, key, key_len), status, error);
 }
 
-const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text) {
-  static const char needs[] =
-      "corral needs +get +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha "
-      "+select +client|setname +client|tracking, for locks +set +watch +unwatch +multi +exec "
-      "+discard +wait, too, and the keys that corral key names (ACL SETUSER)";
-  const char *refusal = strstr(text, "NOPERM");
-  if (refusal == NULL) return text;
-  const char *quote = strchr(refusal, '\'');
-  int len = quote != NULL ? (int)strcspn(quote + 1, "'") : 0;
-  (void)snprintf(room, CLI_DETAIL_TEXT, "%.*sthe server's ACL refuses this user %.*s; %s",
-                 (int)(refusal - text), text, quote != NULL ? len : 5,
-                 quote != NULL ? quote + 1 : "a key", needs);
-  return room;
-}
-
 int cli_report_as(const char *name, int status, const corral_error *error) {
-  char room[CLI_DETAIL_TEXT];
   const char *detail =
       error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
-  cli_say("%s: %s", name, cli_detail(room, detail));
+  cli_say("%s: %s", name, detail);
   switch (status) {
     case CORRAL_EDEADLINE: return CLI_DEADLINE;
     case CORRAL_EMISS:
@@ -323,6 +308,15 @@ int cli_take_signals(sigset_t *ret_old) {
     if (!is_ignored(wanted[i])) (void)sigaddset(&taken, wanted[i]);
   (void)sigprocmask(SIG_BLOCK, &taken, ret_old);
   return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void cli_take_null(bool also_stderr) {
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) return;
+  (void)dup2(null, STDIN_FILENO);
+  (void)dup2(null, STDOUT_FILENO);
+  if (also_stderr) (void)dup2(null, STDERR_FILENO);
+  if (null > STDERR_FILENO) (void)close(null);
 }
 
 bool cli_write(int fd, const void *data, size_t size) {
