@@ -27,7 +27,7 @@ corral storm --mode c|corral storm --mode c|corral|corral
 corral --store lm|corral --store lm|lmdb:|lmdb:
 corral --store lmdb:./file-o|corral --store lmdb : ./file-o|./file-one|lmdb:./file-one
 corral --store=lmdb:./file-o|corral --store = lmdb : ./file-o|./file-one|--store=lmdb:./file-one
-corral --store lmdb:x -q inspect --modt|corral --store lmdb : x -q inspect --modt|--modtime|--modtime
+corral --store lmdb:x -q get --modt|corral --store lmdb : x -q get --modt|--modtime|--modtime
 corral run --modtime ./file-o|corral run --modtime ./file-o|./file-one|./file-one
 corral run --ttl 5m ./file-o|corral run --ttl 5m ./file-o|./file-one|./file-one
 corral run --ttl 5m -- ./file-o|corral run --ttl 5m -- ./file-o|./file-one|./file-one
@@ -94,7 +94,9 @@ in_zsh() {
   done 3<table 4<typed
 }
 
-fish_replies() { fish --no-config -c 'source corral.fish; complete -C $argv[1]' "$1" 2>fish.err; }
+fish_replies() {
+  fish --no-config -c 'source corral.fish; complete -C $argv[1]' "$1" 2>fish.err
+}
 in_fish() {
   while IFS='|' read -r typed words reply last; do
     got=$(fish_replies "$typed" | cut -f1)
@@ -120,7 +122,8 @@ all_options() {
 
 all_subcommands() {
   bash_replies corral '' | sort >replies
-  { "$CORRAL" help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p'; echo help; echo version; } | sort >wanted
+  { "$CORRAL" help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p'; echo help; echo version; } |
+    sort >wanted
   [ "$(wc -l <wanted)" -ge 12 ] && diff wanted replies
 }
 
@@ -142,7 +145,8 @@ all_words() {
 
 wrong_use() {
   status 125 "$CORRAL" completion && [ ! -s out ] && status 125 "$CORRAL" completion tcsh &&
-    status 125 "$CORRAL" completion bash zsh && status 125 sh -c '"$CORRAL" completion bash >/dev/full'
+    status 125 "$CORRAL" completion bash zsh &&
+    status 125 sh -c '"$CORRAL" completion bash >/dev/full'
 }
 
 no_store() { env -u HOME CORRAL_STORE=nothing: "$CORRAL" completion bash | cmp -s - corral.bash; }

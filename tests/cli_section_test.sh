@@ -249,7 +249,8 @@ json() {
   begin json json && exec 9>json.gate && took 0 json || return 1
   status 0 "$CORRAL" --json lock --check --pid "$pid" json &&
     grep -q '^{"name":"json","held":true,"left_ms":[0-9]*,"fence":[0-9]*}$' out &&
-    status 76 "$CORRAL" --json lock --check json && [ "$(cat out)" = '{"name":"json","held":false}' ] &&
+    status 76 "$CORRAL" --json lock --check json &&
+    [ "$(cat out)" = '{"name":"json","held":false}' ] &&
     status 75 "$CORRAL" --json lock --take -n json && lines 1 err &&
     grep -q '^{"message":"json: held by .*","exit_status":75}$' err
   got=$?

@@ -68,6 +68,7 @@ CORRAL_PLUGIN_PATH=$root "$prefix/bin/corral-conformance" --quiet tiny: ||
 "$prefix/bin/corral-conformance" --quiet --case an-owner-settles "lmdb:$root/four.lmdb" \
   >"$root/log" ||
   { cat "$root/log"; fail "the installed corral-conformance doesn't find the installed plugins"; }
-"$prefix/bin/corral" completion bash | cmp -s - "$prefix/share/bash-completion/completions/corral" ||
+"$prefix/bin/corral" completion bash |
+  cmp -s - "$prefix/share/bash-completion/completions/corral" ||
   fail "the installed completion isn't that of the installed command"
 echo "installed, found by pkg-config and by find_package, and run"

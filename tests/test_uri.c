@@ -262,7 +262,7 @@ static void a_bare_duration_is_in_seconds_unless_its_name_says_ms(void **state) 
     int64_t ms;
   } rows[] = {
       {"wait", "5", 5000}, {"wait", "0.2", 200},    {"wait", "5ms", 5},
-      {"wait_ms", "5", 5}, {"wait_ms", "2s", 2000}, {"wait_ms", "0.2", -1},
+      {"wait_ms", "5", 5}, {"wait_ms", "2s", 2000}, {"wait_ms", "0.2", 1},
       {"ms", "5", 5000},   {"_ms", "5", 5000},      {"wait_msec", "5", 5000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -153,14 +153,14 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
  * are as short as an error's text wants. */
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
   static const char needs[] =
-      "+get +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
-      "+client, for locks +set +watch +unwatch +multi +exec +discard +wait";
+      "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
+      "+client, for locks +watch +unwatch +multi +exec +discard +wait";
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
-  const char *refused = strstr(text, " key") != NULL ? "a key" : "a script's command";
+  const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
   if (quote != NULL) refused = quote + 1;
   return store->host->fail(error, status, "%.30s: NOPERM: the ACL refuses %.*s; corral needs %s",
-                           store->name, quote != NULL && len < 18 ? len : 18, refused, needs);
+                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
 }
 
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,

@@ -1,7 +1,8 @@
-/* completion.c: corral completion: prints the script by which a shell completes the command's words.
+/* completion.c: corral completion: prints the script by which a shell completes the command line.
  *
- * Nothing is listed here: subcommands come from the table of subcommands.c, options from the parser of each
- * subcommand, which is asked for its grammar, and their words from the tables of options. */
+ * Nothing is listed here: subcommands come from the table of subcommands.c, options from the
+ * parser of each subcommand, which is asked for its grammar, and their words from the tables of
+ * options. */
 #include "completion.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* lock.h: shared by the files of corral lock.
  *
- * A hold is taken, watched and given up by lock_hold.c, for a command under a guard (lock.c), or for
- * a script's own section (lock_keeper.c). */
+ * A hold is taken, watched and given up by lock_hold.c, for a command under a guard (lock.c), or
+ * for a script's own section (lock_keeper.c). */
 #ifndef CORRAL_CLI_LOCK_H
 #define CORRAL_CLI_LOCK_H
 

@@ -1,5 +1,5 @@
-/* lock_script.c: the process whose own section a lock guards, and the name under which the keeper of
- * the lock is found.
+/* lock_script.c: the process whose own section a lock guards, and the name under which the keeper
+ * of the lock is found.
  *
  * The name is a digest of store, namespace, lock, and the process with the time it began. It is one
  * of the kernel's (an abstract socket), in the network namespace of script and keeper. */
