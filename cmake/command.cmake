@@ -38,6 +38,23 @@ if(CORRAL_PLUGINS)
   add_dependencies(corral_command ${CORRAL_PLUGINS})
 endif()
 
+# The command prints its completion for shells. A cross-built one needs an emulator for that.
+set(CORRAL_COMPLETIONS "")
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+  foreach(row "bash corral.bash" "zsh _corral" "fish corral.fish")
+    separate_arguments(row)
+    list(POP_FRONT row shell name)
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/completion/${name})
+    add_custom_command(OUTPUT ${file} DEPENDS corral_command VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/completion
+      COMMAND corral_command completion ${shell} > ${file})
+    list(APPEND CORRAL_COMPLETIONS ${file})
+  endforeach()
+  add_custom_target(corral_completions ALL DEPENDS ${CORRAL_COMPLETIONS})
+else()
+  corral_left_out("completion for shells" "this build can't run the command")
+endif()
+
 # The suite calls a plugin's table; it finds and loads the plugin as the library does.
 file(GLOB CORRAL_CONFORMANCE_SOURCES CONFIGURE_DEPENDS src/conformance/*.c)
 add_executable(corral_conformance ${CORRAL_CONFORMANCE_SOURCES})

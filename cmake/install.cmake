@@ -5,6 +5,14 @@ install(TARGETS corral EXPORT corralTargets)
 if(CORRAL_COMMAND)
   install(TARGETS corral_command corral_conformance)
 endif()
+if(CORRAL_COMMAND AND CORRAL_COMPLETIONS)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/completion/corral.bash RENAME corral
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/completion/_corral
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/completion/corral.fish
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
 if(CORRAL_NGINX_MODULE)
   install(TARGETS ${CORRAL_NGINX_MODULE} LIBRARY DESTINATION ${CORRAL_NGINX_DIR})
 endif()

@@ -339,8 +339,8 @@ foreach(name IN LISTS crowds)
 endforeach()
 
 # The tests of the command use a store in a file; all but the first also use Redis.
-foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_warm 180" "cli_edges 120"
-    "cli_warm_pass 300")
+foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
+    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))
@@ -351,6 +351,9 @@ foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_warm 180" 
   corral_test_environment(${name} "CORRAL=$<TARGET_FILE:corral_command>"
     "CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 endforeach()
+
+corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
+corral_test_environment(cli_completion "CORRAL=$<TARGET_FILE:corral_command>")
 
 if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)

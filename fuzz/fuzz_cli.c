@@ -5,7 +5,7 @@
  * is opened. */
 #include "fuzz.h"
 
-#include "../src/cli/lock.c"
+#include "cli/lock.h"
 #include "cli/run.h"
 #include "cli/warm.h"
 
@@ -71,9 +71,9 @@ static void check_warm(words *w) {
 
 static void check_lock(words *w) {
   lock_options o = {0};
-  if (parse(&o, w->count, w->text) == -1)
-    MUST(o.name != NULL && strlen(o.name) <= NAME_MOST && o.grace_ms <= o.ttl_ms / 2 &&
-         (o.show || o.command[0] != NULL));
+  if (lock_options_parse(&o, w->count, w->text) == -1)
+    MUST(o.name != NULL && strlen(o.name) <= LOCK_NAME_MOST && o.grace_ms <= o.ttl_ms / 2 &&
+         (o.verb == LOCK_RUN) == (o.command[0] != NULL));
 }
 
 static void check_text(const uint8_t *bytes, size_t size) {

@@ -549,6 +549,10 @@ CORRAL_API int corral_version_number(void);
  * the values of parameters that may be secrets, are replaced by "***". `uri` may be any text, also
  * one that is no URI. The result is cut to `size` bytes and terminated. Any thread. */
 CORRAL_API void corral_uri_show(const char *uri, char *text, size_t size);
+/* Writes the schemes of the stores that this project has plugins for to `text`, as words, those
+ * that hold locks alone behind those that hold values: "memory lmdb redis ...". Whether a plugin is
+ * installed is not looked at. The result is cut to `size` bytes and terminated. Any thread. */
+CORRAL_API void corral_store_schemes(char *text, size_t size);
 
 #ifdef __cplusplus
 }

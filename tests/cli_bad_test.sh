@@ -52,7 +52,7 @@ bad() {
 }
 
 # ---- before the subcommand ----
-list='run, get, set, invalidate, expire, inspect, key, explain, lock, warm, storm'
+list='run, get, set, invalidate, expire, inspect, lock, key, explain, warm, storm, completion,'
 bad 125 "no subcommand: accepted are $list"
 bad 125 "unknown subcommand 'fetch': accepted are $list" fetch
 bad 125 "unknown subcommand 'rnu': did you mean run?" rnu -- true
@@ -117,7 +117,7 @@ bad 125 "run: --away: 'maybe' is not accepted; accepted: compute|stale|error" \
   run --away maybe -- true
 bad 125 "run: --at-deadline: 'never' is not accepted; accepted: error|compute" \
   run --at-deadline never -- true
-bad 125 "run: --if-lost: 'stop' is not accepted: kill, go-on are" run --if-lost stop -- true
+bad 125 "run: --if-lost: 'stop' is not accepted; accepted: go-on|kill" run --if-lost stop -- true
 bad 125 "run: --fleet-max: '0' is out of range; accepted: off, 1 to 256" run --fleet-max 0 -- true
 bad 125 "run: --fleet-max: 'x' is not accepted" run --fleet-max x -- true
 bad 125 "run: --origin names what --fleet-max limits: give that too" run --origin db -- true
@@ -283,8 +283,9 @@ fi
 acl() { redis-cli -s redis ACL SETUSER "$@" >redis.out 2>&1 && grep -q OK redis.out; }
 unix=redis+unix://u:p@$dir/redis
 acl u on '>p' '~*' '&*' +get
-bad 125 "the server's ACL refuses this user getrange; corral needs +get" --store "$unix" get k
-bad 125 "corral needs +get" --store "$unix" lock k -- true
+bad 125 "NOPERM: the ACL refuses getrange; corral needs +get" --store "$unix" get k
+bad 125 "+evalsha +select +client, for locks +watch +unwatch +multi +exec +discard +wait" \
+  --store "$unix" lock k -- true
 bad 125 "(check user and password" --store "redis+unix://u:q@$dir/redis" get k
 
 # The list in the message is all that is needed: a user with just that works.

@@ -20,7 +20,9 @@ fail() {
 "$CMAKE" --install "$BUILD" --prefix "$prefix" >"$root/log" ||
   { cat "$root/log"; fail "installing failed"; }
 for file in bin/corral bin/corral-conformance include/corral.h include/corral/plugin.h \
-  include/corral/event.h share/man/man1/corral.1 share/man/man1/corral-conformance.1; do
+  include/corral/event.h share/man/man1/corral.1 share/man/man1/corral-conformance.1 \
+  share/bash-completion/completions/corral share/zsh/site-functions/_corral \
+  share/fish/vendor_completions.d/corral.fish; do
   [ -f "$prefix/$file" ] || fail "$file was not installed"
 done
 pc=$(find "$prefix" -name corral.pc)
@@ -72,4 +74,7 @@ CORRAL_PLUGIN_PATH=$root "$prefix/bin/corral-conformance" --quiet tiny: ||
 "$prefix/bin/corral-conformance" --quiet --case an-owner-settles "lmdb:$root/four.lmdb" \
   >"$root/log" ||
   { cat "$root/log"; fail "the installed corral-conformance doesn't find the installed plugins"; }
+"$prefix/bin/corral" completion bash |
+  cmp -s - "$prefix/share/bash-completion/completions/corral" ||
+  fail "the installed completion isn't that of the installed command"
 echo "installed, found by pkg-config and by find_package, and run"

@@ -255,6 +255,27 @@ static void numbers_have_units_and_ranges(void **state) {
   }
 }
 
+static void a_bare_duration_is_in_seconds_unless_its_name_says_ms(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *text;
+    int64_t ms;
+  } rows[] = {
+      {"wait", "5", 5000}, {"wait", "0.2", 200},    {"wait", "5ms", 5},
+      {"wait_ms", "5", 5}, {"wait_ms", "2s", 2000}, {"wait_ms", "0.2", 1},
+      {"ms", "5", 5000},   {"_ms", "5", 5000},      {"wait_msec", "5", 5000},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    corral_uri_param param = {rows[i].name, rows[i].text};
+    corral_uri uri = {.text = "x:", .params = &param, .param_count = 1};
+    corral_error error = {0};
+    int64_t value = -1;
+    (void)crl_uri_number(&uri, rows[i].name, "ms", 0, 9000, &value, &error);
+    if (value != rows[i].ms)
+      fail_msg("%s=%s: %lld, %s", rows[i].name, rows[i].text, (long long)value, error.text);
+  }
+}
+
 static void a_number_that_is_not_given_keeps_its_default(void **state) {
   (void)state;
   corral_uri uri = {.text = "x:"};
@@ -331,6 +352,7 @@ int main(void) {
       cmocka_unit_test(the_text_of_a_good_uri_hides_the_password_alone),
       cmocka_unit_test(unknown_parameters_are_refused_with_the_list_of_those_accepted),
       cmocka_unit_test(numbers_have_units_and_ranges),
+      cmocka_unit_test(a_bare_duration_is_in_seconds_unless_its_name_says_ms),
       cmocka_unit_test(a_number_that_is_not_given_keeps_its_default),
       cmocka_unit_test(no_mutation_of_a_uri_breaks_the_parser),
   };

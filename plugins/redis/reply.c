@@ -89,18 +89,14 @@ int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
 static const struct meaning {
   const char *word; /* first word of the text */
   int status;
-  const char *advice;
+  const char *advice; /* NULL: the user's ACL lacks something */
 } meanings[] = {
     {"WRONGPASS", CORRAL_EAUTH, "check user and password in the store URI"},
     {"NOAUTH", CORRAL_EAUTH, "give user and password in the store URI: redis://user:password@host"},
-    {"NOPERM", CORRAL_EAUTH,
-     "allow this user (ACL SETUSER) the commands and keys that corral needs"},
-    {"The user executing the script", CORRAL_EAUTH,
-     "allow this user (ACL SETUSER) what corral's scripts call"},
-    {"ERR The user executing the script", CORRAL_EAUTH,
-     "allow this user (ACL SETUSER) what corral's scripts call"},
-    {"ERR ACL failure in script", CORRAL_EAUTH,
-     "allow this user (ACL SETUSER) what corral's scripts call"},
+    {"NOPERM", CORRAL_EAUTH, NULL},
+    {"The user executing the script", CORRAL_EAUTH, NULL},
+    {"ERR The user executing the script", CORRAL_EAUTH, NULL},
+    {"ERR ACL failure in script", CORRAL_EAUTH, NULL},
     {"DENIED", CORRAL_EAUTH,
      "the server is in protected mode: set a password or bind it to its own host"},
     {"LOADING", CORRAL_EUNAVAILABLE, "the server is still reading its data"},
@@ -153,12 +149,28 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
   return reply->type == REDIS_REPLY_ERROR && begins(first_word(reply->str), word);
 }
 
+/* Names all that the user must be allowed: a server names what it refused, one thing a time. Parts
+ * are as short as an error's text wants. */
+static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
+  static const char needs[] =
+      "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
+      "+client, for locks +watch +unwatch +multi +exec +discard +wait";
+  const char *quote = strchr(text, '\'');
+  int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
+  const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
+  if (quote != NULL) refused = quote + 1;
+  return store->host->fail(error, status, "%.30s: NOPERM: the ACL refuses %.*s; corral needs %s",
+                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
+}
+
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error) {
   const char *text = first_word(reply->str);
   int shown = (int)strcspn(text, "\r\n");
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
-    if (begins(text, meanings[i].word))
+    if (begins(text, meanings[i].word) && meanings[i].advice == NULL)
+      return lacks(store, meanings[i].status, text, error);
+    else if (begins(text, meanings[i].word))
       return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name,
                                shown < 60 ? shown : 60, text, meanings[i].advice);
   return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140,

@@ -1,6 +1,7 @@
 /* cli.h: shared by the files of the corral command.
  *
- * Data goes to stdout, messages to stderr, each as one line that begins with "corral: ". A
+ * Data goes to stdout, messages to stderr, each as one line that begins with "corral: ", or, with
+ * --json, as one object. A
  * subcommand is a function with an argv of its own (argv[0] is its name); it returns the exit
  * status of the process. Functions that parse report a wrong argument themselves, and return
  * false. */
@@ -33,9 +34,9 @@ enum cli_exit {
 
 enum {
   CLI_KEY_TEXT = 96,      /* room for cli_key_text */
-  CLI_DETAIL_TEXT = 640,  /* room for cli_detail */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
+  CLI_DIGEST_TEXT = 33,   /* room for cli_digest */
   CLI_TAGS = 16           /* the library's limit */
 };
 
@@ -65,6 +66,27 @@ int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
+int cli_completion(const cli_globals *cli, int argc, char **argv);
+
+typedef struct cli_subcommand {
+  const char *name;
+  int (*main)(const cli_globals *cli, int argc, char **argv);
+  bool has_options, needs_store;
+  /* For shell completion, its words that are no options, the last one for all that follow:
+   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell". */
+  const char *takes;
+  const char *usage; /* for --help: what follows its name; NULL: it isn't listed there */
+  const char *text;
+} cli_subcommand;
+/* subcommands.c: ends with a name of NULL. */
+extern const cli_subcommand cli_subcommands[];
+/* NULL: there is none of that name. */
+const cli_subcommand *cli_subcommand_of(const char *name);
+/* Reports that there is none; NULL: that none is given. Returns the exit status. */
+int cli_unknown_subcommand(const char *name);
+int cli_version(const cli_globals *cli, int argc, char **argv);
+/* Prints a text to stdout; returns the exit status. */
+int cli_print(const char *text);
 
 /* text.c: the help of a subcommand; that of the command itself for NULL or an unknown name. Valid
  * until the next call. */
@@ -82,6 +104,10 @@ typedef struct cli_grammar {
 /* Returns the next option like getopt_long: -1 at the end; '?' for a wrong one, which it has
  * reported. An option of the tables is a number for cli_flag_set. */
 int cli_option(const cli_grammar *grammar, int argc, char **argv);
+/* The next cli_option reads nothing: it gives its grammar, with the options of the tables among
+ * `longs`, to `hear`, and answers '?'. */
+typedef void cli_hear_fn(const cli_grammar *grammar, const struct option *longs, void *arg);
+void cli_option_hear(cli_hear_fn *hear, void *arg);
 
 /* The name nearest to a misspelt one of `len` bytes: all are considered, then `best` is it; NULL:
  * none is near. */
@@ -95,7 +121,7 @@ void cli_guess_consider(cli_guess *g, const char *name);
 
 /* The options before the subcommand, beside those of the tables. */
 enum { CLI_OPT_STORE = 256, CLI_OPT_JSON, CLI_OPT_NO_HOST_LOCK, CLI_OPT_PASS_STORE };
-extern const struct option cli_global_longs[];
+extern const cli_grammar cli_global_grammar;
 
 /* flags.c: the options that the library's tables give to the command. */
 enum { CLI_FLAG = 0x10000, CLI_FLAGS = 80 }; /* first number of one; their most */
@@ -114,6 +140,13 @@ bool cli_flag_set_as(const cli_flags *to, const char *what, const char *name, co
 int cli_flag_of(const char *subcommand, const char *name);
 /* True when some subcommand has an option of that name, with dashes. */
 bool cli_flag_is_any(const char *name, size_t len);
+/* What the table says about it; NULL: it is none of the tables'. */
+const char *cli_flag_text(int option);
+/* The words that an option with dashes takes, as "a|b"; NULL: it takes others. */
+const char *cli_words(const char *subcommand, const char *name);
+/* Which of the words of such an option, that isn't of the tables, `text` is; -1: none, which is
+ * reported. */
+int cli_word(const char *subcommand, const char *name, const char *text);
 /* The table's default for it. */
 int64_t cli_flag_default(const char *subcommand, const char *name);
 /* Adds those of a subcommand to an array, after `count` others; returns their number. */
@@ -137,7 +170,15 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
+/* Says why this command fails. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Says something else than that. */
+void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From here on messages are JSON: {"message":"..."}, and the last one of cli_say or cli_fail waits
+ * for cli_say_end: it has the exit status, too. */
+void cli_say_json(void);
+/* Ends the messages of this process. Returns `exit_status`. */
+int cli_say_end(int exit_status);
 /* Like cli_say; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Makes foreign text (from a store, a server, a key) fit to be shown: invalid UTF-8, control
@@ -150,9 +191,6 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 int cli_report(const void *key, size_t key_len, int status, const corral_error *error);
 /* The same for a key that has been made fit to be shown. */
 int cli_report_as(const char *name, int status, const corral_error *error);
-/* The detail of an error as it is to be shown: a refusal by a Redis ACL names one command, this all
- * that corral needs. Returns `text` or `room`. */
-const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text);
 /* Writes a JSON string with its quotes. Invalid UTF-8 becomes \u0080 to \u00ff, byte by byte;
  * characters that a terminal obeys or hides are escaped, too. */
 void cli_json_string(FILE *f, const void *data, size_t size);
@@ -176,6 +214,8 @@ void cli_die_of(int signo);
 /* Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT, except ignored ones. Returns a non-blocking signalfd
  * for them, or -1 with errno set; *ret_old is the former mask in both cases. */
 int cli_take_signals(sigset_t *ret_old);
+/* Makes /dev/null of standard input and output, and, if wanted, of standard error. */
+void cli_take_null(bool also_stderr);
 /* Writes all of `data`; false with errno set. */
 bool cli_write(int fd, const void *data, size_t size);
 /* Flushes stdout and returns `exit_status`; CLI_FAILED, reported, when any output was lost. */
@@ -191,7 +231,10 @@ const char *cli_take_store(bool *ret_withheld);
 /* Sets CORRAL_STORE for commands that run from now on; withheld unless `pass_store`. False without
  * memory. */
 bool cli_hand_down_store(const cli_globals *cli);
-/* nested.c: true when a process above this one is computing that key. */
+/* nested.c: writes a digest of store, namespace and key, in hex. */
+void cli_digest(const cli_globals *cli, const void *key, size_t key_len,
+                char name[CLI_DIGEST_TEXT]);
+/* True when a process above this one is computing that key. */
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len);
 /* Tells the commands that start from now on that this process is computing that key. */
 void cli_nest(const cli_globals *cli, const void *key, size_t key_len);

@@ -2,6 +2,8 @@
  * that don't fit are found in a later round. */
 #include "descendants.h"
 
+#include "process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILL_AGAIN_MS = 5, MOST = 32768, LISTED = 32768, PATH_ROOM = 64 };
+enum { KILL_AGAIN_MS = 5, MOST = 32768, LISTED = 32768 };
 
 typedef struct member {
   pid_t pid;
@@ -33,29 +35,6 @@ typedef struct entry {
 static member all[MOST];
 static pid_t below[MOST + 1];
 
-/* A number at the start of a text; 0: there is none. */
-static pid_t number_at(const char *text) {
-  pid_t n = 0;
-  for (; *text >= '0' && *text <= '9'; text++) n = n * 10 + (*text - '0');
-  return n;
-}
-
-/* The parent of a process; 0: the process is gone. The name in parentheses may contain anything. */
-static pid_t parent_of(const char *pid) {
-  char path[PATH_ROOM] = "/proc/";
-  char text[512];
-  size_t len = strlen(pid);
-  if (len > 20) return 0;
-  memcpy(path + 6, pid, len);
-  memcpy(path + 6 + len, "/stat", sizeof "/stat");
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-  if (fd >= 0) (void)close(fd);
-  text[n > 0 ? n : 0] = '\0';
-  const char *end = strrchr(text, ')');
-  return end == NULL || strlen(end) < 5 ? 0 : number_at(end + 4);
-}
-
 static size_t list_processes(void) {
   static _Alignas(entry) char listed[LISTED];
   size_t count = 0;
@@ -64,9 +43,10 @@ static size_t list_processes(void) {
   while (proc >= 0 && (n = syscall(SYS_getdents64, proc, listed, sizeof listed)) > 0)
     for (long at = 0; at < n; at += ((const entry *)(const void *)(listed + at))->size) {
       const char *name = ((const entry *)(const void *)(listed + at))->name;
-      pid_t pid = number_at(name);
-      pid_t parent = pid > 0 ? parent_of(name) : 0;
-      if (parent > 0 && count < MOST) all[count++] = (member){pid, parent};
+      pid_t pid = (pid_t)process_number(name);
+      process it;
+      if (pid > 0 && process_read(name, &it) && it.parent > 0 && count < MOST)
+        all[count++] = (member){pid, it.parent};
     }
   if (proc >= 0) (void)close(proc);
   return count;

@@ -41,6 +41,15 @@ static const struct own {
     {"lock", "wait", "-w, ", "no end"},       {"lock", "shared", "-s, ", ""},
 };
 
+/* Words that options take which aren't of the tables. */
+static const struct words {
+  const char *subcommand, *name, *words;
+} all_words[] = {
+    {"run", "if-lost", "go-on|kill"},
+    {"lock", "lost-signal", "HUP|INT|QUIT|KILL|USR1|USR2|TERM"},
+    {"storm", "mode", "both|none|corral"},
+};
+
 static bool is_of(const struct row *r, const char *subcommand) {
   size_t len = strlen(subcommand);
   for (const char *at = r->command; (at = strstr(at, subcommand)) != NULL; at += len)
@@ -84,6 +93,35 @@ bool cli_flag_is_any(const char *name, size_t len) {
         memcmp(dashed(i), name, len) == 0)
       return true;
   return false;
+}
+
+const char *cli_flag_text(int option) {
+  return option >= CLI_FLAG && option < CLI_FLAG + ROWS ? rows[option - CLI_FLAG].text : NULL;
+}
+
+const char *cli_words(const char *subcommand, const char *name) {
+  for (size_t i = 0; i < ROWS; i++)
+    if (is_of(&rows[i], named(subcommand)) && strchr(rows[i].unit, '|') != NULL &&
+        strcmp(dashed(i), name) == 0)
+      return rows[i].unit;
+  for (size_t i = 0; i < sizeof all_words / sizeof all_words[0]; i++)
+    if (strcmp(all_words[i].subcommand, named(subcommand)) == 0 &&
+        strcmp(all_words[i].name, name) == 0)
+      return all_words[i].words;
+  return NULL;
+}
+
+int cli_word(const char *subcommand, const char *name, const char *text) {
+  const char *words = cli_words(subcommand, name);
+  int i = 0;
+  for (const char *at = words; at != NULL; i++) {
+    size_t len = strcspn(at, "|");
+    if (strlen(text) == len && memcmp(at, text, len) == 0) return i;
+    at = at[len] == '|' ? at + len + 1 : NULL;
+  }
+  cli_say("%s: --%s: '%s' is not accepted; accepted: %s", subcommand, name, text,
+          words != NULL ? words : "none");
+  return -1;
 }
 
 int64_t cli_flag_default(const char *subcommand, const char *name) {

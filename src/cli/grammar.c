@@ -8,7 +8,7 @@ enum { ACCEPTED_ROOM = 900, NAME_MOST = 40 };
 
 /* ---- the options before the subcommand ------------------------------------------------------- */
 
-const struct option cli_global_longs[] = {
+static const struct option global_longs[] = {
     {"store", required_argument, NULL, CLI_OPT_STORE},
     {"no-host-lock", no_argument, NULL, CLI_OPT_NO_HOST_LOCK},
     {"pass-store", no_argument, NULL, CLI_OPT_PASS_STORE},
@@ -20,10 +20,13 @@ const struct option cli_global_longs[] = {
     {0},
 };
 
-static void add_globals(struct option *all) {
+const cli_grammar cli_global_grammar = {NULL, "+:qvhV", global_longs};
+
+/* The grammar's own options, and those of the tables. */
+static void all_of(const cli_grammar *grammar, struct option all[CLI_FLAGS]) {
   size_t count = 0;
-  for (; cli_global_longs[count].name != NULL; count++) all[count] = cli_global_longs[count];
-  (void)cli_flags_add(NULL, all, count);
+  for (; grammar->longs[count].name != NULL; count++) all[count] = grammar->longs[count];
+  (void)cli_flags_add(grammar->name, all, count);
 }
 
 /* ---- names that are meant ------------------------------------------------------------------ */
@@ -94,7 +97,7 @@ static void say_unknown(const place *at, const struct option *longs, const char 
                         const char *name, size_t len) {
   char accepted[ACCEPTED_ROOM];
   struct option globals[CLI_FLAGS] = {0};
-  add_globals(globals);
+  all_of(&cli_global_grammar, globals);
   const char *best = len > 0 ? nearest(longs, name, len) : NULL;
   if (len > 0 && list_options(longs, name, len, accepted, sizeof accepted) > 1)
     cli_say("%s%soption '%s' may be each of %s", at->subcommand, at->colon, shown, accepted);
@@ -136,11 +139,26 @@ static bool is_letter(const cli_grammar *grammar, int got, const char *word) {
   return optopt > 0 && optopt < 256 && strchr(grammar->shorts, optopt) == NULL;
 }
 
+static struct {
+  cli_hear_fn *hear;
+  void *arg;
+} listener;
+
+void cli_option_hear(cli_hear_fn *hear, void *arg) {
+  listener.hear = hear;
+  listener.arg = arg;
+}
+
+static int tell(const cli_grammar *grammar, const struct option *longs) {
+  listener.hear(grammar, longs, listener.arg);
+  listener.hear = NULL;
+  return '?';
+}
+
 int cli_option(const cli_grammar *grammar, int argc, char **argv) {
   struct option longs[CLI_FLAGS] = {0};
-  size_t count = 0;
-  for (; grammar->longs[count].name != NULL; count++) longs[count] = grammar->longs[count];
-  (void)cli_flags_add(grammar->name, longs, count);
+  all_of(grammar, longs);
+  if (listener.hear != NULL) return tell(grammar, longs);
   opterr = 0;
   int got = getopt_long(argc, argv, grammar->shorts, longs, NULL);
   if (got != '?' && got != ':') return got;

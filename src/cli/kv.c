@@ -260,11 +260,11 @@ typedef struct change {
 
 /* True for CORRAL_OK; else reports the failure for a tag, or for all values (NULL). */
 static bool went_well(const char *tag, int status, const corral_error *error) {
-  char text[CLI_KEY_TEXT] = "", room[CLI_DETAIL_TEXT];
+  char text[CLI_KEY_TEXT] = "";
   if (status == CORRAL_OK) return true;
   if (tag != NULL) (void)cli_key_text(text, tag, strlen(tag));
   cli_say("%s%s: %s", tag != NULL ? "--tag " : "--all", text,
-          cli_detail(room, error->text[0] != '\0' ? error->text : corral_status_text(status)));
+          error->text[0] != '\0' ? error->text : corral_status_text(status));
   return false;
 }
 

@@ -63,15 +63,6 @@ static void say(const guard *g, lock_child_said said, int number) {
   (void)send(g->link, &p, sizeof p, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void take_null(bool also_stderr) {
-  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null < 0) return;
-  (void)dup2(null, STDIN_FILENO);
-  (void)dup2(null, STDOUT_FILENO);
-  if (also_stderr) (void)dup2(null, STDERR_FILENO);
-  if (null > STDERR_FILENO) (void)close(null);
-}
-
 /* In the child; never returns. */
 static void become(const guard *g, int report, pid_t parent) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -194,7 +185,7 @@ static void be_guard(guard *g) {
    * group of its own would not do: at the end of the command, whose parent the guard is, the kernel
    * would hang up on a group with a stopped member and no shell behind it. */
   (void)setsid();
-  take_null(true);
+  cli_take_null(true);
   if (code == 0) {
     watch(g);
     say(g, LOCK_CHILD_ENDED, g->status);
@@ -224,7 +215,7 @@ bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   if (child->guard > 0) {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)signal(SIGPIPE, SIG_IGN);
-    take_null(false);
+    cli_take_null(false);
     return true;
   }
   errno = code;

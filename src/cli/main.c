@@ -1,4 +1,4 @@
-/* main.c: the corral command: the global options, their environment variables, and the choice of a
+/* main.c: the corral command: the global options, their environment variables, and the start of a
  * subcommand.
  *
  * An option overrides its environment variable, which overrides the default. The variable of a
@@ -12,20 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct subcommand {
-  const char *name;
-  int (*main)(const cli_globals *cli, int argc, char **argv);
-} subcommands[] = {
-    {"run", cli_run},       {"get", cli_get},
-    {"set", cli_set},       {"invalidate", cli_invalidate},
-    {"expire", cli_expire}, {"inspect", cli_inspect},
-    {"key", cli_key},       {"explain", cli_explain},
-    {"lock", cli_lock},     {"warm", cli_warm},
-    {"storm", cli_storm},
-};
-
-enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0] };
-
 static bool env_switch(const char *name) {
   const char *value = getenv(name);
   return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
@@ -34,47 +20,6 @@ static bool env_switch(const char *name) {
 static const char *env_text(const char *name) {
   const char *value = getenv(name);
   return value != NULL && value[0] != '\0' ? value : NULL;
-}
-
-/* The URI that a word may be, whose --store is missing, loses its password. */
-static int unknown_subcommand(const char *name) {
-  char list[128];
-  size_t used = 0;
-  for (size_t i = 0; i < SUBCOMMANDS; i++) {
-    int n =
-        snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", subcommands[i].name);
-    used += n > 0 ? (size_t)n : 0;
-  }
-  char uri[CLI_KEY_TEXT], shown[CLI_KEY_TEXT];
-  if (name == NULL) return cli_fail("no subcommand: accepted are %s", list);
-  corral_uri_show(name, uri, sizeof uri);
-  (void)cli_visible(shown, sizeof shown, uri, strlen(uri));
-  cli_guess g = {.wanted = name, .len = strlen(name)};
-  for (size_t i = 0; i < SUBCOMMANDS; i++) cli_guess_consider(&g, subcommands[i].name);
-  if (g.best != NULL) return cli_fail("unknown subcommand '%s': did you mean %s?", shown, g.best);
-  return cli_fail("unknown subcommand '%s': accepted are %s", shown, list);
-}
-
-static int print(const char *text) {
-  (void)fputs(text, stdout);
-  return cli_finish(CLI_OK);
-}
-
-static int version(void) {
-  (void)printf("corral %s\n", corral_version());
-  return cli_finish(CLI_OK);
-}
-
-static const struct subcommand *find(const char *name) {
-  for (size_t i = 0; i < SUBCOMMANDS; i++)
-    if (strcmp(subcommands[i].name, name) == 0) return &subcommands[i];
-  return NULL;
-}
-
-/* `corral help [SUBCOMMAND]`; NULL: its name isn't given. */
-static int help(const char *name) {
-  if (name == NULL || find(name) != NULL) return print(cli_help(name));
-  return unknown_subcommand(name);
 }
 
 /* CORRAL_OP counts unless --op is given. */
@@ -86,16 +31,18 @@ static bool take_op(cli_globals *cli, const char *text) {
 
 /* Parses the global options. -1: go on; else the exit status. */
 static int parse(cli_globals *cli, int argc, char **argv) {
-  const cli_grammar grammar = {NULL, "+:qvhV", cli_global_longs};
   const cli_flags flags = {.options = &cli->options};
   for (;;) {
-    int option = cli_option(&grammar, argc, argv);
+    int option = cli_option(&cli_global_grammar, argc, argv);
     switch (option) {
       case -1: return -1;
       case CLI_OPT_STORE: cli->store = cli_take_uri(optarg); break;
       case CLI_OPT_NO_HOST_LOCK: cli->no_host_lock = true; break;
       case CLI_OPT_PASS_STORE: cli->pass_store = true; break;
-      case CLI_OPT_JSON: cli->json = true; break;
+      case CLI_OPT_JSON:
+        cli->json = true;
+        cli_say_json();
+        break;
       case 'q':
         cli->quiet = true;
         cli->verbose = false;
@@ -104,8 +51,8 @@ static int parse(cli_globals *cli, int argc, char **argv) {
         cli->verbose = true;
         cli->quiet = false;
         break;
-      case 'h': return print(cli_help(NULL));
-      case 'V': return version();
+      case 'h': return cli_print(cli_help(NULL));
+      case 'V': return cli_version(cli, argc, argv);
       default:
         if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
     }
@@ -113,10 +60,9 @@ static int parse(cli_globals *cli, int argc, char **argv) {
 }
 
 /* False: there is no store, and the subcommand can't go on without one. */
-static bool choose_store(cli_globals *cli, const struct subcommand *sub) {
-  bool needs_store = sub->main != cli_storm && sub->main != cli_explain;
+static bool choose_store(cli_globals *cli, const cli_subcommand *sub) {
   cli->store_given = cli->store != NULL;
-  if (cli->store_given || !needs_store) return true;
+  if (cli->store_given || !sub->needs_store) return true;
   if (cli->store_withheld)
     return cli_say("no store: the corral command that runs this one keeps its CORRAL_STORE to "
                    "itself: give --store here, or --pass-store there"),
@@ -130,8 +76,8 @@ static bool choose_store(cli_globals *cli, const struct subcommand *sub) {
   return cli->store != NULL;
 }
 
-static int start(cli_globals *cli, const struct subcommand *sub, int argc, char **argv) {
-  if (argc > 1 && strcmp(argv[1], "--help") == 0) return print(cli_help(sub->name));
+static int start(cli_globals *cli, const cli_subcommand *sub, int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "--help") == 0) return cli_print(cli_help(sub->name));
   if (!choose_store(cli, sub)) return CLI_FAILED;
   if (!cli_hand_down_store(cli)) return cli_fail("out of memory");
   optind = 0;
@@ -146,10 +92,7 @@ static void guard_streams(void) {
       (void)open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY);
 }
 
-int main(int argc, char **argv) {
-  guard_streams();
-  (void)setlocale(LC_CTYPE, "");
-  (void)signal(SIGCHLD, SIG_DFL);
+static int corral_command(int argc, char **argv) {
   cli_globals cli = {
       .options = {.size = sizeof(corral_options),
                   .name_space = env_text("CORRAL_NAMESPACE"),
@@ -161,14 +104,20 @@ int main(int argc, char **argv) {
       .pass_store = env_switch("CORRAL_PASS_STORE"),
   };
   const char *op = env_text("CORRAL_OP");
+  if (cli.json) cli_say_json();
   cli.store = cli_take_store(&cli.store_withheld);
   int status = parse(&cli, argc, argv);
   if (status >= 0) return status;
   if (!take_op(&cli, op)) return CLI_FAILED;
-  if (optind >= argc) return unknown_subcommand(NULL);
-  const struct subcommand *sub = find(argv[optind]);
+  if (optind >= argc) return cli_unknown_subcommand(NULL);
+  const cli_subcommand *sub = cli_subcommand_of(argv[optind]);
   if (sub != NULL) return start(&cli, sub, argc - optind, argv + optind);
-  if (strcmp(argv[optind], "help") == 0) return help(argv[optind + 1]);
-  if (strcmp(argv[optind], "version") == 0) return version();
-  return unknown_subcommand(argv[optind]);
+  return cli_unknown_subcommand(argv[optind]);
+}
+
+int main(int argc, char **argv) {
+  guard_streams();
+  (void)setlocale(LC_CTYPE, "");
+  (void)signal(SIGCHLD, SIG_DFL);
+  return cli_say_end(corral_command(argc, argv));
 }

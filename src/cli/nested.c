@@ -11,9 +11,10 @@
 
 static const char variable[] = "CORRAL_RUNNING";
 
-enum { DIGEST = 16, NAME_ROOM = 2 * DIGEST + 1 };
+enum { DIGEST = (CLI_DIGEST_TEXT - 1) / 2 };
 
-static void name_of(const cli_globals *cli, const void *key, size_t key_len, char name[NAME_ROOM]) {
+void cli_digest(const cli_globals *cli, const void *key, size_t key_len,
+                char name[CLI_DIGEST_TEXT]) {
   const char *name_space = cli->options.name_space != NULL ? cli->options.name_space : "";
   char store[4096];
   unsigned char digest[DIGEST];
@@ -30,17 +31,17 @@ static void name_of(const cli_globals *cli, const void *key, size_t key_len, cha
 }
 
 bool cli_nested(const cli_globals *cli, const void *key, size_t key_len) {
-  char name[NAME_ROOM];
+  char name[CLI_DIGEST_TEXT];
   const char *list = getenv(variable);
-  name_of(cli, key, key_len, name);
+  cli_digest(cli, key, key_len, name);
   return list != NULL && strstr(list, name) != NULL;
 }
 
 bool cli_nest_text(const cli_globals *cli, const void *key, size_t key_len,
                    char text[CLI_NEST_TEXT]) {
-  char name[NAME_ROOM];
+  char name[CLI_DIGEST_TEXT];
   const char *before = getenv(variable);
-  name_of(cli, key, key_len, name);
+  cli_digest(cli, key, key_len, name);
   int n = snprintf(text, CLI_NEST_TEXT, "%s=%s %s", variable, name, before != NULL ? before : "");
   return n > 0 && n < CLI_NEST_TEXT;
 }

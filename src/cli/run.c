@@ -204,7 +204,7 @@ static bool print_own(const run_child *child) {
 static int answer_own(const run *r) {
   const run_child *child = &r->child;
   if (!print_own(child)) return lost_output(r);
-  if (r->cli->verbose) cli_say("run: computed, not shared: exit status %d", child->number);
+  if (r->cli->verbose) cli_note("run: computed, not shared: exit status %d", child->number);
   if (r->cli->json) print_json(r, "computed", 0, child->number, child->size[0], child->size[1]);
   return child->number;
 }
@@ -222,8 +222,8 @@ static void say_stale(const run *r, const corral_value *value) {
   char text[240];
   if (corral_value_how(value) != CORRAL_STALE || r->child.how == RUN_NOT || r->cli->quiet) return;
   (void)failure_of(r, text, sizeof text);
-  cli_say("run: %s: serving the result of %s ago", text,
-          cli_duration_text(age, corral_value_age_ms(value)));
+  cli_note("run: %s: serving the result of %s ago", text,
+           cli_duration_text(age, corral_value_age_ms(value)));
 }
 
 static void notes(const run *r, const corral_value *value, const run_result *res) {
@@ -232,9 +232,9 @@ static void notes(const run *r, const corral_value *value, const run_result *res
   int64_t age_ms = corral_value_age_ms(value);
   (void)cli_duration_text(age, age_ms);
   if (r->cli->verbose)
-    cli_say("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s",
-            corral_how_name(how), age, res->exit_status, (unsigned long long)res->out_size,
-            (unsigned long long)res->err_size, kept_text(value));
+    cli_note("run: %s, %s old, exit status %d, %llu bytes of stdout, %llu of stderr%s",
+             corral_how_name(how), age, res->exit_status, (unsigned long long)res->out_size,
+             (unsigned long long)res->err_size, kept_text(value));
   if (r->cli->json)
     print_json(r, corral_how_name(how), age_ms, res->exit_status, res->out_size, res->err_size);
 }
@@ -345,7 +345,7 @@ int cli_run(const cli_globals *cli, int argc, char **argv) {
   if (cli->is_nowhere && r.want.policy.when_away == CORRAL_AWAY_ERROR)
     return cli_fail("%s, and --away error forbids to go on without one", no_store);
   if (cli->is_nowhere && !cli->quiet)
-    cli_say("%s: going on without one: the result is not shared", no_store);
+    cli_note("%s: going on without one: the result is not shared", no_store);
   if (!cli_open(cli, true, &r.want.options, &c)) return CLI_FAILED;
   heed_pipe(&r);
   exit_status = r.want.force ? forced(&r, c) : CLI_OK;

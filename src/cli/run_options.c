@@ -37,10 +37,9 @@ static const struct option longs[] = {
 };
 
 static bool set_if_lost(run_options *o, const char *text) {
-  o->kills_lost = strcmp(text, "kill") == 0;
-  if (o->kills_lost || strcmp(text, "go-on") == 0) return true;
-  cli_say("run: --if-lost: '%s' is not accepted: kill, go-on are", text);
-  return false;
+  int word = cli_word("run", "if-lost", text);
+  o->kills_lost = word == 1;
+  return word >= 0;
 }
 
 static bool set_option(run_options *o, int option) {

@@ -16,9 +16,9 @@ static bool say(const run_wait *w) {
   corral_call *call = CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = ASK_MS));
   int status = corral_inspect(w->corral, w->key->bytes, w->key->size, call, &i);
   if (status != CORRAL_OK || i.lease_left_ms <= 0 || i.holder[0] == '\0') return false;
-  cli_say("%s: waiting for %s, which began %s ago", w->name,
-          cli_key_text(holder, i.holder, strlen(i.holder)),
-          i.lease_held_ms >= 0 ? cli_duration_text(held, i.lease_held_ms) : "some time");
+  cli_note("%s: waiting for %s, which began %s ago", w->name,
+           cli_key_text(holder, i.holder, strlen(i.holder)),
+           i.lease_held_ms >= 0 ? cli_duration_text(held, i.lease_held_ms) : "some time");
   return true;
 }
 

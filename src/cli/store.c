@@ -89,29 +89,28 @@ static void print_event(const corral_event_info *info, void *arg) {
   (void)arg;
   char text[CLI_KEY_TEXT] = "";
   if (info->key != NULL) (void)cli_key_text(text, info->key, info->key_len);
-  cli_say("event %s: %s%s%s%s%s%s", corral_event_name(info->event), corral_event_text(info->event),
-          info->detail != NULL ? ": " : "", info->detail != NULL ? info->detail : "",
-          info->key != NULL ? " [" : "", text, info->key != NULL ? "]" : "");
+  cli_note("event %s: %s%s%s%s%s%s", corral_event_name(info->event), corral_event_text(info->event),
+           info->detail != NULL ? ": " : "", info->detail != NULL ? info->detail : "",
+           info->key != NULL ? " [" : "", text, info->key != NULL ? "]" : "");
 }
 
 /* Reports the first trouble with the store, for a command that goes on without it. */
 static void warn_event(const corral_event_info *info, void *arg) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
-  char room[CLI_DETAIL_TEXT];
   (void)arg;
   if (info->event == CORRAL_EVENT_HOST_ERROR)
-    cli_say("going on without the host's lock: %s", info->detail != NULL ? info->detail : "");
+    cli_note("going on without the host's lock: %s", info->detail != NULL ? info->detail : "");
   if (info->event != CORRAL_EVENT_STORE_ERROR && info->event != CORRAL_EVENT_FOREIGN) return;
   if (!atomic_flag_test_and_set(&said))
-    cli_say("going on without the store: %s",
-            cli_detail(room, info->detail != NULL ? info->detail : corral_event_text(info->event)));
+    cli_note("going on without the store: %s",
+             info->detail != NULL ? info->detail : corral_event_text(info->event));
 }
 
 /* A store of this process alone is of no use to a command that ends soon. */
 static void warn_of_memory(const cli_globals *cli) {
   if (!cli->quiet && !cli->is_nowhere && strncmp(cli->store, "memory:", 7) == 0)
-    cli_say("--store memory: is of this process alone: what it has is gone when corral ends; "
-            "lmdb:PATH or a server keeps it");
+    cli_note("--store memory: is of this process alone: what it has is gone when corral ends; "
+             "lmdb:PATH or a server keeps it");
 }
 
 bool cli_open(const cli_globals *cli, bool goes_on, corral_options *more, corral **ret) {

@@ -5,24 +5,14 @@
 
 /* Stands for the lines about the options that the library's tables give to the subcommand. */
 #define ROWS "\1"
+/* Stands for the lines about the subcommands. */
+#define SUBCOMMANDS "\2"
 
 enum { PAGE_ROOM = 4096 };
 
 static const char help_main[] =
     "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
-    "Build a thing once while everyone who asks for it waits, on one host or many.\n"
-    "\n"
-    "  run -- CMD...       run a command at most once; replay its output to everyone\n"
-    "  get KEY             print a stored value\n"
-    "  set KEY [VALUE]     store a value (from stdin without VALUE)\n"
-    "  invalidate KEY...   never serve what is stored, nor what is being computed\n"
-    "  expire KEY...       end the fresh life now; stale may still be served\n"
-    "  inspect KEY         state, age, lives, cost, size, and who rebuilds it\n"
-    "  lock NAME -- CMD... run a command under a lock; --show NAME: who holds it\n"
-    "  key NAME            the key that the store is asked for\n"
-    "  explain NAME=VALUE  what a policy will do, in sentences\n"
-    "  warm [FILE]...      compute many keys' values before anybody asks for them\n"
-    "  storm               let a herd loose on a database, without and with corral\n"
+    "Build a thing once while everyone who asks for it waits, on one host or many.\n" SUBCOMMANDS
     "  --store URI         Where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
     "                      default: lmdb: in your cache folder, corral/store\n" ROWS
     "  --no-host-lock      No election on this host before the store's\n"
@@ -117,7 +107,7 @@ static const char help_explain[] =
 
 static const char help_lock[] =
     "Usage: corral lock [OPTION]... NAME [--] CMD [ARGUMENT]...\n"
-    "       corral [--json] lock --show NAME\n"
+    "       corral lock --take | --check | --release | --show [OPTION]... NAME\n"
     "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
     "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
     "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
@@ -126,6 +116,8 @@ static const char help_lock[] =
     "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
     "  --show              Who holds it, for how long, and what was noted\n"
+    "  --take, --check, --release   Hold it until this script ends; still? no more\n"
+    "  --pid P, --lost-signal S, --fence   The script; told of a loss; print token\n"
     "The hold lasts as long as CMD; by the end of one that is lost CMD is ended.\n"
     "Exit: CMD's own status; 75 somebody else has it, with --no-wait; 76 lost, or\n"
     "--max; 124 --wait passed; 125 corral failed, 126 CMD can't be executed, 127\n"
@@ -168,6 +160,19 @@ static const char help_storm[] =
     "Without --store it uses a store of its own, lmdb: in a temporary folder.\n"
     "Exit: 0; 1 when a value was wrong; 125 corral failed; 130 after Ctrl-C.\n";
 
+static const char help_completion[] =
+    "Usage: corral completion bash|zsh|fish\n"
+    "Print the script by which that shell completes subcommands, options and values.\n"
+    "\n"
+    "  bash   . <(corral completion bash), or to a file corral in\n"
+    "         ~/.local/share/bash-completion/completions\n"
+    "  zsh    to a file _corral in a folder of $fpath, before compinit\n"
+    "  fish   corral completion fish | source, or to a file corral.fish in\n"
+    "         ~/.config/fish/completions\n"
+    "An installed corral has these files in place.\n"
+    "\n"
+    "Exit: 0 printed, 125 no such shell.\n";
+
 static const char *page_of(const char *subcommand) {
   static const struct {
     const char *name;
@@ -178,21 +183,36 @@ static const char *page_of(const char *subcommand) {
       {"expire", help_expire}, {"inspect", help_inspect},
       {"key", help_key},       {"explain", help_explain},
       {"lock", help_lock},     {"warm", help_warm},
-      {"storm", help_storm},
+      {"storm", help_storm},   {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
     if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;
   return help_main;
 }
 
+static size_t list_subcommands(char *page, size_t used) {
+  char usage[32];
+  for (const cli_subcommand *s = cli_subcommands; s->name != NULL && used < PAGE_ROOM; s++) {
+    if (s->usage == NULL) continue;
+    (void)snprintf(usage, sizeof usage, "%s%s", s->name, s->usage);
+    used += (size_t)snprintf(page + used, PAGE_ROOM - used, "  %-19s %s\n", usage, s->text);
+  }
+  return used < PAGE_ROOM ? used : PAGE_ROOM - 1;
+}
+
 const char *cli_help(const char *subcommand) {
   static char page[PAGE_ROOM];
   const char *text = page_of(subcommand);
-  const char *mark = strstr(text, ROWS);
-  if (mark == NULL) return text;
-  size_t used = (size_t)(mark - text);
-  memcpy(page, text, used);
-  used = cli_flags_help(text == help_main ? NULL : subcommand, page, used, sizeof page);
-  (void)snprintf(page + used, sizeof page - used, "%s", mark + strlen(ROWS));
+  const char *rows_of = text == help_main ? NULL : subcommand;
+  size_t used = 0;
+  for (; *text != '\0' && used + 1 < PAGE_ROOM; text++) {
+    if (*text == ROWS[0])
+      used = cli_flags_help(rows_of, page, used, PAGE_ROOM);
+    else if (*text == SUBCOMMANDS[0])
+      used = list_subcommands(page, used);
+    else
+      page[used++] = *text;
+  }
+  page[used] = '\0';
   return page;
 }

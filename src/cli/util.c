@@ -6,6 +6,8 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -83,34 +85,95 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-enum { SAID = 1024 }; /* longest message */
+/* Longest message; room for it when it may be shown; that as a line of JSON. */
+enum { SAID = 1024, SHOWN = 2 * SAID, LINE = 2 * SHOWN + 64 };
 
-static void say(const char *format, va_list args) {
+/* With --json, the last message waits for the exit status, if it may be the reason of one. */
+static struct {
+  pthread_mutex_t mutex;
+  pid_t owner;      /* the process that does so; 0: messages are no JSON */
+  char text[SHOWN]; /* empty: none waits */
+} waiting = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void print_plain(const char *text) {
+  char line[SHOWN + 16];
+  int n = snprintf(line, sizeof line, "corral: %s\n", text);
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, (size_t)n);
+}
+
+/* `text` may be shown: of what JSON escapes it has quotes and backslashes alone. */
+static void print_object(const char *text, int exit_status) {
+  char line[LINE] = "{\"message\":\"";
+  size_t used = strlen(line);
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\') line[used++] = '\\';
+    line[used++] = *text;
+  }
+  int n = exit_status != CLI_OK
+              ? snprintf(line + used, sizeof line - used, "\",\"exit_status\":%d}\n", exit_status)
+              : snprintf(line + used, sizeof line - used, "\"}\n");
+  if (n > 0) (void)cli_write(STDERR_FILENO, line, used + (size_t)n);
+}
+
+static void print_waiting(int exit_status) {
+  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status);
+  waiting.text[0] = '\0';
+}
+
+static void print(const char *text, bool may_be_reason) {
+  if (waiting.owner == 0) {
+    print_plain(text);
+  } else if (waiting.owner != getpid()) {
+    print_object(text, CLI_OK);
+  } else {
+    (void)pthread_mutex_lock(&waiting.mutex);
+    print_waiting(CLI_OK);
+    if (may_be_reason)
+      (void)snprintf(waiting.text, sizeof waiting.text, "%s", text);
+    else
+      print_object(text, CLI_OK);
+    (void)pthread_mutex_unlock(&waiting.mutex);
+  }
+}
+
+void cli_say_json(void) { waiting.owner = getpid(); }
+
+int cli_say_end(int exit_status) {
+  (void)pthread_mutex_lock(&waiting.mutex);
+  if (waiting.owner == getpid()) print_waiting(exit_status);
+  (void)pthread_mutex_unlock(&waiting.mutex);
+  return exit_status;
+}
+
+static void say(bool may_be_reason, const char *format, va_list args) {
   char text[SAID];
-  char line[2 * SAID] = "corral: ";
-  size_t head = strlen(line);
+  char shown[SHOWN];
   int n = vsnprintf(text, sizeof text, format, args);
   if (n < 0) return;
   size_t size = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
   for (size_t i = 0; i < size; i++)
     if (text[i] == '\n' || text[i] == '\r' || text[i] == '\t') text[i] = ' ';
-  (void)cli_visible(line + head, sizeof line - head - 1, text, size);
-  size = strlen(line);
-  line[size++] = '\n';
-  (void)cli_write(STDERR_FILENO, line, size);
+  print(cli_visible(shown, sizeof shown, text, size), may_be_reason);
 }
 
 void cli_say(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  say(format, args);
+  say(true, format, args);
+  va_end(args);
+}
+
+void cli_note(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(false, format, args);
   va_end(args);
 }
 
 int cli_fail(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  say(format, args);
+  say(true, format, args);
   va_end(args);
   return CLI_FAILED;
 }
@@ -120,26 +183,10 @@ int cli_report(const void *key, size_t key_len, int status, const corral_error *
   return cli_report_as(cli_key_text(text, key, key_len), status, error);
 }
 
-const char *cli_detail(char room[CLI_DETAIL_TEXT], const char *text) {
-  static const char needs[] =
-      "corral needs +get +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha "
-      "+select +client|setname +client|tracking, for locks +set +watch +unwatch +multi +exec "
-      "+discard +wait, too, and the keys that corral key names (ACL SETUSER)";
-  const char *refusal = strstr(text, "NOPERM");
-  if (refusal == NULL) return text;
-  const char *quote = strchr(refusal, '\'');
-  int len = quote != NULL ? (int)strcspn(quote + 1, "'") : 0;
-  (void)snprintf(room, CLI_DETAIL_TEXT, "%.*sthe server's ACL refuses this user %.*s; %s",
-                 (int)(refusal - text), text, quote != NULL ? len : 5,
-                 quote != NULL ? quote + 1 : "a key", needs);
-  return room;
-}
-
 int cli_report_as(const char *name, int status, const corral_error *error) {
-  char room[CLI_DETAIL_TEXT];
   const char *detail =
       error != NULL && error->text[0] != '\0' ? error->text : corral_status_text(status);
-  cli_say("%s: %s", name, cli_detail(room, detail));
+  cli_say("%s: %s", name, detail);
   switch (status) {
     case CORRAL_EDEADLINE: return CLI_DEADLINE;
     case CORRAL_EMISS:
@@ -242,6 +289,7 @@ void cli_die_of(int signo) {
   sigset_t set;
   (void)sigemptyset(&set);
   (void)sigaddset(&set, signo);
+  (void)cli_say_end(CLI_SIGNAL + signo);
   (void)signal(signo, SIG_DFL);
   (void)raise(signo);
   (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
@@ -260,6 +308,15 @@ int cli_take_signals(sigset_t *ret_old) {
     if (!is_ignored(wanted[i])) (void)sigaddset(&taken, wanted[i]);
   (void)sigprocmask(SIG_BLOCK, &taken, ret_old);
   return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void cli_take_null(bool also_stderr) {
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) return;
+  (void)dup2(null, STDIN_FILENO);
+  (void)dup2(null, STDOUT_FILENO);
+  if (also_stderr) (void)dup2(null, STDERR_FILENO);
+  if (null > STDERR_FILENO) (void)close(null);
 }
 
 bool cli_write(int fd, const void *data, size_t size) {

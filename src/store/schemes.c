@@ -1,6 +1,7 @@
 /* schemes.c: the table of schemes. */
 #include "store/schemes.h"
 
+#include <corral.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,21 @@ static int next_word(const char **at, char word[WORD_ROOM]) {
   snprintf(word, WORD_ROOM, "%.*s", (int)len, *at);
   *at += len;
   return len > 0;
+}
+
+/* Appends the schemes of those that hold such. */
+static size_t append(const char *holds, char *text, size_t used, size_t size) {
+  for (size_t i = 0; i < ROWS && used < size; i++) {
+    if (strcmp(all[i].holds, holds) != 0) continue;
+    int n = snprintf(text + used, size - used, "%s%s", used > 0 ? " " : "", all[i].schemes);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  return used;
+}
+
+void corral_store_schemes(char *text, size_t size) {
+  if (size > 0) text[0] = '\0';
+  (void)append("locks", text, append("values", text, 0, size), size);
 }
 
 const crl_scheme *crl_schemes_find(const char *scheme) {

@@ -1,0 +1,105 @@
+/* lock.h: shared by the files of corral lock.
+ *
+ * A hold is taken, watched and given up by lock_hold.c, for a command under a guard (lock.c), or
+ * for a script's own section (lock_keeper.c). */
+#ifndef CORRAL_CLI_LOCK_H
+#define CORRAL_CLI_LOCK_H
+
+#include "cli.h"
+#include "lock_child.h"
+
+#include <corral/lock.h>
+#include <stdatomic.h>
+
+enum {
+  LOCK_NAME_MOST = CORRAL_KEY_MAX, /* bytes of a name, as in corral/lock.h */
+  LOCK_WHY_ROOM = 384,
+  LOCK_TICKS = 20 /* checks of a hold per ttl */
+};
+
+typedef enum lock_verb { LOCK_RUN = 0, LOCK_SHOW, LOCK_TAKE, LOCK_CHECK, LOCK_RELEASE } lock_verb;
+
+typedef struct lock_options {
+  lock_verb verb;
+  int verbs; /* how many were given */
+  const char *name;
+  char **command;
+  const char *note;
+  corral_lock_options lock;
+  int64_t ttl_ms;
+  int64_t max_ms;  /* INT64_MAX: no limit */
+  int64_t wait_ms; /* CORRAL_OFF: one try; 0: no limit */
+  int64_t grace_ms;
+  int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
+  int64_t lost_exit;
+  int64_t pid;     /* the script's process; 0: the one that runs this command */
+  int lost_signal; /* what it gets when the lock is lost; 0: nothing */
+  bool fence;      /* the fencing token is printed */
+} lock_options;
+
+/* The state of one `corral lock`. */
+typedef struct locking {
+  const cli_globals *cli;
+  lock_options want;
+  lock_child child;
+  int interrupt; /* readable when the wait for the lock is to end */
+  corral *corral;
+  corral_lock *lock;
+  uint64_t fence;
+  int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
+  int lost[2];     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
+  bool is_lost;
+  char why[LOCK_WHY_ROOM];  /* it is lost, or was not released; else empty */
+  int caught;               /* the last signal that was handed on; 0: none */
+  atomic_bool says_trouble; /* the next trouble with the store is to be reported */
+} locking;
+
+/* ---- lock_options.c ------------------------------------------------------------------------ */
+
+/* Reads the command line. -1: go on; else the exit status. */
+int lock_options_parse(lock_options *o, int argc, char **argv);
+
+/* ---- lock_hold.c --------------------------------------------------------------------------- */
+
+/* Opens the corral, and takes the lock in it. True when it is held; *ret_status is the exit status
+ * if not, which was reported, unless the wait was interrupted. */
+bool lock_take(locking *l, int *ret_status);
+/* Time left for the command or script, in ms: the hold's, or until --max if that is less. */
+int64_t lock_left_ms(const locking *l);
+/* Takes a reason that on_lost has written; false: there is none. */
+bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]);
+/* Says, once, that the hold is lost. */
+void lock_say_lost(locking *l, const char *why);
+/* Writes why a hold that has --grace left is about to end, and what follows. */
+void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
+/* Gives up the hold. Returns the exit status: `exit_status`, or --lost-exit. */
+int lock_release(locking *l, int exit_status);
+
+/* ---- lock_show.c, lock_keeper.c, lock_script.c --------------------------------------------- */
+
+int lock_show(locking *l);
+/* --take: leaves a process that holds the lock until the script ends, or releases it. */
+int lock_keep(locking *l);
+/* --check and --release: asks that process. */
+int lock_ask(locking *l);
+
+/* The process whose section a lock guards. */
+typedef struct lock_script {
+  int pid;
+  int pidfd;                /* readable when it has ended */
+  unsigned long long start; /* when it began: another process of that pid has another */
+} lock_script;
+
+/* Finds the script: --pid, or the process that runs this command. A subshell counts as the shell
+ * that it is a copy of. False: reported. */
+bool lock_script_find(const locking *l, lock_script *ret);
+/* A listening socket, under a name that script and lock give, or one that isn't listening yet; -1
+ * with errno set, EADDRINUSE: the script has the lock already. The socket has no file: nothing is
+ * left of it when its process is killed. */
+int lock_script_socket(const locking *l, const lock_script *script);
+/* Connects to the keeper of that lock for the script, or for one above it; -1: there is none. */
+int lock_script_connect(const locking *l);
+/* True when the peer of a connection is of this user. */
+bool lock_script_is_own(int fd);
+
+#endif
