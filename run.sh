@@ -11,7 +11,8 @@ TEST_PACKAGES="libcmocka-dev redis-server memcached openssl g++ util-linux pytho
  postgresql libpq-dev mariadb-server libmariadb-dev
  zookeeper libzookeeper-mt-dev default-jre-headless
  etcd-server libcurl4-openssl-dev libcjson-dev sqlite3
- nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev"
+ nginx nginx-dev libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev
+ chromium-headless-shell"
 
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 BENCH_PACKAGES="valgrind strace"
@@ -131,6 +132,7 @@ demo() {
   build release
   say "build/release/corral storm"
   build/release/corral storm
+  say "corral is in build/release; README.md and docs/command.md go on from here"
 }
 
 quick() {
