@@ -14,7 +14,7 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openssl g++ util-linux
  python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
  nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev
- zsh fish"
+ zsh fish chromium-headless-shell"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 BENCH_PACKAGES="valgrind strace"
@@ -139,6 +139,7 @@ demo() {
   build release
   say "build/release/corral storm"
   build/release/corral storm
+  say "corral is in build/release; README.md and docs/command.md go on from here"
 }
 
 writable() { # FOLDER: it, or the first that exists above it, can be written to

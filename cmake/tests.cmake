@@ -355,6 +355,18 @@ endforeach()
 corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
 corral_test_environment(cli_completion "CORRAL=$<TARGET_FILE:corral_command>")
 
+foreach(row "cli_storm 180" "storm_page 180")
+  separate_arguments(row)
+  list(POP_FRONT row name limit)
+  if(NOT CORRAL_LMDB)
+    corral_skipped(${name} live "built without the lmdb: store")
+    continue()
+  endif()
+  corral_script(${name} live ${limit} sh ${CMAKE_SOURCE_DIR}/tests/${name}_test.sh)
+  corral_test_environment(${name} "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+endforeach()
+
 if(CORRAL_REDIS)
   corral_script(cli_bodies live 300 sh ${CMAKE_SOURCE_DIR}/tests/cli_bodies_test.sh)
   corral_test_environment(cli_bodies "CORRAL=$<TARGET_FILE:corral_command>"

@@ -72,7 +72,7 @@ stops() { CORRAL_STOPS=500 timeout 5400 "$tests/test_stops"; }
 # soak runs a herd whose leaders are killed. The command checks the values, ASan the leaks.
 soak() { # STORE
   "$dev/corral" --store "$1" storm --mode corral --kill-leader --duration "$(share 5)s" \
-    --keys 20 --ttl 500ms --stale 200ms --load 1000
+    --keys 20 --ttl 500ms --stale 200ms --load 1000 --rate 4000
 }
 
 soak_lmdb() {

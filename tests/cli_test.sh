@@ -589,29 +589,9 @@ assert o["key"] == "q\"\\\n\u00ff\u00e9", o
 assert o["state"] == "fresh" and o["size"] == 1, o'
   }
   check "inspect --json is JSON for any key" json_inspect
-  json_storm() {
-    status 0 "$CORRAL" -q --json storm --processes 2 --threads 3 --keys 5 --duration 500ms \
-      --load 2000 --ttl 100ms &&
-      python3 -c 'import json
-o = json.load(open("out"))
-assert [m["mode"] for m in o["modes"]] == ["none", "corral"], o
-for m in o["modes"]:
-  assert m["requests"] > 0 and m["computes"] > 0 and m["wrong"] == 0 and m["errors"] == 0, m'
-  }
-  check "storm counts requests and computes, and no value is wrong" json_storm
 else
   skip "JSON is valid" "no python3"
 fi
-
-storm_clean() { [ -z "$(find "$dir" -maxdepth 1 -name 'corral-storm-*')" ]; }
-check "storm leaves no folder behind" storm_clean
-
-storm_kills() {
-  status 0 "$CORRAL" storm --mode corral --processes 2 --threads 2 --ttl 1ms --duration 1s \
-    --kill-every 100ms &&
-    grep -q 'killed while computing' out
-}
-check "storm --kill-leader goes on with new processes" storm_kills
 
 # ---- wrong use ----
 

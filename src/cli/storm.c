@@ -23,18 +23,18 @@ enum {
   OPT_ZIPF,
   OPT_TTL,
   OPT_STALE,
-  OPT_THINK,
+  OPT_RATE,
   OPT_LOAD
 };
-enum { OPT_DURATION = 512, OPT_MODE, OPT_KILL_LEADER, OPT_KILL_EVERY };
+enum { OPT_DURATION = 512, OPT_MODE, OPT_KILL_LEADER, OPT_KILL_EVERY, OPT_HTML };
 
 enum {
   STEP_MS = 5,
   PROGRESS_MS = 100,
   START_MS = 10000,
+  FIRST_MS = 20, /* until the schedule begins: all threads wait for it by then */
+  REST_MS = 60000,
   END_MS = 4000,
-  COLUMNS_ONE = 64,
-  COLUMNS_TWO = 32,
   WRONG = 1
 };
 
@@ -61,11 +61,12 @@ static const struct option longs[] = {
     {"zipf", required_argument, NULL, OPT_ZIPF},
     {"ttl", required_argument, NULL, OPT_TTL},
     {"stale", required_argument, NULL, OPT_STALE},
-    {"think", required_argument, NULL, OPT_THINK},
+    {"rate", required_argument, NULL, OPT_RATE},
     {"load", required_argument, NULL, OPT_LOAD},
     {"duration", required_argument, NULL, OPT_DURATION},
     {"kill-leader", no_argument, NULL, OPT_KILL_LEADER},
     {"kill-every", required_argument, NULL, OPT_KILL_EVERY},
+    {"html", required_argument, NULL, OPT_HTML},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -91,7 +92,7 @@ static bool set_option(storm_options *o, int option) {
     case OPT_ZIPF: return cli_real("storm: --zipf", optarg, 0, 10, &o->zipf);
     case OPT_TTL: return cli_duration("storm: --ttl", optarg, 1, most_life_ms, &o->ttl_ms);
     case OPT_STALE: return cli_duration("storm: --stale", optarg, 0, most_life_ms, &o->stale_ms);
-    case OPT_THINK: return cli_duration("storm: --think", optarg, 0, 60000, &o->think_ms);
+    case OPT_RATE: return cli_count("storm: --rate", optarg, 1, 1000000, &o->rate);
     case OPT_LOAD: return cli_count("storm: --load", optarg, 1, 10000000, &o->load);
     case OPT_DURATION:
       return cli_duration("storm: --duration", optarg, 100, 3600000, &o->duration_ms);
@@ -99,6 +100,7 @@ static bool set_option(storm_options *o, int option) {
       o->kill_leader = true;
       return cli_duration("storm: --kill-every", optarg, 10, 3600000, &o->kill_every_ms);
     case OPT_KILL_LEADER: o->kill_leader = true; return true;
+    case OPT_HTML: o->html = optarg; return true;
     default: return false;
   }
 }
@@ -139,6 +141,16 @@ static bool make_folder(storm *s) {
   return true;
 }
 
+/* The shortest of 1, 2, 5, 10, 20, 50... ms that divides a duration into at most STORM_STEPS. */
+static int64_t bucket_of(int64_t duration_ms) {
+  static const int64_t rounds[] = {1, 2, 5};
+  int64_t ten = 1;
+  for (size_t i = 0;; i = (i + 1) % 3) {
+    if (rounds[i] * ten * STORM_STEPS >= duration_ms) return rounds[i] * ten;
+    if (i == 2) ten *= 10;
+  }
+}
+
 static bool make_shared(storm *s) {
   s->shared_size = sizeof(storm_shared) + (size_t)s->options.keys * sizeof(atomic_uint);
   void *memory =
@@ -148,11 +160,8 @@ static bool make_shared(storm *s) {
     return false;
   }
   s->shared = memory;
-  int64_t columns =
-      s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL] ? COLUMNS_TWO : COLUMNS_ONE;
-  s->shared->bucket_ms = (s->options.duration_ms + columns - 1) / columns;
-  if (!storm_herd_odds(s)) cli_say("storm: out of memory");
-  return s->shared->odds != NULL;
+  s->shared->bucket_ms = bucket_of(s->options.duration_ms);
+  return true;
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where) {
@@ -165,21 +174,18 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 static void clean_up(storm *s) {
   if (s->folder[0] != '\0') (void)nftw(s->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-  if (s->shared != NULL) {
-    free(s->shared->odds);
-    (void)munmap(s->shared, s->shared_size);
-  }
+  if (s->shared != NULL) (void)munmap(s->shared, s->shared_size);
+  storm_schedule_free(s);
+  storm_page_drop(s);
 }
 
 /* ---- herd ---------------------------------------------------------------------------------- */
 
 static bool give_birth(storm *s, storm_mode mode, storm_slot *slot) {
-  static unsigned births;
-  births++;
   atomic_store(&slot->computing, 0);
   atomic_store(&slot->ready, 0);
   pid_t pid = fork();
-  if (pid == 0) storm_herd(s, mode, slot, births);
+  if (pid == 0) storm_herd(s, mode, slot);
   if (pid < 0) cli_say("storm: fork: %s", strerror(errno));
   slot->pid = pid;
   return pid > 0;
@@ -206,8 +212,10 @@ static bool all_ready(const storm *s) {
 }
 
 static bool start_herd(storm *s, storm_mode mode) {
-  for (int64_t i = 0; i < s->options.processes; i++)
+  for (int64_t i = 0; i < s->options.processes; i++) {
+    atomic_store(&s->shared->slots[i].next, 0);
     if (!give_birth(s, mode, &s->shared->slots[i])) return false;
+  }
   for (int64_t end = cli_now_ms() + START_MS; !all_ready(s) && !interrupted; waiter(1)) {
     if (!all_live(s)) return false;
     if (cli_now_ms() > end) {
@@ -231,7 +239,8 @@ static void end_herd(storm *s) {
   }
 }
 
-/* Kills a process that is inside a query, if there is one, and starts another in its place. */
+/* Kills a process that is inside a query, if there is one, and starts another in its place. That
+ * one takes the requests again that the killed one had not answered: their wait goes on. */
 static bool kill_leader(storm *s, storm_mode mode) {
   for (int64_t i = 0; i < s->options.processes; i++) {
     storm_slot *slot = &s->shared->slots[i];
@@ -241,6 +250,7 @@ static bool kill_leader(storm *s, storm_mode mode) {
     (void)waitpid(slot->pid, NULL, 0);
     slot->pid = 0;
     (void)atomic_fetch_add(&s->shared->results[mode].kills, 1);
+    atomic_store(&slot->next, 0);
     (void)give_birth(s, mode, slot);
     return true;
   }
@@ -263,27 +273,39 @@ static void show_progress(const storm *s, storm_mode mode, int64_t ms, bool last
     (void)cli_write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
-/* False when a process of the herd failed. */
+/* True when each request of the schedule has its answer. *seen, 0 at first: so many had it. */
+static bool all_answered(const storm *s, storm_mode mode, size_t *seen) {
+  while (*seen < s->due_count && atomic_load(&s->answered[mode][*seen]) != 0) (*seen)++;
+  return *seen == s->due_count;
+}
+
+/* Requests that are late at the end of the schedule are waited for: at most twice as long as it
+ * was, or REST_MS. False when a process of the herd failed. */
 static bool watch_herd(storm *s, storm_mode mode) {
   const storm_options *o = &s->options;
-  int64_t begin = cli_now_ms();
+  storm_result *r = &s->shared->results[mode];
+  int64_t begin = cli_now_ms() + FIRST_MS;
+  int64_t due_end = begin + o->duration_ms;
+  int64_t end = due_end + (2 * o->duration_ms < REST_MS ? 2 * o->duration_ms : REST_MS);
   int64_t next_progress = begin;
   int64_t next_kill = begin + o->kill_every_ms;
+  size_t seen = 0;
   bool ok = true;
-  atomic_store(&s->shared->start_ns, cli_now_ns());
+  atomic_store(&s->shared->start_ns, cli_now_ns() + FIRST_MS * 1000000);
   atomic_store(&s->shared->go, 1);
-  for (int64_t now = begin; ok && !interrupted && now < begin + o->duration_ms;
-       now = cli_now_ms()) {
+  for (int64_t now = begin; ok && !interrupted && now < end; now = cli_now_ms()) {
+    if (now >= due_end && all_answered(s, mode, &seen)) break;
     if (now >= next_progress) {
       show_progress(s, mode, now - begin, false);
       next_progress = now + PROGRESS_MS;
     }
-    if (o->kill_leader && now >= next_kill && kill_leader(s, mode))
+    if (o->kill_leader && now >= next_kill && now < due_end && kill_leader(s, mode))
       next_kill = now + o->kill_every_ms;
+    storm_note_computing(s->shared, r);
     ok = all_live(s);
     waiter(STEP_MS);
   }
-  s->shared->results[mode].ran_ms = cli_now_ms() - begin;
+  r->ran_ms = cli_now_ms() - begin;
   return ok;
 }
 
@@ -293,6 +315,7 @@ static bool run_mode(storm *s, storm_mode mode) {
   atomic_store(&s->shared->killed_ns, 0);
   bool ok = start_herd(s, mode) && watch_herd(s, mode);
   end_herd(s);
+  ok = storm_result_end(s, mode) && ok;
   show_progress(s, mode, s->shared->results[mode].ran_ms, true);
   return ok;
 }
@@ -302,10 +325,9 @@ static void introduce(const storm *s) {
   const storm_options *o = &s->options;
   cli_say("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000,
           (long long)o->load);
-  cli_say("storm: %lld processes x %lld threads, %lld key%s, ttl %.1f s, on %s",
-          (long long)o->processes, (long long)o->threads, (long long)o->keys,
-          o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000,
-          s->cli->store_given ? "the given store" : "an lmdb store of its own");
+  cli_say("storm: %lld processes x %lld threads, %lld requests/s, %lld key%s, ttl %.1f s",
+          (long long)o->processes, (long long)o->threads, (long long)o->rate, (long long)o->keys,
+          o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000);
 }
 
 static int run_modes(storm *s) {
@@ -316,23 +338,24 @@ static int run_modes(storm *s) {
     if (s->options.modes[mode] && !run_mode(s, mode)) return CLI_FAILED;
     wrong += atomic_load(&s->shared->results[mode].wrong);
   }
+  bool written = s->options.html == NULL || interrupted || storm_page_write(s);
   if (s->cli->json)
     storm_report_json(s);
   else
     storm_report(s);
-  return cli_finish(wrong > 0 ? WRONG : CLI_OK);
+  return cli_finish(!written ? CLI_FAILED : wrong > 0 ? WRONG : CLI_OK);
 }
 
 int cli_storm(const cli_globals *cli, int argc, char **argv) {
   static storm s;
-  s = (storm){.cli = cli};
+  s = (storm){.cli = cli, .argc = argc, .argv = argv};
   s.options = (storm_options){.modes = {true, true},
                               .processes = 4,
                               .threads = 25,
                               .keys = 1,
                               .zipf = 1,
                               .ttl_ms = 2000,
-                              .think_ms = 10,
+                              .rate = 2000,
                               .duration_ms = 8000,
                               .kill_every_ms = 1000};
   int exit_status = parse(&s.options, argc, argv);
@@ -341,7 +364,8 @@ int cli_storm(const cli_globals *cli, int argc, char **argv) {
   (void)sigaction(SIGINT, &action, NULL);
   (void)sigaction(SIGTERM, &action, NULL);
   (void)sigaction(SIGHUP, &action, NULL);
-  exit_status = make_folder(&s) && make_shared(&s) ? run_modes(&s) : CLI_FAILED;
+  bool made = storm_page_open(&s) && make_folder(&s) && make_shared(&s) && storm_schedule_make(&s);
+  exit_status = made ? run_modes(&s) : CLI_FAILED;
   clean_up(&s);
   return interrupted ? CLI_SIGNAL + (int)interrupted : exit_status;
 }

@@ -9,6 +9,7 @@
 
 #include "cli.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -16,10 +17,11 @@ enum {
   STORM_PROCESSES = 64,
   STORM_THREADS = 1024,
   STORM_KEYS = 100000,
-  STORM_COLUMNS = 400, /* most buckets of the timeline */
+  STORM_REQUESTS = 20000000, /* most on a schedule */
+  STORM_STEPS = 160,         /* most buckets of the timeline while requests are due */
+  STORM_COLUMNS = 512,       /* most buckets of the timeline */
   STORM_PATH = 512,
-  HISTOGRAM_FINE = 32, /* buckets per power of two */
-  HISTOGRAM = 36 * HISTOGRAM_FINE
+  STORM_TIME_TEXT = 24 /* room for storm_time_text */
 };
 
 typedef enum storm_mode { STORM_NONE, STORM_CORRAL, STORM_MODES } storm_mode;
@@ -32,31 +34,25 @@ typedef struct storm_options {
   double zipf;
   int64_t ttl_ms;
   int64_t stale_ms;
-  int64_t think_ms;
+  int64_t rate; /* requests per second, of the whole herd */
   int64_t load; /* rows in the query; 0: to be calibrated */
   int64_t duration_ms;
   bool kill_leader;
   int64_t kill_every_ms;
+  const char *html; /* file of the page; NULL: none */
 } storm_options;
 
-/* Latencies in microseconds, in log-linear buckets: 32 per power of two, so a quantile is at most
- * 1/32 too high. */
-typedef struct storm_histogram {
-  atomic_ullong count[HISTOGRAM];
-} storm_histogram;
-
-/* The result of one mode. */
+/* The result of one mode. `requests` is near while the herd lives, exact when storm_result_end has
+ * returned. */
 typedef struct storm_result {
-  atomic_ullong requests;
+  atomic_ullong requests; /* answered */
   atomic_ullong computes;
   atomic_ullong errors;
   atomic_ullong wrong;
-  /* requests under way at the end; the latencies have their wait so far */
-  atomic_ullong cut_off;
+  atomic_ullong late; /* requests that were due while no thread was free */
   atomic_ullong database_us;
-  atomic_llong max_us;
-  storm_histogram latency;
-  atomic_uint timeline[STORM_COLUMNS]; /* computes begun, per bucket of storm_shared.bucket_ms */
+  atomic_uint begun[STORM_COLUMNS];   /* computes begun, per bucket of storm_shared.bucket_ms */
+  atomic_uint at_once[STORM_COLUMNS]; /* the most that were under way at once */
   atomic_uint kills;
   atomic_uint recoveries;
   atomic_llong recovery_sum_us; /* from a kill to the next computed value */
@@ -65,9 +61,18 @@ typedef struct storm_result {
   int64_t ran_ms;
 } storm_result;
 
+/* The waits of one mode, from the moment that a request was due to its answer: of those that were
+ * due before the end, shortest first. Those without an answer have their wait so far. */
+typedef struct storm_waits {
+  uint32_t *us;
+  size_t count;
+  size_t unanswered;
+} storm_waits;
+
 typedef struct storm_slot {
   atomic_int computing; /* threads of this process inside a query */
   atomic_int ready;
+  atomic_uint next; /* of the requests of this slot, the first that no thread has taken */
   pid_t pid;
 } storm_slot;
 
@@ -79,7 +84,6 @@ typedef struct storm_shared {
   int64_t bucket_ms;
   storm_result results[STORM_MODES];
   storm_slot slots[STORM_PROCESSES];
-  double *odds;             /* cumulative share of keys 0..i; set before the fork, private memory */
   atomic_uint generation[]; /* computes begun, one per key */
 } storm_shared;
 
@@ -88,10 +92,21 @@ typedef struct storm {
   storm_options options;
   storm_shared *shared;
   size_t shared_size;
+  double *odds;     /* cumulative share of keys 0..i */
+  uint32_t *due_us; /* the schedule: when each request is due, rising */
+  size_t due_count;
+  atomic_uint *answered[STORM_MODES]; /* the wait of each request, in us; 0: not answered */
+  size_t answered_size;
+  storm_waits waits[STORM_MODES];
   char folder[STORM_PATH];
   char database[STORM_PATH + 16];
   char store[STORM_PATH + 16];
   int64_t query_us; /* duration of one query alone */
+  int argc;
+  char **argv;
+  FILE *page;                   /* beside the file of the page, until it is whole */
+  char page_path[PATH_MAX];     /* of the page */
+  char page_part[PATH_MAX + 8]; /* of the file beside it; "": none */
 } storm;
 
 extern const char *const storm_mode_names[STORM_MODES];
@@ -106,16 +121,43 @@ void storm_db_close(storm_db *db);
 /* The result of the query for a key; false when it failed, or *stop became true meanwhile. */
 bool storm_db_query(storm_db *db, int64_t rows, unsigned key, int64_t *ret);
 
+/* storm_schedule.c: which requests come when, and for which key: the same in each mode and run.
+ * False, reported: too many, none at all, or no memory. */
+bool storm_schedule_make(storm *s);
+void storm_schedule_free(storm *s);
+/* The key of a request of the schedule. */
+unsigned storm_schedule_key(const storm *s, size_t request);
+uint64_t storm_random(uint64_t *state);
+
 /* storm_herd.c: one process of the herd, from its fork to _exit. */
-_Noreturn void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed);
-/* Sets shared->odds for a choice of keys by Zipf's law with exponent options.zipf; false without
- * memory. */
-bool storm_herd_odds(storm *s);
+_Noreturn void storm_herd(storm *s, storm_mode mode, storm_slot *slot);
+/* Notes how many computes are under way now. */
+void storm_note_computing(storm_shared *shared, storm_result *result);
+
+/* storm_result.c: what the waits say. */
+/* Ends a mode, whose herd is gone: sets its storm_waits. False without memory, reported. */
+bool storm_result_end(storm *s, storm_mode mode);
+/* The wait in us that a share of `q` of the requests did not exceed. */
+int64_t storm_quantile(const storm_waits *waits, double q);
+/* Microseconds as a text of at most seven characters: "82 us", "4.1 ms", "1.25 s". */
+const char *storm_time_text(char text[STORM_TIME_TEXT], int64_t us);
+/* The result in one sentence. */
+void storm_reading(const storm *s, char *text, size_t room);
+/* The number of buckets of the timeline until the last mode's end. */
+int storm_columns(const storm *s);
 
 /* storm_plot.c: the parent's report. */
 void storm_report(const storm *s);
 void storm_report_json(const storm *s);
-void storm_record(storm_histogram *h, int64_t us);
-int64_t storm_quantile(const storm_histogram *h, double q);
+
+/* storm_html.c: the page. Its file appears, or is replaced, when it is whole. All report what
+ * fails. */
+bool storm_page_open(storm *s);
+bool storm_page_write(storm *s);
+/* Removes what storm_page_open made, unless the page was written. */
+void storm_page_drop(storm *s);
+
+/* storm_chart.c: the page's plots. */
+void storm_charts(const storm *s, FILE *f);
 
 #endif

@@ -14,7 +14,7 @@ struct storm_db {
   atomic_int *stop;
 };
 
-enum { ROWS_FIRST = 20000, ROWS_MOST = 5000000, TARGET_US = 50000, PROGRESS_STEPS = 20000 };
+enum { ROWS_FIRST = 5000, ROWS_MOST = 5000000, TARGET_US = 20000, PROGRESS_STEPS = 20000 };
 
 static const char schema[] =
     "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"

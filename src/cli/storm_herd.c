@@ -1,12 +1,14 @@
-/* storm_herd.c: one process of the herd: its threads request, pause, and request again.
+/* storm_herd.c: one process of the herd: each thread takes the next request of the schedule, waits
+ * until that is due, and asks.
  *
+ * A request that is due while all threads are busy is taken late. Its wait counts from the moment
+ * that it was due, so a slow answer does not hide the requests that came meanwhile.
  * The value of a key is "key generation sum check". A value is wrong when it is another key's, when
  * its generation hasn't begun yet, or when its check doesn't fit. Mode none is the classical
  * cache-aside: look, compute, set. */
 #include "storm.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 enum { VALUE_ROOM = 96, KEY_ROOM = 32, WAIT_MS = 60000, GRACE_MS = 1500, STACK = 512 * 1024 };
+enum { NAP_MS = 50 }; /* at most so long until a sleeping thread sees the end */
 
 /* A process of the herd. */
 typedef struct herd {
@@ -31,7 +34,6 @@ typedef struct herd {
 typedef struct member {
   herd *herd;
   storm_db *db;
-  uint64_t random;
   unsigned key; /* of the present request */
 } member;
 
@@ -54,51 +56,11 @@ static void pause_ms(double ms) {
   (void)nanosleep(&t, NULL);
 }
 
-/* ---- choice -------------------------------------------------------------------------------- */
-
-/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
-static uint64_t next_random(uint64_t *state) {
-  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-static double next_share(uint64_t *state) {
-  return (double)(next_random(state) >> 11) / 9007199254740992.0;
-}
-
-bool storm_herd_odds(storm *s) {
-  size_t keys = (size_t)s->options.keys;
-  double *odds = malloc(keys * sizeof *odds);
-  double sum = 0;
-  if (odds == NULL) return false;
-  for (size_t i = 0; i < keys; i++) odds[i] = sum += pow((double)(i + 1), -s->options.zipf);
-  for (size_t i = 0; i < keys; i++) odds[i] /= sum;
-  s->shared->odds = odds;
-  return true;
-}
-
-static unsigned choose(member *m) {
-  const double *odds = m->herd->s->shared->odds;
-  double share = next_share(&m->random);
-  size_t low = 0;
-  size_t high = (size_t)m->herd->s->options.keys - 1;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (odds[middle] > share)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return (unsigned)low;
-}
-
 /* ---- values -------------------------------------------------------------------------------- */
 
 static uint64_t check_of(unsigned key, unsigned generation, int64_t sum) {
   uint64_t state = ((uint64_t)key << 32 | generation) ^ (uint64_t)sum;
-  return next_random(&state);
+  return storm_random(&state);
 }
 
 static bool is_right(const member *m, const void *data, size_t size) {
@@ -116,6 +78,18 @@ static bool is_right(const member *m, const void *data, size_t size) {
          check == check_of(key, generation, sum);
 }
 
+void storm_note_computing(storm_shared *shared, storm_result *result) {
+  int64_t column = (cli_now_ns() - atomic_load(&shared->start_ns)) / 1000000 / shared->bucket_ms;
+  unsigned computing = 0;
+  for (int i = 0; i < STORM_PROCESSES; i++)
+    computing += (unsigned)atomic_load_explicit(&shared->slots[i].computing, memory_order_relaxed);
+  if (column < 0 || column >= STORM_COLUMNS) return;
+  unsigned seen = atomic_load(&result->at_once[column]);
+  while (seen < computing &&
+         !atomic_compare_exchange_weak(&result->at_once[column], &seen, computing))
+    continue;
+}
+
 /* Runs the query, which counts from its start: a query that is cut off has loaded the database,
  * too. */
 static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
@@ -126,9 +100,9 @@ static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   unsigned generation = atomic_fetch_add(&shared->generation[m->key], 1) + 1;
   int64_t sum = 0;
   add(&h->result->computes, 1);
-  if (column >= 0 && column < STORM_COLUMNS)
-    (void)atomic_fetch_add(&h->result->timeline[column], 1);
+  if (column >= 0 && column < STORM_COLUMNS) (void)atomic_fetch_add(&h->result->begun[column], 1);
   (void)atomic_fetch_add(&h->slot->computing, 1);
+  storm_note_computing(shared, h->result);
   if (m->db == NULL) m->db = storm_db_open(h->s->database, &shared->stop);
   bool ok = m->db != NULL && storm_db_query(m->db, h->s->options.load, m->key, &sum);
   (void)atomic_fetch_sub(&h->slot->computing, 1);
@@ -186,24 +160,59 @@ static int ask_cache_aside(member *m, const char *key, size_t key_len,
   return CORRAL_OK;
 }
 
-static void request(member *m) {
+static int request(member *m, size_t i) {
   herd *h = m->herd;
   const storm_options *o = &h->s->options;
   const corral_policy *policy =
       CORRAL_POLICY(.ttl_ms = o->ttl_ms, .swr_ms = o->stale_ms, .sie_ms = o->stale_ms,
                     .jitter_pct = CORRAL_OFF, .wait_ms = WAIT_MS, .retry_ms = CORRAL_OFF);
   char key[KEY_ROOM];
-  m->key = choose(m);
+  m->key = storm_schedule_key(h->s, i);
   size_t key_len = (size_t)snprintf(key, sizeof key, "key-%u", m->key);
-  int64_t begin = cli_now_ns();
-  int status = h->mode == STORM_NONE ? ask_cache_aside(m, key, key_len, policy)
-                                     : ask_corral(m, key, key_len, policy);
-  int64_t us = (cli_now_ns() - begin) / 1000;
-  bool cut_off = status != CORRAL_OK && stopped(h);
-  add(cut_off ? &h->result->cut_off : &h->result->requests, 1);
-  storm_record(&h->result->latency, us);
-  raise_to(&h->result->max_us, us);
-  if (status != CORRAL_OK && !cut_off) {
+  return h->mode == STORM_NONE ? ask_cache_aside(m, key, key_len, policy)
+                               : ask_corral(m, key, key_len, policy);
+}
+
+/* ---- schedule ------------------------------------------------------------------------------ */
+
+/* Takes the next request of this process; false at the end of the schedule. Those that a killed
+ * process had answered are skipped. */
+static bool take(const herd *h, size_t *ret) {
+  const storm *s = h->s;
+  size_t first = (size_t)(h->slot - s->shared->slots);
+  for (;;) {
+    size_t i = first + (size_t)s->options.processes * atomic_fetch_add(&h->slot->next, 1);
+    if (i >= s->due_count) return false;
+    if (atomic_load_explicit(&s->answered[h->mode][i], memory_order_relaxed) != 0) continue;
+    *ret = i;
+    return true;
+  }
+}
+
+/* False when the storm ends before that moment. */
+static bool sleep_until(const herd *h, int64_t due_ns) {
+  for (int64_t now; (now = cli_now_ns()) < due_ns;) {
+    int64_t left = due_ns - now;
+    pause_ms(left < NAP_MS * 1000000ll ? (double)left / 1e6 : NAP_MS);
+    if (stopped(h)) return false;
+  }
+  return !stopped(h);
+}
+
+/* The wait is written as one word: with it the request counts as answered, however soon this
+ * process is killed. A failure at the end of the storm is no answer. */
+static void serve(member *m, size_t i) {
+  herd *h = m->herd;
+  int64_t due_ns = atomic_load(&h->s->shared->start_ns) + (int64_t)h->s->due_us[i] * 1000;
+  bool late = cli_now_ns() > due_ns;
+  if (!sleep_until(h, due_ns)) return;
+  int status = request(m, i);
+  int64_t us = (cli_now_ns() - due_ns) / 1000;
+  if (status != CORRAL_OK && stopped(h)) return;
+  atomic_store(&h->s->answered[h->mode][i], us > 0 ? (unsigned)us : 1);
+  add(&h->result->requests, 1);
+  if (late) add(&h->result->late, 1);
+  if (status != CORRAL_OK) {
     add(&h->result->errors, 1);
     h->result->last_status = status;
   }
@@ -213,11 +222,7 @@ static void *live(void *arg) {
   member *m = arg;
   herd *h = m->herd;
   while (atomic_load(&h->s->shared->go) == 0 && !stopped(h)) pause_ms(1);
-  while (!stopped(h)) {
-    request(m);
-    if (h->s->options.think_ms > 0)
-      pause_ms(2 * next_share(&m->random) * (double)h->s->options.think_ms);
-  }
+  for (size_t i; !stopped(h) && take(h, &i);) serve(m, i);
   storm_db_close(m->db);
   (void)atomic_fetch_sub(&h->living, 1);
   return NULL;
@@ -238,7 +243,7 @@ static bool open_corral(herd *h, pid_t parent) {
   return status == CORRAL_OK;
 }
 
-static bool start_threads(herd *h, unsigned seed) {
+static bool start_threads(herd *h) {
   pthread_attr_t attributes;
   size_t threads = (size_t)h->s->options.threads;
   member *members = calloc(threads, sizeof *members);
@@ -247,30 +252,28 @@ static bool start_threads(herd *h, unsigned seed) {
   (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   for (size_t i = 0; i < threads; i++) {
     pthread_t thread;
-    members[i] = (member){.herd = h, .random = (uint64_t)seed << 32 | i};
+    members[i] = (member){.herd = h};
     (void)atomic_fetch_add(&h->living, 1);
     if (pthread_create(&thread, &attributes, live, &members[i]) != 0) return false;
   }
   return true;
 }
 
-/* Threads that wait inside corral get GRACE_MS to end; then _exit ends them. */
-void storm_herd(storm *s, storm_mode mode, storm_slot *slot, unsigned seed) {
+/* Threads that wait inside corral get GRACE_MS to end; then _exit ends them. Threads sleep without
+ * slack, which would count as a wait. */
+void storm_herd(storm *s, storm_mode mode, storm_slot *slot) {
   static herd h;
   pid_t parent = getppid();
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  (void)prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul);
   (void)signal(SIGINT, SIG_IGN);
   (void)signal(SIGTERM, SIG_DFL);
   h = (herd){.s = s, .mode = mode, .slot = slot, .result = &s->shared->results[mode]};
-  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h, seed))
-    _exit(CLI_FAILED);
+  if (getppid() != parent || !open_corral(&h, parent) || !start_threads(&h)) _exit(CLI_FAILED);
   atomic_store(&slot->ready, 1);
   while (!stopped(&h)) pause_ms(5);
   for (int64_t end = cli_now_ms() + GRACE_MS; atomic_load(&h.living) > 0 && cli_now_ms() < end;)
     pause_ms(1);
-  if (atomic_load(&h.living) == 0)
-    corral_close(h.c);
-  else
-    add(&h.result->cut_off, (uint64_t)atomic_load(&h.living));
+  if (atomic_load(&h.living) == 0) corral_close(h.c);
   _exit(CLI_OK);
 }

@@ -4,87 +4,37 @@
  * compute shows at least the smallest mark. Colours only on a terminal and without NO_COLOR. */
 #include "storm.h"
 
+#include <errno.h>
 #include <langinfo.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HEIGHT = 8, EIGHTHS = 8, LABEL = 6 };
-
-/* ---- histogram ----------------------------------------------------------------------------- */
-
-/* Exact below 32 us; above, the top five bits after the leading one choose among 32 buckets of each
- * power of two. */
-static size_t bucket_of(uint64_t us) {
-  if (us < HISTOGRAM_FINE) return (size_t)us;
-  unsigned power = 63 - (unsigned)__builtin_clzll(us);
-  size_t bucket =
-      (size_t)(power - 4) * HISTOGRAM_FINE + (size_t)((us >> (power - 5)) & (HISTOGRAM_FINE - 1));
-  return bucket < HISTOGRAM ? bucket : HISTOGRAM - 1;
-}
-
-/* The largest value of a bucket. */
-static int64_t bucket_top(size_t bucket) {
-  if (bucket < HISTOGRAM_FINE) return (int64_t)bucket;
-  size_t power = bucket / HISTOGRAM_FINE + 4;
-  uint64_t fine = bucket % HISTOGRAM_FINE + HISTOGRAM_FINE;
-  return (int64_t)(((fine + 1) << (power - 5)) - 1);
-}
-
-void storm_record(storm_histogram *h, int64_t us) {
-  size_t bucket = bucket_of(us > 0 ? (uint64_t)us : 0);
-  (void)atomic_fetch_add_explicit(&h->count[bucket], 1, memory_order_relaxed);
-}
-
-int64_t storm_quantile(const storm_histogram *h, double q) {
-  unsigned long long total = 0;
-  unsigned long long seen = 0;
-  for (size_t i = 0; i < HISTOGRAM; i++) total += atomic_load(&h->count[i]);
-  for (size_t i = 0; i < HISTOGRAM; i++) {
-    seen += atomic_load(&h->count[i]);
-    if (seen > 0 && (double)seen >= q * (double)total) return bucket_top(i);
-  }
-  return 0;
-}
-
-/* A quantile, at most the largest latency seen. */
-static int64_t quantile_of(const storm_result *r, double q) {
-  int64_t us = storm_quantile(&r->latency, q);
-  int64_t most = atomic_load(&r->max_us);
-  return us < most ? us : most;
-}
+enum { HEIGHT = 8, EIGHTHS = 8, LABEL = 6, COLUMNS_ONE = 64, COLUMNS_TWO = 32, NAME = 24 };
 
 /* ---- table --------------------------------------------------------------------------------- */
 
-static const char *us_text(char text[CLI_DURATION_TEXT], int64_t us) {
-  double ms = (double)us / 1000;
-  if (us < 1000)
-    (void)snprintf(text, CLI_DURATION_TEXT, "%lld us", (long long)us);
-  else
-    (void)snprintf(text, CLI_DURATION_TEXT, "%.*f ms", ms < 10 ? 1 : 0, ms);
-  return text;
-}
-
 static void print_row(const storm *s, storm_mode mode) {
+  static const double shares[] = {0.5, 0.9, 0.99, 0.999, 1};
   const storm_result *r = &s->shared->results[mode];
-  char p50[CLI_DURATION_TEXT];
-  char p99[CLI_DURATION_TEXT];
-  char most[CLI_DURATION_TEXT];
-  (void)printf("%-7s %9llu %9llu %9s %9s %9s %7llu %6llu %9.1f s\n", storm_mode_names[mode],
-               atomic_load(&r->requests), atomic_load(&r->computes),
-               us_text(p50, quantile_of(r, 0.5)), us_text(p99, quantile_of(r, 0.99)),
-               us_text(most, atomic_load(&r->max_us)), atomic_load(&r->errors),
-               atomic_load(&r->wrong), (double)atomic_load(&r->database_us) / 1e6);
+  char text[STORM_TIME_TEXT];
+  (void)printf("%-6s %9llu %8llu", storm_mode_names[mode], atomic_load(&r->requests),
+               atomic_load(&r->computes));
+  for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+    (void)printf(" %7s", storm_time_text(text, storm_quantile(&s->waits[mode], shares[i])));
+  (void)printf(" %6llu %6llu\n", atomic_load(&r->late), atomic_load(&r->errors));
 }
 
 static void print_notes(const storm *s, storm_mode mode) {
   const storm_result *r = &s->shared->results[mode];
-  unsigned long long cut_off = atomic_load(&r->cut_off);
+  unsigned long long wrong = atomic_load(&r->wrong);
+  size_t unanswered = s->waits[mode].unanswered;
   unsigned kills = atomic_load(&r->kills);
   unsigned recoveries = atomic_load(&r->recoveries);
-  if (cut_off > 0)
-    (void)printf("%s: %llu requests still waited at the end; their wait is in the latencies\n",
-                 storm_mode_names[mode], cut_off);
+  if (wrong > 0) (void)printf("%s: %llu values were wrong\n", storm_mode_names[mode], wrong);
+  if (unanswered > 0)
+    (void)printf("%s: %zu requests had no answer at the end; their wait until then counts\n",
+                 storm_mode_names[mode], unanswered);
   if (atomic_load(&r->errors) > 0)
     (void)printf("%s: the last error: %s\n", storm_mode_names[mode],
                  corral_status_text(r->last_status));
@@ -106,6 +56,7 @@ typedef struct plot {
   storm_mode modes[STORM_MODES];
   int panels;
   int columns; /* of each panel */
+  int buckets; /* of each column */
   unsigned top;
   bool unicode;
   bool colour;
@@ -115,21 +66,29 @@ static const char *const blocks[EIGHTHS + 1] = {" ", "▁", "▂", "▃", "▄",
 static const char *const letters[EIGHTHS + 1] = {" ", ".", ".", ":", ":", "|", "|", "#", "#"};
 static const char *const paint[STORM_MODES] = {"\033[31m", "\033[32m"};
 
+static unsigned begun(const plot *p, storm_mode mode, int column) {
+  unsigned sum = 0;
+  for (int i = column * p->buckets; i < (column + 1) * p->buckets && i < STORM_COLUMNS; i++)
+    sum += atomic_load(&p->s->shared->results[mode].begun[i]);
+  return sum;
+}
+
 static plot make_plot(const storm *s) {
   const char *no_color = getenv("NO_COLOR");
   plot p = {.s = s, .top = 1};
   p.unicode = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
   p.colour = isatty(STDOUT_FILENO) && (no_color == NULL || no_color[0] == '\0');
-  p.columns = (int)((s->options.duration_ms + s->shared->bucket_ms - 1) / s->shared->bucket_ms);
-  p.columns = p.columns < STORM_COLUMNS ? p.columns : STORM_COLUMNS;
-  for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
-    if (!s->options.modes[mode]) continue;
-    p.modes[p.panels++] = mode;
+  for (storm_mode mode = 0; mode < STORM_MODES; mode++)
+    if (s->options.modes[mode]) p.modes[p.panels++] = mode;
+  int buckets = storm_columns(s);
+  int room = p.panels > 1 ? COLUMNS_TWO : COLUMNS_ONE;
+  p.buckets = (buckets + room - 1) / room;
+  p.columns = (buckets + p.buckets - 1) / p.buckets;
+  for (int panel = 0; panel < p.panels; panel++)
     for (int i = 0; i < p.columns; i++) {
-      unsigned n = atomic_load(&s->shared->results[mode].timeline[i]);
+      unsigned n = begun(&p, p.modes[panel], i);
       p.top = n > p.top ? n : p.top;
     }
-  }
   return p;
 }
 
@@ -149,8 +108,7 @@ static void draw_row(const plot *p, int row) {
     storm_mode mode = p->modes[panel];
     (void)fputs(p->unicode ? "│" : "|", stdout);
     (void)fputs(p->colour ? paint[mode] : "", stdout);
-    for (int i = 0; i < p->columns; i++)
-      (void)fputs(mark(p, atomic_load(&p->s->shared->results[mode].timeline[i]), row), stdout);
+    for (int i = 0; i < p->columns; i++) (void)fputs(mark(p, begun(p, mode, i), row), stdout);
     (void)fputs(p->colour ? "\033[0m" : "", stdout);
     (void)fputs(panel + 1 < p->panels ? "  " : "\n", stdout);
   }
@@ -166,7 +124,8 @@ static void draw_axis(const plot *p) {
   (void)printf("%*s ", LABEL, "");
   for (int panel = 0; panel < p->panels; panel++) {
     char end[32];
-    (void)snprintf(end, sizeof end, "%.1f s", (double)p->s->options.duration_ms / 1000);
+    (void)snprintf(end, sizeof end, "%.1f s",
+                   (double)(p->columns * p->buckets * p->s->shared->bucket_ms) / 1000);
     (void)printf(" 0%*s%s", p->columns > 1 ? p->columns - 1 : 1, end,
                  panel + 1 < p->panels ? "  " : "\n");
   }
@@ -174,7 +133,8 @@ static void draw_axis(const plot *p) {
 
 static void draw(const storm *s) {
   plot p = make_plot(s);
-  (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)s->shared->bucket_ms, LABEL, "");
+  (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)(p.buckets * s->shared->bucket_ms),
+               LABEL, "");
   for (int panel = 0; panel < p.panels; panel++)
     (void)printf(" %-*s%s", p.columns, storm_mode_names[p.modes[panel]],
                  panel + 1 < p.panels ? "  " : "\n");
@@ -182,38 +142,85 @@ static void draw(const storm *s) {
   draw_axis(&p);
 }
 
+/* ---- report -------------------------------------------------------------------------------- */
+
+static void print_database(const storm *s) {
+  (void)fputs("In the database:", stdout);
+  const char *between = " ";
+  for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
+    if (!s->options.modes[mode]) continue;
+    (void)printf("%s%s %.1f s", between, storm_mode_names[mode],
+                 (double)atomic_load(&s->shared->results[mode].database_us) / 1e6);
+    between = ", ";
+  }
+  (void)puts(".");
+}
+
+/* The commands to type next, by the name that this one was called by. */
+static void print_next(const storm *s) {
+  static const char *const next[][2] = {
+      {"storm --stale 1s", "old values meanwhile"},
+      {"storm --kill-leader", "leaders die"},
+      {"storm --html storm.html", "as a page, with plots"},
+      {"run --ttl 5m -- ./report.sh", "guards your command"},
+  };
+  char name[2 * STORM_PATH];
+  if (s->cli->quiet) return;
+  (void)cli_visible(name, sizeof name, program_invocation_name, strlen(program_invocation_name));
+  (void)puts("\nTry next:");
+  for (size_t i = 0; i < sizeof next / sizeof next[0]; i++)
+    (void)printf("  %s %-28s # %s\n", strlen(name) <= NAME ? name : "corral", next[i][0],
+                 next[i][1]);
+}
+
 void storm_report(const storm *s) {
-  (void)printf("\n%-7s %9s %9s %9s %9s %9s %7s %6s %11s\n", "mode", "requests", "computes", "p50",
-               "p99", "max", "errors", "wrong", "database");
+  char text[160];
+  (void)puts("\nHow long requests waited, from the moment they were due to their answer:");
+  (void)printf("%-6s %9s %8s %7s %7s %7s %7s %7s %6s %6s\n", "mode", "requests", "computes", "p50",
+               "p90", "p99", "p99.9", "max", "late", "errors");
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
     if (s->options.modes[mode]) print_row(s, mode);
+  storm_reading(s, text, sizeof text);
+  (void)printf("p99: %s\n", text);
+  bool both = s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL];
+  (void)printf("late: due while all threads were busy.%s\n",
+               both ? " Both modes had the same schedule." : "");
+  print_database(s);
   for (storm_mode mode = 0; mode < STORM_MODES; mode++)
     if (s->options.modes[mode]) print_notes(s, mode);
   draw(s);
+  print_next(s);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
+static void json_timeline(const storm *s, const char *name, const atomic_uint *timeline) {
+  (void)printf(",\"%s\":[", name);
+  for (int i = 0; i < storm_columns(s); i++)
+    (void)printf("%s%u", i > 0 ? "," : "", atomic_load(&timeline[i]));
+  (void)putchar(']');
+}
+
 static void json_mode(const storm *s, storm_mode mode) {
   const storm_result *r = &s->shared->results[mode];
+  const storm_waits *w = &s->waits[mode];
   (void)printf("{\"mode\":\"%s\",\"ran_ms\":%lld,\"requests\":%llu,\"computes\":%llu,\"errors\":%"
-               "llu,\"wrong\":%llu,"
-               "\"cut_off\":%llu,\"p50_us\":%lld,\"p90_us\":%lld,\"p99_us\":%lld,\"max_us\":%lld,"
-               "\"database_us\":%llu,",
+               "llu,\"wrong\":%llu,\"late\":%llu,\"cut_off\":%zu,",
                storm_mode_names[mode], (long long)r->ran_ms, atomic_load(&r->requests),
                atomic_load(&r->computes), atomic_load(&r->errors), atomic_load(&r->wrong),
-               atomic_load(&r->cut_off), (long long)quantile_of(r, 0.5),
-               (long long)quantile_of(r, 0.9), (long long)quantile_of(r, 0.99),
-               (long long)atomic_load(&r->max_us), atomic_load(&r->database_us));
-  (void)printf("\"kills\":%u,\"recoveries\":%u,\"recovery_sum_us\":%lld,\"recovery_max_us\":%lld,"
-               "\"timeline\":[",
+               atomic_load(&r->late), w->unanswered);
+  (void)printf("\"p50_us\":%lld,\"p90_us\":%lld,\"p99_us\":%lld,\"p999_us\":%lld,\"max_us\":%lld,"
+               "\"database_us\":%llu,",
+               (long long)storm_quantile(w, 0.5), (long long)storm_quantile(w, 0.9),
+               (long long)storm_quantile(w, 0.99), (long long)storm_quantile(w, 0.999),
+               (long long)storm_quantile(w, 1), atomic_load(&r->database_us));
+  (void)printf("\"kills\":%u,\"recoveries\":%u,\"recovery_sum_us\":%lld,\"recovery_max_us\":%lld",
                atomic_load(&r->kills), atomic_load(&r->recoveries),
                (long long)atomic_load(&r->recovery_sum_us),
                (long long)atomic_load(&r->recovery_max_us));
-  int64_t columns = (s->options.duration_ms + s->shared->bucket_ms - 1) / s->shared->bucket_ms;
-  for (int64_t i = 0; i < columns && i < STORM_COLUMNS; i++)
-    (void)printf("%s%u", i > 0 ? "," : "", atomic_load(&r->timeline[i]));
-  (void)printf("]}");
+  json_timeline(s, "timeline", r->begun);
+  json_timeline(s, "at_once", r->at_once);
+  (void)putchar('}');
 }
 
 void storm_report_json(const storm *s) {
@@ -224,10 +231,10 @@ void storm_report_json(const storm *s) {
   cli_json_string(stdout, store, strlen(store));
   (void)printf(",\"processes\":%lld,\"threads\":%lld,\"keys\":%lld,\"zipf\":%g,\"ttl_ms\":%lld,"
                "\"stale_ms\":%lld,"
-               "\"think_ms\":%lld,\"duration_ms\":%lld,\"rows\":%lld,\"query_us\":%lld,\"bucket_"
+               "\"rate\":%lld,\"duration_ms\":%lld,\"rows\":%lld,\"query_us\":%lld,\"bucket_"
                "ms\":%lld,\"modes\":[",
                (long long)o->processes, (long long)o->threads, (long long)o->keys, o->zipf,
-               (long long)o->ttl_ms, (long long)o->stale_ms, (long long)o->think_ms,
+               (long long)o->ttl_ms, (long long)o->stale_ms, (long long)o->rate,
                (long long)o->duration_ms, (long long)o->load, (long long)s->query_us,
                (long long)s->shared->bucket_ms);
   bool first = true;
