@@ -113,17 +113,17 @@ not_shared() {
   [ $got -eq 0 ] && [ "$(cat ns.two)" = ns1 ]
 }
 # The keys of the killed one's range, here one, are the only ones that are computed again.
-first='echo $1 >>$RUNS
+gated='echo $1 >>$RUNS
   test $(wc -l <$RUNS) -ne 1 || { echo $$ >>$RUNS.pid; read go <$GATE; }'
 taken_over() {
   mkfifo "to$store.gate" && keys "to$store" 1 20 >to
   export RUNS="$dir/to$store.runs" GATE="$dir/to$store.gate"
   "$CORRAL" -q warm to -j 1 --ttl 1ms --spread 0 \
-    --exec "$first" &
+    --exec "$gated" &
   dead=$!
   await [ -s "$RUNS.pid" ] || return 1
   "$CORRAL" --json warm to -j 1 --ttl 1ms --spread 0 \
-    --exec "$first" >out 2>err &
+    --exec "$gated" >out 2>err &
   pid=$!
   await lines 20 "$RUNS" && kill -9 $dead
   wait $dead 2>/dev/null
