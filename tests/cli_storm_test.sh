@@ -182,8 +182,10 @@ clean() { [ -z "$(find "$dir" -maxdepth 1 -name 'corral-storm-*')" ]; }
 check "storm leaves no folder behind" clean
 
 # shellcheck disable=SC2086
-kills() { status 0 "$CORRAL" storm --mode corral $small --ttl 1ms --kill-every 50ms &&
-  grep -q 'killed while computing' out; }
+kills() {
+  status 0 env LC_ALL=C "$CORRAL" storm --mode corral $small --ttl 1ms --kill-every 50ms &&
+    grep -q 'killed while computing' out && [ "$(awk 'length > 80' out)" = "" ]
+}
 check "storm --kill-leader goes on with new processes" kills
 
 exit $failed

@@ -289,6 +289,7 @@ static bool watch_herd(storm *s, storm_mode mode) {
   int64_t end = due_end + (2 * o->duration_ms < REST_MS ? 2 * o->duration_ms : REST_MS);
   int64_t next_progress = begin;
   int64_t next_kill = begin + o->kill_every_ms;
+  int64_t noted_ns = cli_now_ns();
   size_t seen = 0;
   bool ok = true;
   atomic_store(&s->shared->start_ns, cli_now_ns() + FIRST_MS * 1000000);
@@ -301,7 +302,7 @@ static bool watch_herd(storm *s, storm_mode mode) {
     }
     if (o->kill_leader && now >= next_kill && now < due_end && kill_leader(s, mode))
       next_kill = now + o->kill_every_ms;
-    storm_note_computing(s->shared, r);
+    storm_note_computing(s->shared, r, &noted_ns);
     ok = all_live(s);
     waiter(STEP_MS);
   }

@@ -131,8 +131,8 @@ uint64_t storm_random(uint64_t *state);
 
 /* storm_herd.c: one process of the herd, from its fork to _exit. */
 _Noreturn void storm_herd(storm *s, storm_mode mode, storm_slot *slot);
-/* Notes how many computes are under way now. */
-void storm_note_computing(storm_shared *shared, storm_result *result);
+/* Notes how many computes are under way, now or, not NULL, since *since_ns, which becomes now. */
+void storm_note_computing(storm_shared *shared, storm_result *result, int64_t *since_ns);
 
 /* storm_result.c: what the waits say. */
 /* Ends a mode, whose herd is gone: sets its storm_waits. False without memory, reported. */

@@ -78,16 +78,20 @@ static bool is_right(const member *m, const void *data, size_t size) {
          check == check_of(key, generation, sum);
 }
 
-void storm_note_computing(storm_shared *shared, storm_result *result) {
-  int64_t column = (cli_now_ns() - atomic_load(&shared->start_ns)) / 1000000 / shared->bucket_ms;
+void storm_note_computing(storm_shared *shared, storm_result *result, int64_t *since_ns) {
+  int64_t start = atomic_load(&shared->start_ns);
+  int64_t now = cli_now_ns();
+  int64_t first = ((since_ns != NULL ? *since_ns : now) - start) / 1000000 / shared->bucket_ms;
+  int64_t last = (now - start) / 1000000 / shared->bucket_ms;
   unsigned computing = 0;
+  if (since_ns != NULL) *since_ns = now;
   for (int i = 0; i < STORM_PROCESSES; i++)
     computing += (unsigned)atomic_load_explicit(&shared->slots[i].computing, memory_order_relaxed);
-  if (column < 0 || column >= STORM_COLUMNS) return;
-  unsigned seen = atomic_load(&result->at_once[column]);
-  while (seen < computing &&
-         !atomic_compare_exchange_weak(&result->at_once[column], &seen, computing))
-    continue;
+  for (int64_t i = first < 0 ? 0 : first; i <= last && i < STORM_COLUMNS; i++) {
+    unsigned seen = atomic_load(&result->at_once[i]);
+    while (seen < computing && !atomic_compare_exchange_weak(&result->at_once[i], &seen, computing))
+      continue;
+  }
 }
 
 /* Runs the query, which counts from its start: a query that is cut off has loaded the database,
@@ -102,7 +106,7 @@ static bool make_value(member *m, char text[VALUE_ROOM], size_t *ret_size) {
   add(&h->result->computes, 1);
   if (column >= 0 && column < STORM_COLUMNS) (void)atomic_fetch_add(&h->result->begun[column], 1);
   (void)atomic_fetch_add(&h->slot->computing, 1);
-  storm_note_computing(shared, h->result);
+  storm_note_computing(shared, h->result, NULL);
   if (m->db == NULL) m->db = storm_db_open(h->s->database, &shared->stop);
   bool ok = m->db != NULL && storm_db_query(m->db, h->s->options.load, m->key, &sum);
   (void)atomic_fetch_sub(&h->slot->computing, 1);

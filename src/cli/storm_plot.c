@@ -39,8 +39,7 @@ static void print_notes(const storm *s, storm_mode mode) {
     (void)printf("%s: the last error: %s\n", storm_mode_names[mode],
                  corral_status_text(r->last_status));
   if (recoveries > 0)
-    (void)printf("%s: killed while computing: %u; the next value came after %.0f ms on average, "
-                 "%.0f ms at most\n",
+    (void)printf("%s: killed while computing: %u; a value in %.0f ms on average, %.0f at most\n",
                  storm_mode_names[mode], kills,
                  (double)atomic_load(&r->recovery_sum_us) / 1000 / recoveries,
                  (double)atomic_load(&r->recovery_max_us) / 1000);
@@ -133,7 +132,7 @@ static void draw_axis(const plot *p) {
 
 static void draw(const storm *s) {
   plot p = make_plot(s);
-  (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)(p.buckets * s->shared->bucket_ms),
+  (void)printf("\nComputes begun per %lld ms\n%*s ", (long long)p.buckets * s->shared->bucket_ms,
                LABEL, "");
   for (int panel = 0; panel < p.panels; panel++)
     (void)printf(" %-*s%s", p.columns, storm_mode_names[p.modes[panel]],
