@@ -102,9 +102,7 @@ static int lock_command(locking *l) {
 static bool is_nested(const locking *l) {
   static char key[LOCK_NAME_MOST + 8];
   int n = snprintf(key, sizeof key, "lock:%s", l->want.name);
-  int keeper = lock_script_connect(l);
-  if (keeper >= 0) (void)close(keeper);
-  if (keeper >= 0 || cli_nested(l->cli, key, (size_t)n)) return true;
+  if (lock_is_kept(l) || cli_nested(l->cli, key, (size_t)n)) return true;
   if (l->want.verb == LOCK_RUN) cli_nest(l->cli, key, (size_t)n);
   return false;
 }

@@ -82,6 +82,8 @@ int lock_show(locking *l);
 int lock_keep(locking *l);
 /* --check and --release: asks that process. */
 int lock_ask(locking *l);
+/* True when the script, or one above it, has such a lock. */
+bool lock_is_kept(const locking *l);
 
 /* The process whose section a lock guards. */
 typedef struct lock_script {

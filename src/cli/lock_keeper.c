@@ -216,6 +216,11 @@ static bool ask(const locking *l, question what, answer *ret) {
   return ok;
 }
 
+bool lock_is_kept(const locking *l) {
+  answer a = {0};
+  return ask(l, ASK_CHECK, &a) && !a.is_lost;
+}
+
 static void print_json(const locking *l, const answer *a, bool is_held) {
   (void)printf("{\"name\":");
   cli_json_string(stdout, l->want.name, strlen(l->want.name));
