@@ -16,8 +16,8 @@
 
 enum {
   ATTEMPTS = 3, /* looks in a round, when the state keeps changing */
-  /* the first part of a pass waits no longer for another caller's compute, unless that began between
-   * look and claim */
+  /* the first part of a pass waits no longer for another caller's compute, unless that began
+   * between look and claim */
   FIRST_WAIT_MS = 500,
   PAUSE_MS = 20, /* first pause between two looks at another caller's compute; grows */
   PAUSE_MOST_MS = 500,
