@@ -45,6 +45,11 @@ found_fresh() {
   wait $pid
   [ $? -eq 1 ] && report fresh 1 && report ended 1 && grep -q 'ended before the pass did' err
 }
+# The compute takes longer than the first part of a pass waits for somebody else's.
+slow_once() {
+  echo so >so && status 1 "$CORRAL" --json warm so --ttl 1ms --spread 0 \
+    --exec 'echo x >>so.runs; sleep 0.7' && report computed 1 && report ended 1 && lines 1 so.runs
+}
 causes() {
   printf '7\n8\n9\nbad\n' >ca
   status 1 "$CORRAL" --json --namespace ca warm ca --exec \
@@ -238,6 +243,7 @@ ramp_adapts() {
 check "values that ended before the pass did are counted, told, and change the status" ended
 check "a pass without such values says nothing of them" none_ended
 check "a value that was fresh and ended meanwhile is counted" found_fresh
+check "a slow compute whose value ends at once is done once" slow_once
 check "failures are grouped by cause, whatever their keys" causes
 store=lmdb
 on_each

@@ -16,8 +16,8 @@
 
 enum {
   ATTEMPTS = 3, /* looks in a round, when the state keeps changing */
-  /* the first half of a pass waits for another caller's compute only if that began after the look,
-   * and no longer than this */
+  /* the first part of a pass waits no longer for another caller's compute, unless that began
+   * between look and claim */
   FIRST_WAIT_MS = 500,
   PAUSE_MS = 20, /* first pause between two looks at another caller's compute; grows */
   PAUSE_MOST_MS = 500,
@@ -236,11 +236,10 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
-    /* a compute of the library's threads ends by the caller's deadline, and so does the wait for a
-     * place by --ramp */
-    bool is_bound = v == IS_DUE && (seat->w->source == NULL || o->options.ramp > 0);
-    if (!ask(seat, key, v == IS_DUE, pct, is_bound && wait_ms < o->limit_ms ? o->limit_ms : wait_ms,
-             &outcome))
+    /* By its deadline a call has its value, stored or not; and a compute of the library's threads
+     * ends by it, and the wait for a place by --ramp. */
+    int64_t least_ms = v == IS_DUE ? o->limit_ms : 0;
+    if (!ask(seat, key, v == IS_DUE, pct, wait_ms < least_ms ? least_ms : wait_ms, &outcome))
       return outcome;
   }
   due_in(seat, BUSY_AGAIN_MS);
