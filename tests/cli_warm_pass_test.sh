@@ -57,7 +57,7 @@ causes() {
     report causes_left_off 0 &&
     grep -q '"causes":\[{"count":3,"example":"[789]","reason":"exit status 2: no row' out &&
     grep -q '{"count":1,"example":"bad","reason":"exit status 1: {}: sick"}\]' out &&
-    grep -q '^corral: warm: 3 not warm, such as [789]: exit status 2: no row for {}$' err
+    grep -q '"message":"warm: 3 not warm, such as [789]: exit status 2: no row for {}"' err
 }
 
 # ---- shared passes ----

@@ -58,7 +58,7 @@ fails() {
     --exec 'test "$1" = good || { echo first >&2; echo "no such thing as $1" >&2; exit 3; }' &&
     report failed 1 && report computed 1 &&
     grep -q '"key":"bad","reason":"exit status 3: no such thing as bad"' out &&
-    grep -q '^corral: warm: bad: failed: exit status 3: no such thing as bad' err
+    grep -q '"message":"warm: bad: failed: exit status 3: no such thing as bad' err
 }
 no_command() {
   echo nc | status_in 1 "$CORRAL" warm -- ./absent &&
@@ -85,7 +85,7 @@ many_failures() {
   keys bad 1 150 >mf &&
     tale 1 "$CORRAL" --json warm --progress 1h --origin 'tale://host/{key}' mf &&
     report failed 150 && report failures_left_off 50 && lines 23 err &&
-    grep -q '^corral: warm: 150 not warm, such as bad[0-9]*: the tale is sad' err
+    grep -q '"message":"warm: 150 not warm, such as bad[0-9]*: the tale is sad' err
 }
 
 # ---- input ----

@@ -72,14 +72,9 @@ static const struct option longs[] = {
 };
 
 static bool set_mode(storm_options *o, const char *text) {
-  bool both = strcmp(text, "both") == 0;
-  bool known = both;
-  for (int i = 0; i < STORM_MODES; i++) {
-    o->modes[i] = both || strcmp(text, storm_mode_names[i]) == 0;
-    known = known || o->modes[i];
-  }
-  if (!known) cli_say("storm: --mode: '%s' is not accepted: none, corral or both is", text);
-  return known;
+  int word = cli_word("storm", "mode", text); /* both, or one more than the mode */
+  for (int i = 0; i < STORM_MODES; i++) o->modes[i] = word == 0 || word == i + 1;
+  return word >= 0;
 }
 
 static bool set_option(storm_options *o, int option) {
@@ -324,11 +319,11 @@ static bool run_mode(storm *s, storm_mode mode) {
 static void introduce(const storm *s) {
   if (s->cli->quiet) return;
   const storm_options *o = &s->options;
-  cli_say("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000,
-          (long long)o->load);
-  cli_say("storm: %lld processes x %lld threads, %lld requests/s, %lld key%s, ttl %.1f s",
-          (long long)o->processes, (long long)o->threads, (long long)o->rate, (long long)o->keys,
-          o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000);
+  cli_note("storm: one query alone takes %.0f ms (%lld rows)", (double)s->query_us / 1000,
+           (long long)o->load);
+  cli_note("storm: %lld processes x %lld threads, %lld requests/s, %lld key%s, ttl %.1f s",
+           (long long)o->processes, (long long)o->threads, (long long)o->rate, (long long)o->keys,
+           o->keys == 1 ? "" : "s", (double)o->ttl_ms / 1000);
 }
 
 static int run_modes(storm *s) {

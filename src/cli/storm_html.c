@@ -282,6 +282,6 @@ bool storm_page_write(storm *s) {
   if (ok && rename(s->page_part, s->page_path) != 0) ok = false, why = errno;
   if (!ok) return failed(s, why != 0 ? strerror(why) : "not written");
   s->page_part[0] = '\0';
-  if (!s->cli->quiet) cli_say("storm: the page is %s", s->options.html);
+  if (!s->cli->quiet) cli_note("storm: the page is %s", s->options.html);
   return true;
 }

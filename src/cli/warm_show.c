@@ -144,7 +144,7 @@ static void write_line(warm *w) {
   if (w->o.watch && done == show.written) return;
   show.written = done;
   state_text(w, state, sizeof state);
-  cli_say("warm: %s", state);
+  cli_note("warm: %s", state);
 }
 
 int warm_show_progress(warm *w) {
