@@ -8,7 +8,7 @@
 . "$(dirname "$0")/support/cli.sh"
 TMPDIR=$dir
 CORRAL_STORE=lmdb:$dir/store
-export TMPDIR CORRAL_STORE
+export TMPDIR CORRAL_STORE CORRAL
 
 
 # ---- a command that its corral doesn't survive ----
@@ -29,22 +29,41 @@ all_gone() { gone "$(cat "$1.pid")" && gone "$(cat "$1.child")" && gone "$(cat "
 # The lease, which grows with each renewal, outlasts what a busy machine may take.
 is_long() { "$CORRAL" inspect "$1" | grep -Eq '^lease .*, [0-9]{2,}(\.[0-9]*)?s left'; }
 
-# A successor starts only when all that the first had started is dead.
+# A successor starts only when all that the first had started is dead, however long its guard, the
+# parent of the command, takes for that: here it is stopped. The guard of another run is around it,
+# since the kernel would continue a stopped process whose group has lost its parent.
 killed() {
-  "$CORRAL" run --key killed --lease 1h -- ./apart killed >killed.out 2>&1 &
-  pid=$!
+  "$CORRAL" --pass-store run --key around --compute 1h -- sh -c '
+    "$CORRAL" run --key killed --lease 1h -- ./apart killed & echo $! >killed.corral
+    wait; exec sleep 3600' >around.out 2>&1 &
+  around=$!
+  succeeds_late
+  got=$?
+  kill -9 "$around"
+  wait "$around" 2>/dev/null
+  [ "$got" -eq 0 ] && [ "$(cat second.out)" = second ] && all_gone killed && return 0
+  echo "# $(cat second.out second.err)"
+  return 1
+}
+succeeds_late() {
   await all_run killed || return 1
   await is_long killed || return 1
-  "$CORRAL" run --key killed -- sh -c '
-    for role in pid child session; do
+  pid=$(cat killed.corral)
+  guard=$(cut -d ' ' -f 4 "/proc/$(cat killed.pid)/stat")
+  [ "$guard" != "$pid" ] && kill -STOP "$guard" || return 1
+  kill -9 "$pid"
+  "$CORRAL" -v run --key killed -- sh -c '
+    for role in child session; do
       kill -0 "$(cat killed.$role)" 2>/dev/null && echo "beside $role"
     done; echo second' >second.out 2>second.err &
   second=$!
-  kill -9 "$pid"
+  looks=0 # a second in which it could begin too soon
+  until [ "$looks" -ge 50 ] || grep -q 'event computed' second.err; do
+    looks=$((looks + 1))
+    sleep 0.02
+  done
+  kill -CONT "$guard"
   wait "$second"
-  [ "$(cat second.out)" = second ] && all_gone killed && return 0
-  echo "# $(cat second.out second.err)"
-  return 1
 }
 check "kill -9 of corral leaves nothing of its command beside the successor" killed
 

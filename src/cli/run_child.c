@@ -3,6 +3,10 @@
  * SIGINT, SIGTERM, SIGHUP and SIGQUIT (except ignored ones) are blocked and read from a signalfd
  * while the command runs, unless the caller handles signals.
  *
+ * The guard is forked without the handlers of fork: they would close the file of an lmdb: store by
+ * whose locks others see that the leases of this process are alive. So when corral is killed, its
+ * lease lives until its guard has killed the command, and no successor begins beside that.
+ *
  * Only one thread at a time starts a command. Otherwise the fork of one thread would inherit the
  * write ends of another one's pipes, and its guard would keep them open. */
 #include "run_child.h"
@@ -194,7 +198,7 @@ static void be_guard(const run *r, int link, int pipes[3][2]) {
   (void)sigemptyset(&child);
   (void)sigaddset(&child, SIGCHLD);
   int children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-  pid_t command = fork();
+  pid_t command = _Fork();
   if (command == 0) become(r, pipes[0][1], pipes[1][1], pipes[2][1], self);
   if (command < 0) say_code(pipes[2][1], errno);
   tell(link, command);
@@ -235,7 +239,7 @@ static int start(run *r, int pipes[3][2]) {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0) return errno;
   name_lent(r);
   r->link = link[0];
-  r->guard = fork();
+  r->guard = _Fork();
   int code = errno;
   if (r->guard == 0) {
     (void)close(link[0]);
