@@ -11,6 +11,7 @@ enum { PATIENCE = 60000, HURRY = 3000 };
 /* A source whose value is its version, read at the beginning of a compute. */
 typedef struct source {
   corral *c;
+  const char *tag; /* of its value; NULL: none */
   _Atomic int version, inside, let_go;
 } source;
 
@@ -22,6 +23,7 @@ static int take(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   int len = snprintf(text, sizeof text, "%d", atomic_load(&s->version));
   atomic_fetch_add(&s->inside, 1);
   while (!atomic_load(&s->let_go)) sched_yield();
+  if (s->tag != NULL) assert_int_equal(corral_fill_tag(fill, s->tag, strlen(s->tag)), CORRAL_OK);
   return corral_fill_bytes(fill, text, (size_t)len);
 }
 
@@ -124,6 +126,47 @@ static void nor_the_stale_value_that_it_refreshes(void **state) {
   assert_string_equal(newcomer.got.text, "2");
   corral_close(elsewhere);
   corral_close(s.c);
+}
+
+/* The lease goes on when another process invalidates a tag that the value will have. */
+static void nor_a_value_from_before_its_tag_was_invalidated(int64_t lease_ms, int extends) {
+  source s = opened_source();
+  corral *elsewhere = another();
+  s.tag = "t";
+  caller leader = {.source = &s, .policy = patient(lease_ms)};
+  leader.policy.sie_ms = FAR; /* so that the next compute knows the tag from the old value */
+  atomic_store(&s.let_go, 1);
+  start(&leader);
+  end(&leader);
+  atomic_store(&s.let_go, 0);
+  assert_int_equal(corral_expire(s.c, "k", 1, NULL), CORRAL_OK);
+  caller newcomer = leader;
+  start(&leader);
+  wait_for(&s.inside, 2);
+  atomic_fetch_add(&s.version, 1);
+  assert_int_equal(corral_invalidate_tag(elsewhere, "t", 1, NULL), CORRAL_OK);
+  start(&newcomer);
+  wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);
+  uint64_t extended = corral_counter(s.c, CORRAL_EVENT_EXTEND);
+  if (extends) wait_for_event(s.c, CORRAL_EVENT_EXTEND, extended + 2);
+  atomic_store(&s.let_go, 1);
+  end(&newcomer);
+  end(&leader);
+  assert_string_equal(leader.got.text, "1");
+  assert_string_equal(newcomer.got.text, "2");
+  assert_int_equal(atomic_load(&s.inside), 3);
+  corral_close(elsewhere);
+  corral_close(s.c);
+}
+
+static void nor_a_value_whose_tag_was_invalidated_before_it_was_settled(void **state) {
+  (void)state;
+  nor_a_value_from_before_its_tag_was_invalidated(60000, 0);
+}
+
+static void nor_one_whose_lease_was_extended_since(void **state) {
+  (void)state;
+  nor_a_value_from_before_its_tag_was_invalidated(600, 1);
 }
 
 static void a_look_is_shared_with_calls_that_began_before_it_was_sent(void **state) {
@@ -250,6 +293,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(newcomers_of_a_voided_compute_do_not_get_its_value),
       cmocka_unit_test(nor_the_stale_value_that_it_refreshes),
+      cmocka_unit_test(nor_a_value_whose_tag_was_invalidated_before_it_was_settled),
+      cmocka_unit_test(nor_one_whose_lease_was_extended_since),
       cmocka_unit_test(a_look_is_shared_with_calls_that_began_before_it_was_sent),
       cmocka_unit_test(who_joined_before_the_lease_was_extended_has_the_value_before_its_fill),
       cmocka_unit_test(who_came_later_waits_for_the_word_of_the_settle),

@@ -386,7 +386,15 @@ uint64_t crl_herd_tick(crl_entry *entry) { return atomic_fetch_add(&entry->home-
 
 /* Called with the shard's latch held. */
 static void raise_good(crl_entry *entry, uint64_t tick) {
+  if (entry->limit > 0 && tick > entry->limit) tick = entry->limit;
   if (entry->state == FLYING && tick > entry->good) atomic_store(&entry->good, tick);
+}
+
+void crl_herd_limit(crl_entry *entry, uint64_t tick) {
+  lock(entry);
+  entry->limit = tick;
+  if (entry->state == FLYING && entry->good > tick) atomic_store(&entry->good, tick);
+  unlock(entry);
 }
 
 void crl_herd_confirm(crl_entry *entry, uint64_t tick) {

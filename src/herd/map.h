@@ -32,6 +32,7 @@ struct crl_entry {
   uint64_t latest;       /* the largest tick of those who joined */
   crl_entry *successor;  /* for those whom the outcome isn't good for; NULL: none */
   _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
+  uint64_t limit;        /* no ask under way confirms for ticks from here on; 0: none */
   _Atomic uint32_t changes;
   /* ends of the stale value that was offered, also when it has been replaced: see
    * crl_herd_interim */

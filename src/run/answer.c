@@ -98,6 +98,15 @@ static int serves_meanwhile(const crl_run *r) {
   return r->flight.answer == CRL_ANSWER_STALE || r->flight.early;
 }
 
+/* Nobody tells this process of a tag that another one invalidates. So a value with tags is good for
+ * those who came before their versions were read; the others look anew, together. */
+static int has_tags(const crl_run *r) { return r->fill.tags != NULL && r->fill.tags->count > 0; }
+
+static void land(crl_run *r) {
+  int limited = has_tags(r) && r->answer.status == CORRAL_OK && r->good != CRL_GOOD_FOR_ALL;
+  crl_herd_land(r->entry, &r->answer, limited && r->good > r->looked ? r->looked : r->good);
+}
+
 /* An error is the caller's own: other callers have later deadlines, or can do what this one could
  * not. */
 static void publish(crl_run *r) {
@@ -112,7 +121,7 @@ static void publish(crl_run *r) {
                      r->flight.early ? r->flight.fresh_until : r->flight.swr_until,
                      r->flight.early ? r->flight.fresh_until : r->flight.sie_until);
   else
-    crl_herd_land(r->entry, &r->answer, r->good);
+    land(r);
 }
 
 void crl_run_answer(crl_run *r) {
@@ -149,6 +158,7 @@ int crl_run_publish(crl_run *r) {
   int behind = goes_behind(r);
   if (r->entry == NULL || r->fill.pass) return behind;
   crl_outcome value = computed_outcome(r);
+  if (has_tags(r)) crl_herd_limit(r->entry, r->looked);
   crl_herd_publish(r->entry, &value, behind);
   crl_bytes_unref(value.bytes);
   return behind;
@@ -166,7 +176,7 @@ void crl_run_conclude(crl_run *r) {
     crl_bytes_unref(r->answer.bytes);
     r->answer = computed_outcome(r);
     if (r->entry != NULL && r->fill.pass) crl_herd_pass(r->entry);
-    if (r->entry != NULL) crl_herd_land(r->entry, &r->answer, r->good);
+    if (r->entry != NULL) land(r);
   }
   if (r->entry != NULL) crl_herd_give_up(r->entry);
 }

@@ -187,6 +187,7 @@ void crl_run_complete(crl_run *r, crl_request *e) {
 static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
   crl_looker looker = looker_of(r);
   crl_found_interpret(&r->found, e, &looker, told);
+  r->looked = r->tick;
   if (r->flight.looks == 0 && !r->flight.on_host) crl_found_tell_miss(&r->found, told);
 }
 

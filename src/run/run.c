@@ -303,7 +303,7 @@ void crl_run_confirm(crl_run *r, int status) {
 void crl_run_looked(const crl_join *join, crl_told *told) {
   crl_run *r = join->run;
   r->last = told->look;
-  r->tick = join->tick;
+  r->tick = r->looked = join->tick;
   crl_run_confirm(r, told->status);
   r->now = told->now = crl_env_now_ms();
   told->left = crl_cancelled(join->call->cancel_token) != 0;

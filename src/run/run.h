@@ -101,8 +101,9 @@ struct crl_run {
   int has_token;
   int64_t claim_sent, lease_ms;
   crl_look last; /* of the last GET or CLAIM */
-  /* ticks of the ask under way, and of the last that the store answered; see herd.h */
-  uint64_t tick, good;
+  /* ticks of the ask under way, of the last that the store answered, and of the last look, which
+   * reads the versions of tags; see herd.h */
+  uint64_t tick, good, looked;
   corral_fill fill;
   int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
   crl_product product;
