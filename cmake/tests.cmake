@@ -318,7 +318,11 @@ foreach(name poll libevent libuv)
     string(TOUPPER ${name} upper)
     add_dependencies(test_loop_examples example_loop_${name})
     corral_test_environment(loop_examples
-      "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
+      "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>"
+      "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+    if(TARGET corral_plugin_lmdb)
+      add_dependencies(test_loop_examples corral_plugin_lmdb)
+    endif()
   endif()
 endforeach()
 # The crowd has a test for each store; these may run beside each other.

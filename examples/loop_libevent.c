@@ -161,6 +161,7 @@ static void on_over(evutil_socket_t fd, short what, void *arg) {
 int main(int argc, char **argv) {
   corral *c;
   corral_error error;
+  signal(SIGPIPE, SIG_IGN); /* a client that hung up is an error of the write */
   base = event_base_new();
   if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {
