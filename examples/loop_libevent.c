@@ -4,7 +4,7 @@
  *
  *   loop_libevent [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_libevent.c $(pkg-config --cflags --libs corral libevent_core) */
+ * cc loop_libevent.c $(pkg-config --cflags --libs corral libevent_core) -o loop_libevent */
 #include <corral/loop.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>

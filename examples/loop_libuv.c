@@ -4,7 +4,7 @@
  *
  *   loop_libuv [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_libuv.c $(pkg-config --cflags --libs corral libuv) */
+ * cc loop_libuv.c $(pkg-config --cflags --libs corral libuv) -o loop_libuv */
 #include <corral/loop.h>
 #include <netinet/in.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
  *
  *   loop_poll [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_poll.c $(pkg-config --cflags --libs corral) */
+ * cc loop_poll.c $(pkg-config --cflags --libs corral) -o loop_poll */
 #include <corral/loop.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -6,6 +6,8 @@
  *   web.c      HTTP
  *   db.c       libpq with a limit to every call
  *
+ *   cc -O2 *.c $(pkg-config --cflags --libs corral libpq libmicrohttpd libxxhash) -pthread \
+ *     -o backend
  *   backend --database "dbname=shop" --store redis://127.0.0.1 --port 8080
  *   curl -i 'http://127.0.0.1:8080/report?region=north'
  *   psql -d shop -c "UPDATE orders SET amount = amount + 1 WHERE id = 4"     the next report has it
