@@ -29,6 +29,7 @@ lines_of() { # FILE
 
 # The packages and archives that a command line names and that are not here.
 missing() { # LINE
+  # shellcheck disable=SC2016 # the pattern has a $ of its own
   for package in $(printf '%s\n' "$1" | sed -n 's/.*\$(pkg-config \([^)]*\)).*/\1/p'); do
     case $package in -*) continue ;; esac
     pkg-config --exists "$package" || printf '%s ' "$package"

@@ -90,6 +90,17 @@ static void changes_are_deleted_behind_the_slowest_position(void **state) {
   backend_stop(&b);
 }
 
+/* A store in memory ends with its process, and so does its position. */
+static void a_store_in_memory_leaves_no_position(void **state) {
+  (void)state;
+  const char *count = "SELECT count(*) FROM positions WHERE '%s' = ''";
+  long long before = ask_number(count, "");
+  backend b = backend_start(NULL, NULL);
+  assert_int_equal(ask_number(count, ""), before + 1);
+  backend_stop(&b);
+  assert_int_equal(ask_number(count, ""), before);
+}
+
 /* A region changes all the time, faster than its report is computed. */
 static void a_report_that_changes_all_the_time_is_served_with_its_age(void **state) {
   (void)state;
@@ -198,6 +209,7 @@ int main(void) {
       cmocka_unit_test(when_the_listening_process_is_killed_another_goes_on_where_it_was),
       cmocka_unit_test(a_transaction_that_commits_late_is_not_overtaken),
       cmocka_unit_test(changes_are_deleted_behind_the_slowest_position),
+      cmocka_unit_test(a_store_in_memory_leaves_no_position),
       cmocka_unit_test(a_report_that_changes_all_the_time_is_served_with_its_age),
       cmocka_unit_test(a_statement_tells_each_region_that_it_changes_once),
       cmocka_unit_test(an_order_of_a_customer_who_moves_tells_his_new_region),
