@@ -40,8 +40,7 @@ struct web {
 typedef struct request {
   web *web;
   connection *from;
-  int is_done;  /* its call is done; the result is in the next fields */
-  int is_again; /* its second call */
+  int is_done; /* its call is done; the result is in the next fields */
   int status;
   corral_value *value; /* owned until it is answered */
   int64_t retry_after_ms;
@@ -132,20 +131,9 @@ static enum MHD_Result send_failure(const request *r) {
                 MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
-static enum MHD_Result report(request *r);
-
-/* A report that this request joined may have been begun before a change that another process has
- * heard of: then it is no longer fresh, and a second call, which finds that out, makes a new one.
- * Any report that the second call joins was begun after this request. */
 static enum MHD_Result send_outcome(request *r) {
   corral_value *value = r->value;
   r->value = NULL;
-  if (value != NULL && corral_value_how(value) == CORRAL_JOINED && !r->is_again) {
-    corral_value_unref(value);
-    r->is_again = 1;
-    r->is_done = 0;
-    return report(r);
-  }
   return r->status == CORRAL_OK ? send_report(r->from, value) : send_failure(r);
 }
 
