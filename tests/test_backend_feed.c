@@ -1,6 +1,7 @@
 /* test_backend_feed.c: the changes that examples/backend follows: what the schema's triggers tell,
  * and how the processes that share a store read it: once, all of it, and one of them at a time. */
 #include <corral.h>
+#include <pthread.h>
 
 #include "support/backend_kit.h"
 
@@ -49,6 +50,39 @@ static void when_the_listening_process_is_killed_another_goes_on_where_it_was(vo
       AWAIT(revenue_of(&next, regions[i]) == revenue_in_database(regions[i]));
     leader = next;
   }
+  backend_stop(&leader);
+}
+
+static void *ask_for_south(void *arg) {
+  const backend *b = arg;
+  http_client *client = http_client_new(b->address);
+  http_reply reply = http_client_ask(client, &(http_request){.path = "/report?region=south"});
+  long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
+  http_reply_free(&reply);
+  http_client_free(client);
+  return (void *)(intptr_t)revenue;
+}
+
+/* The standing-by process computes, and another one follows the changes. */
+static void who_asks_a_process_that_stands_by_gets_nothing_begun_before_the_change(void **state) {
+  (void)state;
+  const char *store = redis_server_uri(redis);
+  backend leader = backend_start("--store", store, "--namespace", "by", "--pause", "1500", NULL);
+  backend b = backend_start("--store", store, "--namespace", "by", "--pause", "1500", NULL);
+  pthread_t thread;
+  void *early;
+  assert_true(leads(&leader));
+  assert_int_equal(pthread_create(&thread, NULL, ask_for_south, &b), 0);
+  AWAIT(running() == 1);
+  long long before = revenue_in_database("south");
+  change("south");
+  AWAIT(count_of(&leader, "heard") > 0 && count_of(&b, "heard") > 0);
+  assert_int_equal(running(), 1);
+  assert_int_equal(revenue_of(&b, "south"), before + 1);
+  pthread_join(thread, &early);
+  assert_int_equal((intptr_t)early, before);
+  assert_int_equal(revenue_of(&b, "south"), before + 1);
+  backend_stop(&b);
   backend_stop(&leader);
 }
 
@@ -207,6 +241,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_start_costs_no_query_when_nothing_has_changed),
       cmocka_unit_test(when_the_listening_process_is_killed_another_goes_on_where_it_was),
+      cmocka_unit_test(who_asks_a_process_that_stands_by_gets_nothing_begun_before_the_change),
       cmocka_unit_test(a_transaction_that_commits_late_is_not_overtaken),
       cmocka_unit_test(changes_are_deleted_behind_the_slowest_position),
       cmocka_unit_test(a_store_in_memory_leaves_no_position),

@@ -6,7 +6,8 @@
  * transaction that commits late is neither overtaken nor read twice.
  *
  * One process listens for all that share a store: the one whose session has an advisory lock. The
- * others stand by; when it ends, or its connection does, one of them goes on from the recorded
+ * others stand by: they hear the wake-ups too, and let nobody join a query that began before one;
+ * when the listening process ends, or its connection does, one of them goes on from the recorded
  * position. A start voids nothing: what changed while no process ran is read then, once. The
  * position is recorded after the expiries: after an accident some are repeated, none is missed.
  *
@@ -244,7 +245,7 @@ static int is_same_store(const listener *l) {
 static void lead(listener *l, PGconn *conn) {
   int came = 1, is_first = 1;
   int64_t touch_at = db_now_ms() + TOUCH_MS;
-  if (!start_anew(l) || !run(l, conn, "LISTEN corral", NULL, 0)) return;
+  if (!start_anew(l)) return;
   while (came >= 0) {
     int64_t now = db_now_ms(), until = touch_at;
     int is_touch = now >= touch_at, read = 0, expired;
@@ -271,15 +272,24 @@ static void leave(const listener *l, PGconn *conn) {
                  &limit));
 }
 
+/* Keeps callers from joining the queries that this process has under way, which may have begun
+ * before the change: that is what the change of a tag does here, whatever the tag. No report has
+ * this one, so nothing else is expired. */
+static void let_nobody_join(listener *l) {
+  (void)corral_expire_tag(l->options.reports, "standby", 7, NULL);
+  atomic_fetch_add(&l->heard, 1);
+}
+
 /* Stands by until the lock can be had, and follows the changes then. 0: no answer at all. */
 static int attend(listener *l, PGconn *conn) {
-  int locked = try_lock(l, conn), answers = locked >= 0;
-  while (locked == 0) {
+  int came = 0, locked;
+  if (!run(l, conn, "LISTEN corral", NULL, 0)) return 0;
+  while ((locked = try_lock(l, conn)) == 0 && came >= 0) {
     atomic_store(&l->hears, 1);
-    if (is_stopped(l, STANDBY_MS)) return 1;
-    locked = try_lock(l, conn);
+    came = await_change(l, conn, db_now_ms() + STANDBY_MS);
+    if (came > 0) let_nobody_join(l);
   }
-  if (locked < 0) return answers;
+  if (locked != 1) return 1;
   atomic_store(&l->leads, 1);
   lead(l, conn);
   if (is_stopped(l, 0)) leave(l, conn);

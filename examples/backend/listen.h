@@ -24,7 +24,8 @@ void listener_join(listener *l);
 int listener_hears(const listener *l);
 /* 1: this process is the one that follows the changes. Any thread. */
 int listener_leads(const listener *l);
-/* Number of changes that this process has read, noted and recorded. Any thread. */
+/* Number of changes that this process has read, noted and recorded, or, while it stands by, of
+ * wake-ups that it has heeded. Any thread. */
 unsigned long long listener_heard(const listener *l);
 
 #endif
