@@ -25,9 +25,10 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
 list(APPEND CORRAL_TESTS_live registry streams)
 list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live loop_looks loop_memcached nginx_fastcgi)
-list(APPEND CORRAL_TESTS_live backend hit)
+list(APPEND CORRAL_TESTS_live backend backend_feed hit)
 if(TARGET corral_pq)
   set(CORRAL_LINK_backend corral_pq)
+  set(CORRAL_LINK_backend_feed corral_pq)
 endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi)
 list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
@@ -194,9 +195,9 @@ foreach(program IN LISTS programs)
     corral_skipped(${name} live "built without the stores that it needs: ${absent}")
     continue()
   endif()
-  if(name STREQUAL "backend"
+  if(name MATCHES "^backend"
       AND NOT (TARGET example_backend AND postgresql IN_LIST CORRAL_OPTIONAL))
-    corral_skipped(backend live
+    corral_skipped(${name} live
       "built without examples/backend: there is no libmicrohttpd or no libpq")
     continue()
   endif()
@@ -305,17 +306,23 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   corral_test_environment(postgresql "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>"
     "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
 endif()
-if(TARGET test_backend)
-  add_dependencies(test_backend example_backend)
-  corral_test_environment(backend "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>"
-    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
-endif()
+foreach(name backend backend_feed)
+  if(TARGET test_${name})
+    add_dependencies(test_${name} example_backend)
+    corral_test_environment(${name} "CORRAL_EXAMPLE_BACKEND=$<TARGET_FILE:example_backend>"
+      "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  endif()
+endforeach()
 foreach(name poll libevent libuv)
   if(TARGET test_loop_examples AND TARGET example_loop_${name})
     string(TOUPPER ${name} upper)
     add_dependencies(test_loop_examples example_loop_${name})
     corral_test_environment(loop_examples
-      "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>")
+      "CORRAL_EXAMPLE_LOOP_${upper}=$<TARGET_FILE:example_loop_${name}>"
+      "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+    if(TARGET corral_plugin_lmdb)
+      add_dependencies(test_loop_examples corral_plugin_lmdb)
+    endif()
   endif()
 endforeach()
 # The crowd has a test for each store; these may run beside each other.

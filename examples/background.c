@@ -1,5 +1,7 @@
 /* background.c: a compute bound at open. A stale value is answered at once, and rebuilt in the
- * background. */
+ * background.
+ *
+ * cc -std=c11 background.c $(pkg-config --cflags --libs corral) -o background && ./background */
 #include <corral.h>
 #include <stdatomic.h>
 #include <stdio.h>

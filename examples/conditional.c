@@ -1,5 +1,7 @@
 /* conditional.c: a compute that asks its origin only whether anything has changed, by the validator
- * that the origin gave it (an ETag). */
+ * that the origin gave it (an ETag).
+ *
+ * cc -std=c11 conditional.c $(pkg-config --cflags --libs corral) -o conditional && ./conditional */
 #include <corral.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,9 @@
  *
  * Two clerks take the same lock. The first one falls asleep, and his hold ends; the second one
  * takes the lock and books; the first one wakes up, believes that he still has it, books, and is
- * refused because he is late. */
+ * refused because he is late.
+ *
+ * cc -std=c11 fenced.c $(pkg-config --cflags --libs corral libpq) -o fenced */
 #include <corral/lock.h>
 #include <libpq-fe.h>
 #include <stdio.h>

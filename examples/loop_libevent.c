@@ -4,7 +4,7 @@
  *
  *   loop_libevent [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_libevent.c $(pkg-config --cflags --libs corral libevent_core) */
+ * cc loop_libevent.c $(pkg-config --cflags --libs corral libevent_core) -o loop_libevent */
 #include <corral/loop.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -161,6 +161,7 @@ static void on_over(evutil_socket_t fd, short what, void *arg) {
 int main(int argc, char **argv) {
   corral *c;
   corral_error error;
+  signal(SIGPIPE, SIG_IGN); /* a client that hung up is an error of the write */
   base = event_base_new();
   if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {

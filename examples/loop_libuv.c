@@ -4,7 +4,7 @@
  *
  *   loop_libuv [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_libuv.c $(pkg-config --cflags --libs corral libuv) */
+ * cc loop_libuv.c $(pkg-config --cflags --libs corral libuv) -o loop_libuv */
 #include <corral/loop.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -188,6 +188,7 @@ int main(int argc, char **argv) {
   uv_tcp_t listener = {0};
   uv_signal_t term = {0};
   uv_poll_t mail = {0}, input = {0};
+  signal(SIGPIPE, SIG_IGN); /* a client that hung up is an error of the write */
   uv = uv_default_loop();
   if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {

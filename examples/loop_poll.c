@@ -4,8 +4,9 @@
  *
  *   loop_poll [STORE]    prints its port of 127.0.0.1; ends on SIGTERM, or when its input ends
  *
- * cc loop_poll.c $(pkg-config --cflags --libs corral) */
+ * cc loop_poll.c $(pkg-config --cflags --libs corral) -o loop_poll */
 #include <corral/loop.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +22,9 @@ enum { QUERY_MS = 100, CLIENTS = 1000, LINE = 256, INPUT = 0, SIGNAL, LISTENER, 
 typedef struct client {
   int fd, asks; /* fd -1: hung up; asks: it began a call whose `gone` has not come */
   corral_async_call *call;
-  size_t len;
+  size_t len, left; /* bytes of `line`; of the answer, which are still to be sent */
+  const char *answer;
+  corral_value *value; /* has the answer; NULL: `line` has it */
   char line[LINE];
 } client;
 
@@ -73,22 +76,41 @@ static void end_query(int answers) {
 static void hang_up(client *c) {
   if (c->fd >= 0) close(c->fd);
   c->fd = -1;
+  c->left = 0;
   corral_async_call_cancel(c->call);
   c->call = NULL;
+  corral_value_unref(c->value);
+  c->value = NULL;
+}
+
+/* Sends as much of the answer as the socket takes now; the end of it hangs up. */
+static void send_some(client *c) {
+  while (c->left > 0) {
+    ssize_t n = send(c->fd, c->answer, c->left, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return; /* turn() waits for room */
+    if (n < 0) break;
+    c->answer += n;
+    c->left -= (size_t)n;
+  }
+  hang_up(c);
 }
 
 static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
   client *c = arg;
   c->call = NULL;
-  if (status == CORRAL_OK)
-    send(c->fd, corral_value_data(value), corral_value_size(value), MSG_DONTWAIT | MSG_NOSIGNAL);
-  else
-    dprintf(c->fd, "%s\n", error->text);
-  corral_value_unref(value);
-  hang_up(c);
+  c->value = value;
+  if (status != CORRAL_OK) snprintf(c->line, LINE, "%.200s\n", error->text);
+  c->answer = status == CORRAL_OK ? corral_value_data(value) : c->line;
+  c->left = status == CORRAL_OK ? corral_value_size(value) : strlen(c->line);
+  send_some(c);
 }
 
-static void on_gone(void *arg) { ((client *)arg)->asks = 0; }
+static void on_gone(void *arg) {
+  client *c = arg;
+  c->call = NULL; /* `done` was not called if the loop was closed */
+  c->asks = 0;
+}
 
 static void on_input(client *c) {
   ssize_t n = recv(c->fd, c->line + c->len, LINE - c->len, MSG_DONTWAIT);
@@ -130,13 +152,15 @@ static int listen_here(void) {
 static int turn(void) {
   char unused[64];
   for (int i = 0; i < CLIENTS; i++)
-    fds[FIRST + i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+    fds[FIRST + i] =
+        (struct pollfd){.fd = clients[i].fd, .events = clients[i].left > 0 ? POLLOUT : POLLIN};
   int64_t left = queries == NULL ? 1000 : queries->due - now_ms();
   poll(fds, FIRST + CLIENTS, left > 0 ? (int)left : 0);
   if (fds[SIGNAL].revents != 0 || (fds[INPUT].revents != 0 && read(0, unused, sizeof unused) <= 0))
     return 0;
   for (int i = 0; i < CLIENTS; i++)
-    if (fds[FIRST + i].revents != 0) on_input(&clients[i]);
+    if (fds[FIRST + i].revents != 0)
+      clients[i].left > 0 ? send_some(&clients[i]) : on_input(&clients[i]);
   if (fds[LISTENER].revents != 0) welcome(fds[LISTENER].fd);
   if (fds[LOOP].revents != 0) corral_loop_dispatch(loop);
   while (queries != NULL && queries->due <= now_ms()) end_query(1);
@@ -150,6 +174,7 @@ int main(int argc, char **argv) {
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
   sigprocmask(SIG_BLOCK, &term, NULL); /* before there are threads */
+  signal(SIGPIPE, SIG_IGN);            /* a client that hung up is an error of send() */
   if (corral_open(CORRAL_OPTIONS(.store = argc > 1 ? argv[1] : "memory:"), &c, &error) !=
       CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
@@ -163,6 +188,7 @@ int main(int argc, char **argv) {
   }
   corral_loop_close(loop);              /* ends all calls */
   while (queries != NULL) end_query(0); /* a fill outlives its loop, and must be ended */
+  for (int i = 0; i < CLIENTS; i++) hang_up(&clients[i]);
   corral_close(c);
   return 0;
 }

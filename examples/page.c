@@ -46,6 +46,18 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* A failed compute is told when it happens, also one that nobody waits for: the answer is a stale
+ * page then. */
+static void tell_failure(const corral_event_info *info, void *arg) {
+  char key[PAGE_KEY + 1];
+  (void)arg;
+  if (info->event != CORRAL_EVENT_FAILURE || info->key == NULL) return;
+  snprintf(key, sizeof key, "%.*s", (int)info->key_len, (const char *)info->key);
+  char *newline = strchr(key, '\n');
+  if (newline != NULL) *newline = '?';
+  fprintf(stderr, "%s: %s\n", key, info->detail == NULL ? "failed" : info->detail);
+}
+
 int page_open(corral **ret, int is_bound, corral_error *error) {
   const char *store = getenv("CORRAL_STORE");
   int64_t swr = number("PAGE_SWR_MS", 600000, DAY_MS), sie = number("PAGE_SIE_MS", 600000, DAY_MS);
@@ -69,7 +81,7 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
   return corral_open(CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy,
                                     .compute = is_bound ? page_compute : NULL,
                                     .max_value = number("PAGE_MAX", 1 << 20, 1 << 29),
-                                    .op_ms = STORE_MS, .host_lock = 1),
+                                    .on_event = tell_failure, .op_ms = STORE_MS, .host_lock = 1),
                      ret, error);
 }
 

@@ -1,7 +1,7 @@
 /* store_tiny.c: a store in one file: tiny:NAME, a linked list under one mutex. host->decide says
  * what each verb does to a record; the store only keeps bytes.
  *
- * cc -shared -fPIC store_tiny.c $(pkg-config --cflags corral) -o corral_plugin_tiny.so
+ * cc -std=c11 -shared -fPIC store_tiny.c $(pkg-config --cflags corral) -o corral_plugin_tiny.so
  * CORRAL_PLUGIN_PATH=. corral --store tiny: run -- date */
 #include <corral/plugin.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
 #!/bin/sh
 # install_test.sh installs the build into an empty prefix and uses it as a stranger would: by
-# pkg-config, by find_package, by the command, and by README's first program as it is typed.
+# pkg-config, by find_package, by the command, by README's first program as it is typed, and by the
+# examples as their heads say.
 # The environment has BUILD (a finished build), CMAKE, CC, GENERATOR, CONSUMER_CFLAGS (sanitizers
 # of the build), PLUGINS (those that are loaded, not built in).
 set -eu
@@ -51,6 +52,9 @@ if [ -z "$static" ]; then
   mkdir "$root/first"
   # shellcheck disable=SC2086
   CC=$CC sh "$here/first_program.sh" "$root/first" $CONSUMER_CFLAGS
+  # shellcheck disable=SC2086
+  CC=$CC sh "$here/example_heads.sh" "$prefix/share/doc/corral/examples" "$root/examples" \
+    $CONSUMER_CFLAGS || fail "an example isn't built by the line in its head"
 fi
 
 "$CMAKE" -G "$GENERATOR" -S "$here/consumer" -B "$root/build" -DCMAKE_PREFIX_PATH="$prefix" \

@@ -135,13 +135,17 @@ static void a_failure_is_an_answer_and_is_remembered(void **state) {
 
 static void a_page_that_can_not_be_made_anew_stays(void **state) {
   (void)state;
-  START("PAGE_COMMAND=[ -e %FOLDER%/open ] && echo a page\nPAGE_TTL_MS=50\n")
+  START("PAGE_COMMAND=[ -e %FOLDER%/open ] && echo a page || { echo closed >&2; false; }\n"
+        "PAGE_TTL_MS=50\nPAGE_LOG=%FOLDER%/failures\n")
   assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; fwd=miss; stored|a page\n");
   page_kit_gate(kit, 0);
   while (page_kit_computes(kit) < 2)
     assert_non_null(strstr(page_kit_show(kit, "/page/a"), "|a page\n"));
   page_kit_await(kit, page_kit_requests, 0, 1);
   assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; hit; detail=stale|a page\n");
+  /* the failure is told when it happens, though nobody waits for the page */
+  assert_non_null(strstr(page_kit_text(kit, "failures"), "closed\n"));
+  assert_non_null(strstr(page_kit_text(kit, "failures"), "/a?: making the page failed\n"));
   page_kit_stop(kit);
 }
 

@@ -1,5 +1,6 @@
 /* test_loop_examples.c: the line servers of examples/loop_*.c, each in its own process: one query
  * for many clients, clients that hang up, a clean end. */
+#include <corral.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CROWD = 200, PATIENCE_S = 30, ANSWER = 128 };
+#include "support/room.h"
+
+enum { CROWD = 200, PATIENCE_S = 30, ANSWER = 128, LONG = 8 << 20 };
 
 typedef struct example {
   const char *variable; /* environment variable with the program's path */
@@ -28,7 +31,7 @@ typedef struct example {
 
 static int missing;
 
-static void started(example *e, const char *variable) {
+static void started_on(example *e, const char *variable, const char *store) {
   int in[2], out[2];
   char line[16] = "";
   const char *program = getenv(variable);
@@ -44,7 +47,7 @@ static void started(example *e, const char *variable) {
     dup2(in[0], 0);
     dup2(out[1], 1);
     close(in[1]);
-    execl(program, program, (char *)NULL);
+    execl(program, program, store, (char *)NULL);
     _exit(127);
   }
   close(in[0]);
@@ -56,6 +59,8 @@ static void started(example *e, const char *variable) {
   e->port = (int)strtol(line, NULL, 10);
   assert_in_range(e->port, 1, 65535);
 }
+
+static void started(example *e, const char *variable) { started_on(e, variable, "memory:"); }
 
 /* Waits for the end; the exit status must be 0, which includes the sanitizer's check for leaks. */
 static void ended(example *e) {
@@ -122,11 +127,25 @@ static void serves_a_crowd(const char *variable) {
   ended(&e);
 }
 
+/* A write to a client that has hung up must be an error, not the program's end. */
+static int ignores_sigpipe(const example *e) {
+  char path[64], line[256];
+  unsigned long long ignored = 0;
+  snprintf(path, sizeof path, "/proc/%d/status", (int)e->pid);
+  FILE *status = fopen(path, "r");
+  assert_non_null(status);
+  while (fgets(line, sizeof line, status) != NULL)
+    if (strncmp(line, "SigIgn:", 7) == 0) ignored = strtoull(line + 7, NULL, 16);
+  fclose(status);
+  return (int)(ignored >> (SIGPIPE - 1) & 1);
+}
+
 static void lets_clients_leave(const char *variable) {
   example e;
   int fds[CROWD];
   char line[400];
   started(&e, variable);
+  assert_true(ignores_sigpipe(&e));
   for (int i = 0; i < CROWD; i++) {
     fds[i] = asked(&e, "GET left\n");
     if (i % 2 == 0) close(fds[i]);
@@ -143,6 +162,45 @@ static void lets_clients_leave(const char *variable) {
   close(e.input);
   e.input = -1;
   ended(&e);
+}
+
+/* Leaves a value in the store that no socket takes at once. */
+static void store_long(const char *store, size_t size) {
+  corral *c;
+  corral_error error = {0};
+  char *text = malloc(size);
+  assert_non_null(text);
+  for (size_t i = 0; i < size; i++) text[i] = (char)('a' + i % 23);
+  if (corral_open(CORRAL_OPTIONS(.store = store), &c, &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(corral_set(c, "long", 4, NULL, text, size), CORRAL_OK);
+  corral_close(c);
+  free(text);
+}
+
+/* One client reads its long answer late, another one hangs up in the middle of it. */
+static void sends_all_of_a_long_answer(const char *variable) {
+  static char room[65536];
+  example e;
+  char folder[ROOM_PATH], store[ROOM_PATH + 16], removal[ROOM_PATH + 16];
+  size_t got = 0;
+  room_folder(folder, "loops");
+  snprintf(store, sizeof store, "lmdb:%s/rows", folder);
+  store_long(store, LONG);
+  started_on(&e, variable, store);
+  int reader = asked(&e, "GET long\n"), leaver = asked(&e, "GET long\n");
+  assert_int_equal(recv(leaver, room, 1, 0), 1);
+  close(leaver); /* with bytes unread: a reset */
+  assert_string_equal(answer(asked(&e, "GET cold\n")), "the row of cold, by query 1\n");
+  for (ssize_t n; (n = recv(reader, room, sizeof room, 0)) > 0; got += (size_t)n)
+    for (ssize_t i = 0; i < n; i++)
+      if (room[i] != (char)('a' + (got + (size_t)i) % 23)) fail_msg("byte %zu is wrong", got);
+  close(reader);
+  assert_int_equal(got, LONG);
+  kill(e.pid, SIGTERM);
+  ended(&e);
+  snprintf(removal, sizeof removal, "rm -r %s", folder);
+  assert_int_equal(system(removal), 0);
 }
 
 static void ends_at_once(const char *variable) {
@@ -168,6 +226,10 @@ static void ends_at_once(const char *variable) {
     (void)state;                                                                                   \
     lets_clients_leave(variable);                                                                  \
   }                                                                                                \
+  static void the_##name##_server_sends_all_of_a_long_answer(void **state) {                       \
+    (void)state;                                                                                   \
+    sends_all_of_a_long_answer(variable);                                                          \
+  }                                                                                                \
   static void the_##name##_server_ends_cleanly_in_the_middle_of_queries(void **state) {            \
     (void)state;                                                                                   \
     ends_at_once(variable);                                                                        \
@@ -175,6 +237,7 @@ static void ends_at_once(const char *variable) {
 #define TESTS(name)                                                                                \
   cmocka_unit_test(the_##name##_server_makes_one_query_for_a_crowd),                               \
       cmocka_unit_test(clients_of_the_##name##_server_may_leave),                                  \
+      cmocka_unit_test(the_##name##_server_sends_all_of_a_long_answer),                            \
       cmocka_unit_test(the_##name##_server_ends_cleanly_in_the_middle_of_queries)
 
 EXAMPLE(poll, "CORRAL_EXAMPLE_LOOP_POLL")

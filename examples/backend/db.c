@@ -51,7 +51,7 @@ static void ignore_notice(void *arg, const char *text) { (void)arg, (void)text; 
 
 PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size_t size) {
   /* `conninfo` comes last, so its settings win. Keepalive: a server that is cut off is noticed
-   * within about ten seconds. */
+   * within about ten seconds, and so is a client, whose locks end then. */
   static const char *const names[] = {"application_name",
                                       "keepalives_idle",
                                       "keepalives_interval",
@@ -66,7 +66,9 @@ PGconn *db_connect(const char *conninfo, const db_limit *limit, char *text, size
       "2",
       "3",
       "10000",
-      "-c statement_timeout=25000 -c client_connection_check_interval=500",
+      "-c statement_timeout=25000 -c client_connection_check_interval=500 "
+      "-c tcp_keepalives_idle=4 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 "
+      "-c tcp_user_timeout=10000",
       conninfo,
       NULL};
   PGconn *conn = PQconnectStartParams(names, values, 1);

@@ -2,18 +2,20 @@
  * has changed, and not before.
  *
  *   report.c   the query, and its guards
- *   listen.c   the changes: LISTEN, by the triggers of schema.sql
+ *   listen.c   the changes, which the triggers of schema.sql leave in a table; pace.c: how often
  *   web.c      HTTP
  *   db.c       libpq with a limit to every call
  *
+ *   cc -O2 *.c $(pkg-config --cflags --libs corral libpq libmicrohttpd libxxhash) -pthread \
+ *     -o backend
  *   backend --database "dbname=shop" --store redis://127.0.0.1 --port 8080
  *   curl -i 'http://127.0.0.1:8080/report?region=north'
  *   psql -d shop -c "UPDATE orders SET amount = amount + 1 WHERE id = 4"     the next report has it
  *
  * Any number of requests, processes and hosts that share the store cost one query for each change
- * of a region, and one per --ttl. While the database is away, the last reports are served for as
- * long as --grace; while the store is away, each process computes for itself. SIGTERM and SIGINT
- * end it in good order. */
+ * of a region, at most one per --pace, and one per --ttl; a start costs none. While the database is
+ * away, the last reports are served for as long as --grace; while the store is away, each process
+ * computes for itself. SIGTERM and SIGINT end it in good order. */
 #include <corral.h>
 #include <errno.h>
 #include <getopt.h>
@@ -32,7 +34,7 @@ enum { STOP_MS = 2000 };
 
 typedef struct settings {
   const char *database, *store, *name_space;
-  int64_t port, connections, ttl_ms, grace_ms, pause_ms;
+  int64_t port, connections, ttl_ms, grace_ms, pace_ms, pause_ms;
 } settings;
 
 static const char usage[] =
@@ -45,6 +47,9 @@ static const char usage[] =
     "  --connections N      1 to 64: to the database, and so reports computed at once; default 4\n"
     "  --ttl MS             fresh life of a report that no change ends; default 60000\n"
     "  --grace MS           after that, while it can't be computed anew; default 3600000\n"
+    "  --pace MS            a report that changes all the time is made anew once in so long, or in "
+    "twice\n"
+    "                       the time that it takes; default 1000\n"
     "  --pause MS           each query sleeps so long besides, to be watched; 0 to 10000, default "
     "0\n";
 
@@ -64,7 +69,7 @@ static int number(const char *name, const char *text, int64_t least, int64_t mos
 }
 
 static int read_options(settings *s, int argc, char **argv) {
-  enum { DATABASE = 1, STORE, NAME_SPACE, PORT, CONNECTIONS, TTL, GRACE, PAUSE, HELP };
+  enum { DATABASE = 1, STORE, NAME_SPACE, PORT, CONNECTIONS, TTL, GRACE, PACE, PAUSE, HELP };
   static const struct option known[] = {{"database", 1, NULL, DATABASE},
                                         {"store", 1, NULL, STORE},
                                         {"namespace", 1, NULL, NAME_SPACE},
@@ -72,6 +77,7 @@ static int read_options(settings *s, int argc, char **argv) {
                                         {"connections", 1, NULL, CONNECTIONS},
                                         {"ttl", 1, NULL, TTL},
                                         {"grace", 1, NULL, GRACE},
+                                        {"pace", 1, NULL, PACE},
                                         {"pause", 1, NULL, PAUSE},
                                         {"help", 0, NULL, HELP},
                                         {NULL, 0, NULL, 0}};
@@ -84,6 +90,7 @@ static int read_options(settings *s, int argc, char **argv) {
       case CONNECTIONS: ok = number("connections", optarg, 1, 64, &s->connections); break;
       case TTL: ok = number("ttl", optarg, 1, 86400000, &s->ttl_ms); break;
       case GRACE: ok = number("grace", optarg, 1, 86400000, &s->grace_ms); break;
+      case PACE: ok = number("pace", optarg, 1, 3600000, &s->pace_ms); break;
       case PAUSE: ok = number("pause", optarg, 0, 10000, &s->pause_ms); break;
       case HELP: fputs(usage, stdout); exit(0);
       default: ok = 0; fputs(usage, stderr);
@@ -110,13 +117,15 @@ static void log_event(const corral_event_info *info, void *arg) {
 
 static int open_reports(corral **ret, const settings *s, report_source *source) {
   corral_error error = {0};
-  /* The queries run on the library's threads, so a request waits for 10 s at most, and a report
-   * whose life has ended is answered while it is made anew. A report voided by a change is not
-   * answered: it is invalidated, not expired. */
+  /* The queries run on the library's threads, so a request waits for 10 s at most. A report whose
+   * life has ended, by a change or by --ttl, is made anew before it is answered: the old one is
+   * answered, with its age, when the database doesn't give a new one. One that is asked for is made
+   * anew before its --ttl ends, and nobody waits. While the store is away no copies are served,
+   * since nobody tells this process of changes then. */
   const corral_policy *policy =
-      CORRAL_POLICY(.ttl_ms = s->ttl_ms, .swr_ms = s->grace_ms, .sie_ms = s->grace_ms,
-                    .wait_ms = 10000, .compute_ms = REPORT_MS + 2000,
-                    .when_away = CORRAL_AWAY_STALE);
+      CORRAL_POLICY(.ttl_ms = s->ttl_ms, .sie_ms = s->grace_ms, .early_pct = 20, .wait_ms = 10000,
+                    .compute_ms = REPORT_MS + 2000, .retry_max_ms = 2000,
+                    .when_away = CORRAL_AWAY_COMPUTE);
   int status = corral_open(
       CORRAL_OPTIONS(.store = s->store, .name_space = s->name_space, .policy = policy,
                      .compute = report_compute, .compute_arg = source, .on_event = log_event,
@@ -135,7 +144,12 @@ static int serve(const settings *s, report_source *source, int signal_fd) {
   corral *reports;
   char text[200];
   if (!open_reports(&reports, s, source)) return 0;
-  listener *hears = listener_start(reports, s->database, source->stop_fd);
+  listener *hears =
+      listener_start(&(listener_options){.reports = reports,
+                                         .conninfo = s->database,
+                                         .pace_ms = s->pace_ms,
+                                         .is_private = strncmp(s->store, "memory:", 7) == 0,
+                                         .stop_fd = source->stop_fd});
   web *w = hears == NULL ? NULL : web_open(reports, hears, (int)s->port, text, sizeof text);
   if (w != NULL) {
     printf("listening on http://127.0.0.1:%d\n", web_port(w));
@@ -159,7 +173,8 @@ int main(int argc, char **argv) {
                 .port = 8080,
                 .connections = 4,
                 .ttl_ms = 60000,
-                .grace_ms = 3600000};
+                .grace_ms = 3600000,
+                .pace_ms = 1000};
   report_source source = {0};
   sigset_t signals;
   if (!read_options(&s, argc, argv)) return 2;

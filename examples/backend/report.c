@@ -1,8 +1,8 @@
 /* report.c: a region's report, computed by PostgreSQL.
  *
- * No report from before a change is stored after it. The listener (listen.c) hears of a change when
- * it has committed, and voids the region's tag; a query that begins after that sees the change. A
- * query that began before may have missed it: its tag was read before it began and has been voided
+ * No report from before a change is fresh after it. The listener (listen.c) hears of a change when
+ * it has committed, and expires the region's tag; a query that begins after that sees the change. A
+ * query that began before may have missed it: its tag was read before it began and has been changed
  * since, so its report goes to the callers that were waiting already, and is not stored.
  *
  * The version is a second guard, for reports computed while the store was away, by several

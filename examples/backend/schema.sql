@@ -3,8 +3,14 @@
 --   createdb shop && psql -d shop -f schema.sql
 --   psql -d shop -v customers=20000 -v orders=2000000 -f schema.sql   # a report that takes seconds
 --
--- Each change tells the channel `corral` the regions whose report it changes, when it commits: not
--- earlier, and not if it is rolled back.
+-- Each transaction leaves the regions whose report it changes in the table `changes`, and wakes who
+-- listens on the channel `corral`, when it commits: not earlier, and not if it is rolled back.
+--
+-- The backend's role needs, and those who write orders and customers need nothing besides:
+--
+--   GRANT SELECT ON customers, orders TO shop;
+--   GRANT SELECT, DELETE ON changes TO shop;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON positions TO shop;
 \set ON_ERROR_STOP on
 \if :{?customers} \else \set customers 2000 \endif
 \if :{?orders} \else \set orders 200000 \endif
@@ -31,21 +37,44 @@ INSERT INTO orders (customer, placed, amount)
 CREATE INDEX ON customers (region);
 CREATE INDEX ON orders (customer);
 
+-- A change, by its transaction; '*': all regions. Changes are deleted when all positions have
+-- passed them.
+CREATE TABLE changes (
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  region text NOT NULL,
+  PRIMARY KEY (xid, region)
+);
+-- How far the changes were made known to a store: up to the snapshot `seen`, except those in
+-- `noted`, which wait for the end of their regions' pause.
+CREATE TABLE positions (
+  store text PRIMARY KEY,
+  seen pg_snapshot NOT NULL,
+  noted text NOT NULL,
+  touched timestamptz NOT NULL
+);
+
+-- A transaction that tells the same region twice tells it once. Transactions that notify commit one
+-- after the other (a lock in PostgreSQL): a writer of thousands of transactions a second leaves out
+-- the NOTIFY, and the backend reads the table by a clock.
+CREATE FUNCTION tell(changed text) RETURNS void LANGUAGE sql
+SECURITY DEFINER SET search_path FROM CURRENT AS $$
+  INSERT INTO changes (region) VALUES (changed) ON CONFLICT DO NOTHING;
+  NOTIFY corral;
+$$;
+
 -- The triggers are statement triggers with transition tables: a change of a million rows is told
--- once for each region, not once for each row. A transaction that tells the same twice tells it
--- once. Transactions that notify commit one after the other (a lock in PostgreSQL): a writer of
--- thousands of transactions a second should tell through a table and a reader of its own instead.
+-- once for each region, not once for each row.
 CREATE FUNCTION tell_customers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   CASE TG_OP
     WHEN 'INSERT' THEN
-      PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM new_rows) r;
+      PERFORM tell(r.region) FROM (SELECT DISTINCT region FROM new_rows) r;
     WHEN 'DELETE' THEN
-      PERFORM pg_notify('corral', r.region) FROM (SELECT DISTINCT region FROM old_rows) r;
+      PERFORM tell(r.region) FROM (SELECT DISTINCT region FROM old_rows) r;
     WHEN 'UPDATE' THEN
-      PERFORM pg_notify('corral', r.region)
+      PERFORM tell(r.region)
       FROM (SELECT region FROM old_rows UNION SELECT region FROM new_rows) r;
-    ELSE PERFORM pg_notify('corral', '*');
+    ELSE PERFORM tell('*');
   END CASE;
   RETURN NULL;
 END $$;
@@ -66,9 +95,9 @@ BEGIN
     WHEN 'DELETE' THEN buyers := ARRAY(SELECT DISTINCT customer FROM old_rows);
     WHEN 'UPDATE' THEN
       buyers := ARRAY(SELECT customer FROM old_rows UNION SELECT customer FROM new_rows);
-    ELSE PERFORM pg_notify('corral', '*');
+    ELSE PERFORM tell('*');
   END CASE;
-  PERFORM pg_notify('corral', region) FROM regions_of(buyers) region;
+  PERFORM tell(region) FROM regions_of(buyers) region;
   RETURN NULL;
 END $$;
 

@@ -171,7 +171,8 @@ static enum MHD_Result show_status(web *w, connection *to) {
   size_t size = 0;
   FILE *out = open_memstream(&text, &size);
   if (out == NULL) return MHD_NO;
-  fprintf(out, "{\"listening\": %s, \"heard\": %llu", listener_hears(w->hears) ? "true" : "false",
+  fprintf(out, "{\"listening\": %s, \"leading\": %s, \"heard\": %llu",
+          listener_hears(w->hears) ? "true" : "false", listener_leads(w->hears) ? "true" : "false",
           listener_heard(w->hears));
   for (int i = 0; i < CORRAL_EVENT_COUNT; i++)
     fprintf(out, ", \"%s\": %llu", corral_event_name((corral_event)i),

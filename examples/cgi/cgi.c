@@ -66,13 +66,15 @@ static int send_answer(const page_answer *answer) {
   return 1;
 }
 
-/* Closes the request: for the server it is over when both streams are closed. */
+/* Closes the request: for the server it is over when both streams are closed. What is told after
+ * that goes to PAGE_LOG. */
 static void let_go(void) {
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  const char *limit = getenv("PAGE_LIMIT_MS");
+  const char *limit = getenv("PAGE_LIMIT_MS"), *path = getenv("PAGE_LOG");
+  int log = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   dup2(null, STDIN_FILENO);
   dup2(null, STDOUT_FILENO);
-  dup2(null, STDERR_FILENO);
+  dup2(log >= 0 ? log : null, STDERR_FILENO);
   alarm((limit != NULL ? (unsigned)strtoul(limit, NULL, 10) : 10000) / 1000 + 2);
 }
 

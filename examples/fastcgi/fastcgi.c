@@ -2,7 +2,7 @@
  * them. Making a page is bound to the corral, so threads of the library do it: a stale page is
  * answered at once, and no request waits for its rebuild, or runs it.
  *
- *   cc -O2 -I.. fastcgi.c ../page.c $(pkg-config --cflags --libs corral) -lfcgi -lpthread \
+ *   cc -O2 -I.. fastcgi.c ../page.c $(pkg-config --cflags --libs corral) -lfcgi -pthread \
  *     -o page.fcgi
  *   CORRAL_STORE=lmdb:/var/cache/page/pages PAGE_COMMAND=/usr/local/bin/make-page \
  *     spawn-fcgi -s /run/page.socket -- ./page.fcgi

@@ -85,7 +85,9 @@ static inline int kit_start(void) {
     fprintf(stderr, "psql failed with %d: examples/backend/schema.sql\n", status);
   if (status != 0) return status == 127 ? 77 : 1;
   said = postgresql_server_ask(database, "CREATE EXTENSION pg_stat_statements; CREATE ROLE shop "
-                                         "LOGIN; GRANT SELECT ON customers, orders TO shop");
+                                         "LOGIN; GRANT SELECT ON customers, orders TO shop; "
+                                         "GRANT SELECT, DELETE ON changes TO shop; GRANT SELECT, "
+                                         "INSERT, UPDATE, DELETE ON positions TO shop");
   if (said[0] != '\0') fprintf(stderr, "%s\n", said);
   return said[0] != '\0';
 }
@@ -116,10 +118,12 @@ static inline long long running(void) {
                     "'PgSleep' AND '%s' = ''",
                     "");
 }
+/* Sessions that follow the changes. */
 static inline long long listeners(void) {
-  return ask_number("SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND query = "
-                    "'LISTEN corral' AND '%s' = ''",
-                    "");
+  return ask_number(
+      "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND '%s' "
+      "= ''",
+      "");
 }
 static inline long long revenue_in_database(const char *region) {
   return ask_number("SELECT coalesce(sum(amount), 0) FROM orders o JOIN customers c ON c.id = "
@@ -164,12 +168,14 @@ static inline long long count_of(const backend *b, const char *event) {
   return count;
 }
 
-static inline int hears(const backend *b) {
+static inline int status_has(const backend *b, const char *part) {
   http_reply reply = get(b, "/status", NULL);
-  int is_so = reply.status == 200 && strstr(reply.body, "\"listening\": true") != NULL;
+  int is_so = reply.status == 200 && strstr(reply.body, part) != NULL;
   http_reply_free(&reply);
   return is_so;
 }
+static inline int hears(const backend *b) { return status_has(b, "\"listening\": true"); }
+static inline int leads(const backend *b) { return status_has(b, "\"leading\": true"); }
 
 /* -1 without a report. */
 static inline long long revenue_of(const backend *b, const char *region) {
@@ -201,7 +207,8 @@ static inline int read_port(int fd) {
   return colon == NULL ? 0 : (int)strtol(colon + 1, NULL, 10);
 }
 
-/* Starts a backend with these arguments (up to NULL) and waits until it listens for changes. */
+/* Starts a backend with these arguments (up to NULL) and waits until it, or another process of
+ * its store, listens for changes. */
 static inline backend backend_start(const char *first, ...) {
   static unsigned started;
   char conninfo[128],
@@ -248,6 +255,14 @@ static inline void backend_stop(backend *b) {
   AWAIT(waitpid(b->pid, &status, WNOHANG) == b->pid);
   if (status != 0) show_log(b);
   assert_int_equal(status, 0);
+}
+
+/* SIGKILL, which takes its connections with it. */
+static inline void backend_kill(backend *b) {
+  int status = 0;
+  http_client_free(b->client);
+  kill(b->pid, SIGKILL);
+  AWAIT(waitpid(b->pid, &status, WNOHANG) == b->pid);
 }
 
 #endif
