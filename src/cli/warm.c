@@ -70,7 +70,7 @@ static void take_signal(stage *s) {
   int none = 0;
   if (atomic_compare_exchange_strong(&w->signal, &none, (int)info.ssi_signo)) {
     if (!w->cli->quiet && atomic_load(&s->running) > 0)
-      warm_say("warm: ending: what is being computed is waited for; once more to kill it");
+      warm_note("warm: ending: what is being computed is waited for; once more to kill it");
     stop(w);
     return;
   }

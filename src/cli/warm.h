@@ -263,8 +263,10 @@ void warm_show_key(warm_seat *seat, const warm_key *key, warm_outcome outcome, i
 /* Redraws the line of progress; without a terminal, writes one when it is due. Only the main
  * thread. Returns the time until its next call, in ms. */
 int warm_show_progress(warm *w);
-/* Writes a message on a line of its own. Any thread. */
+/* These write a message on a line of its own: one that may be why the command fails (cli_say), and
+ * one that tells how it goes on (cli_note). Any thread. */
 void warm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void warm_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* After a pass in which `ended` of its values have ended already: says so, once for all passes. */
 void warm_show_ended(warm *w, size_t ended, size_t keys, int64_t pass_ms);
 /* At the end: removes the line, reports the totals, and prints them as JSON if that is wanted. */

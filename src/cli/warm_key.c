@@ -254,14 +254,14 @@ bool warm_wait_for_store(warm_seat *seat) {
   bool is_first = atomic_compare_exchange_strong(&w->away_ms, &none, (long long)now);
   int64_t away = is_first ? 0 : now - (int64_t)none;
   if (away >= AWAY_SAID_MS && !atomic_exchange(&w->is_away_said, true))
-    warm_say("warm: waiting for the store: %s", seat->reason);
+    warm_note("warm: waiting for the store: %s", seat->reason);
   if (!w->o.watch && away > w->o.patience_ms) warm_give_up(w, "the store: %s", seat->reason);
   return warm_sleep_until(w, cli_now_ns() + (int64_t)AWAY_PAUSE_MS * 1000000);
 }
 
 static void is_back(warm *w) {
   atomic_store(&w->away_ms, 0);
-  if (atomic_exchange(&w->is_away_said, false)) warm_say("warm: the store is back");
+  if (atomic_exchange(&w->is_away_said, false)) warm_note("warm: the store is back");
 }
 
 warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {

@@ -109,7 +109,7 @@ static const char *name_of(const warm_input *input) {
 
 static bool may_say_bad(line *l) {
   unsigned long long before = atomic_fetch_add(&l->k->bad_lines, 1);
-  if (before == BAD_SAID) warm_say("warm: further bad lines are only counted");
+  if (before == BAD_SAID) warm_note("warm: further bad lines are only counted");
   return before < BAD_SAID;
 }
 

@@ -169,19 +169,26 @@ int warm_show_progress(warm *w) {
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-static void say_wiped(const char *format, va_list args) {
+static void say_wiped(void (*say)(const char *format, ...), const char *format, va_list args) {
   char text[1024];
   (void)vsnprintf(text, sizeof text, format, args);
+  (void)pthread_mutex_lock(&show.mutex);
   wipe();
-  cli_say("%s", text);
+  say("%s", text);
+  (void)pthread_mutex_unlock(&show.mutex);
 }
 
 void warm_say(const char *format, ...) {
   va_list args;
   va_start(args, format);
-  (void)pthread_mutex_lock(&show.mutex);
-  say_wiped(format, args);
-  (void)pthread_mutex_unlock(&show.mutex);
+  say_wiped(cli_say, format, args);
+  va_end(args);
+}
+
+void warm_note(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say_wiped(cli_note, format, args);
   va_end(args);
 }
 
@@ -196,7 +203,7 @@ static bool may_say(const warm *w) {
   }
   unsigned before = show.said++;
   (void)pthread_mutex_unlock(&show.mutex);
-  if (before == SAID_MOST) warm_say("warm: more fail: further ones are only counted for a while");
+  if (before == SAID_MOST) warm_note("warm: more fail: further ones are only counted for a while");
   return before < SAID_MOST;
 }
 
