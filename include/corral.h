@@ -135,7 +135,7 @@ typedef struct corral_error {
  * read one value. */
 typedef struct corral_value corral_value;
 
-/* How a call got its value. */
+/* The way in which a call got its value. */
 typedef enum corral_how {
   CORRAL_FRESH = 1, /* fresh, found by the first look: in the store or the near tier */
   CORRAL_STALE,     /* found past its soft TTL (fresh life) and within its grace */
@@ -144,7 +144,7 @@ typedef enum corral_how {
   CORRAL_OUTBOX     /* of this process alone, because the store can't be reached (when_away) */
 } corral_how;
 
-/* What became of storing a value. */
+/* Outcome of storing a value. */
 typedef enum corral_kept {
   /* stored, or served from the store or from a copy of this process (CORRAL_OUTBOX, near tier) */
   CORRAL_KEPT = 0,
@@ -350,7 +350,7 @@ CORRAL_API const char *corral_event_text(corral_event event);
 /* An open corral: one store, one namespace, one set of options. */
 typedef struct corral corral;
 
-/* What corral_open is told. The numbers and their ranges: corral/option.h. */
+/* The options of corral_open. The numbers and their ranges are in corral/option.h. */
 typedef struct corral_options {
   size_t size; /* sizeof(corral_options), set by CORRAL_OPTIONS */
   /* Texts, NULL: none. store: URI, required. name_space: prefix of each key, as "name_space:"

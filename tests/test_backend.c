@@ -86,15 +86,7 @@ static void a_change_of_one_region_leaves_the_others_alone(void **state) {
   backend_stop(&b);
 }
 
-static void *ask_for_west(void *arg) {
-  const backend *b = arg;
-  http_client *client = http_client_new(b->address);
-  http_reply reply = http_client_ask(client, &(http_request){.path = "/report?region=west"});
-  long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
-  http_reply_free(&reply);
-  http_client_free(client);
-  return (void *)(intptr_t)revenue;
-}
+static void *ask_for_west(void *arg) { return (void *)(intptr_t)revenue_apart(arg, "west"); }
 
 /* The snapshot of the running query is older than the change. Only requests from before the change
  * may get its answer. */

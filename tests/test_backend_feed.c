@@ -53,15 +53,7 @@ static void when_the_listening_process_is_killed_another_goes_on_where_it_was(vo
   backend_stop(&leader);
 }
 
-static void *ask_for_south(void *arg) {
-  const backend *b = arg;
-  http_client *client = http_client_new(b->address);
-  http_reply reply = http_client_ask(client, &(http_request){.path = "/report?region=south"});
-  long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
-  http_reply_free(&reply);
-  http_client_free(client);
-  return (void *)(intptr_t)revenue;
-}
+static void *ask_for_south(void *arg) { return (void *)(intptr_t)revenue_apart(arg, "south"); }
 
 /* The standing-by process computes, and another one follows the changes. */
 static void who_asks_a_process_that_stands_by_gets_nothing_begun_before_the_change(void **state) {

@@ -419,6 +419,28 @@ static void a_published_value_is_for_those_whom_an_ask_has_confirmed_since(void 
   crl_herd_free(herd);
 }
 
+static void nor_for_those_who_came_after_the_ask_that_limits_it(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry, *joined;
+  uint64_t leader = 0, since = 0, tick, read;
+  crl_outcome value = value_of("value", CORRAL_COMPUTED), got;
+  enter_from(herd, NULL, &leader, &entry, &read);
+  enter_from(herd, NULL, &since, &joined, &tick);
+  crl_patience now = {.since = since, .deadline = later(FAR)};
+  crl_herd_confirm(entry, crl_herd_tick(entry));
+  crl_herd_limit(entry, read);
+  crl_herd_publish(entry, &value, 0);
+  assert_int_equal(crl_herd_look(joined, &now, &got), 0);
+  crl_herd_confirm(entry, crl_herd_tick(entry));
+  assert_int_equal(crl_herd_look(joined, &now, &got), 0);
+  crl_herd_give_up(entry);
+  crl_bytes_unref(value.bytes);
+  crl_entry_unref(joined);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
 static void
 its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store(void **state) {
   (void)state;
@@ -644,6 +666,7 @@ int main(void) {
       cmocka_unit_test(a_stale_value_from_before_a_call_does_not_become_good_by_the_lease),
       cmocka_unit_test(who_began_after_the_ask_was_sent_looks_anew_together_with_the_others),
       cmocka_unit_test(a_published_value_is_for_those_whom_an_ask_has_confirmed_since),
+      cmocka_unit_test(nor_for_those_who_came_after_the_ask_that_limits_it),
       cmocka_unit_test(its_owner_has_a_published_value_at_once_if_it_does_not_wait_for_the_store),
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
       cmocka_unit_test(a_stale_answer_sends_those_to_look_whom_it_is_not_good_for),

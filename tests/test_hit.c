@@ -9,6 +9,7 @@
 #include "context/context.h"
 #include "os/env.h"
 #include "policy/options.h"
+#include "support/allocations_kit.h"
 #include "support/redis_server.h"
 
 enum { HITS = 100, ATTEMPTS = 50 };
@@ -20,26 +21,7 @@ static _Thread_local struct counts {
 
 /* ---- what is counted ----------------------------------------------------------------------- */
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size) {
-  now.allocations++;
-  return __real_malloc(size);
-}
-
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size) {
-  now.allocations++;
-  return __real_calloc(count, size);
-}
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size) {
-  now.allocations++;
-  return __real_realloc(old, size);
-}
+static void allocated(void) { now.allocations++; }
 
 uint64_t __real_crl_hash(const void *data, size_t size);
 uint64_t __wrap_crl_hash(const void *data, size_t size);

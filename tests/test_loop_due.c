@@ -1,6 +1,7 @@
 /* test_loop_due.c: event loops: calls that are answered as they begin: what they cost, counted, and
  * when their callbacks run. */
 #include "support/answers_kit.h"
+#include "support/allocations_kit.h"
 #include "support/loop_kit.h"
 
 #include <sys/epoll.h>
@@ -18,26 +19,7 @@ static _Thread_local struct counts { long allocations, writes, reads, flights, l
 
 /* ---- what is counted ----------------------------------------------------------------------- */
 
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_malloc(size_t size) {
-  now.allocations++;
-  return __real_malloc(size);
-}
-
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size) {
-  now.allocations++;
-  return __real_calloc(count, size);
-}
-
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size) {
-  now.allocations++;
-  return __real_realloc(old, size);
-}
+static void allocated(void) { now.allocations++; }
 
 ssize_t __real_write(int fd, const void *data, size_t size);
 ssize_t __wrap_write(int fd, const void *data, size_t size);

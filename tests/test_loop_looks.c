@@ -6,21 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver/async.h"
+#include "support/flights_kit.h"
 #include "support/fork_kit.h"
 #include "support/redis_server.h"
 
 enum { HOUR = 3600000 };
 
 static redis_server *server;
-static atomic_int flights;
-
-int __real_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
-int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
-int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token) {
-  atomic_fetch_add(&flights, 1);
-  return __real_crl_scheduler_fly(scheduler, r, token);
-}
 
 static int fresh(void **state) {
   (void)state;

@@ -2,20 +2,12 @@
  * thread of the library. */
 #include "support/loop_kit.h"
 
-#include "driver/async.h"
+#include "support/flights_kit.h"
 #include "support/memcached_server.h"
 
 enum { HOUR = 3600000, KEYS = 10 };
 
 static memcached_server *server;
-static atomic_int flights;
-
-int __real_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
-int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
-int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token) {
-  atomic_fetch_add(&flights, 1);
-  return __real_crl_scheduler_fly(scheduler, r, token);
-}
 
 static void get(corral_loop *loop, int number, request *r) {
   char key[16];

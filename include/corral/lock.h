@@ -71,7 +71,7 @@ typedef struct corral_lock corral_lock;
  * corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
-/* What corral_lock_take is told. */
+/* The options of corral_lock_take. */
 typedef struct corral_lock_options {
   size_t size;                       /* sizeof(corral_lock_options), set by CORRAL_LOCK */
   corral_cancel_token *cancel_token; /* corral_cancel_token_cancel ends the wait; may be NULL */

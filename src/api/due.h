@@ -8,7 +8,7 @@
 
 #include "api/async.h"
 
-/* What a call did before it was made. Not zeroed; it must not be moved. */
+/* The first look of a call, made before the call itself is. Not zeroed; it must not be moved. */
 typedef struct crl_first {
   int is_answered; /* by `outcome`, with a reference */
   int has_looked;  /* by `hit`, which is to be joined or dropped */

@@ -140,7 +140,7 @@ bool cli_flag_set_as(const cli_flags *to, const char *what, const char *name, co
 int cli_flag_of(const char *subcommand, const char *name);
 /* True when some subcommand has an option of that name, with dashes. */
 bool cli_flag_is_any(const char *name, size_t len);
-/* What the table says about it; NULL: it is none of the tables'. */
+/* The table's sentence about it; NULL: it is none of the tables'. */
 const char *cli_flag_text(int option);
 /* The words that an option with dashes takes, as "a|b"; NULL: it takes others. */
 const char *cli_words(const char *subcommand, const char *name);

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-/* What follows an option. */
+/* The kind of word that an option takes. */
 typedef enum completion_value {
   COMPLETION_NONE = 0, /* nothing */
   COMPLETION_OTHER,    /* a number, a duration: nothing to complete */

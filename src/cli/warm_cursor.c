@@ -228,7 +228,7 @@ static void hash_text(crypto_generichash_state *hash, const char *text) {
   if (size > 0) (void)crypto_generichash_update(hash, (const unsigned char *)text, size);
 }
 
-/* What computes the values, without passwords: they may be given in several ways. */
+/* The source of the values, without passwords, which may be given in several ways. */
 static void hash_source(crypto_generichash_state *hash, const warm_options *o) {
   char shown[1024] = "";
   if (o->url != NULL) corral_uri_show(o->url, shown, sizeof shown);

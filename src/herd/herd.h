@@ -90,8 +90,8 @@ uint64_t crl_herd_tick(crl_entry *entry);
 #define CRL_GOOD_FOR_ALL UINT64_MAX
 /* An ask with this tick was answered: the flight's answers are good for earlier callers. */
 void crl_herd_confirm(crl_entry *entry, uint64_t tick);
-/* What the flight computed hangs on more than its lease: on what an ask with this tick found. From
- * now on later asks confirm for no more callers than that one. */
+/* The flight's value depends on tags, whose versions the ask with this tick read. Later asks do not
+ * read them: from now on they confirm for no more callers than that one. */
 void crl_herd_limit(crl_entry *entry, uint64_t tick);
 /* Gives a stale answer while the flight goes on, to callers that the flight's answers are good for
  * now: at once until `until` (0: not at once), and at their deadline until `last`. Later calls are

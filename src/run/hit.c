@@ -4,8 +4,8 @@
 #include "os/env.h"
 #include "tags/tag_memory.h"
 
-/* What a look that failed, and its handle, have to say. Few do, and it would be much of a hit's
- * stack. */
+/* The messages of a look that failed, and of its handle. Few looks have any, and on the stack they
+ * would be much of a hit's. */
 typedef struct troubles {
   corral_error look, handle;
 } troubles;

@@ -185,6 +185,18 @@ static inline long long revenue_of(const backend *b, const char *region) {
   return revenue;
 }
 
+/* The same over a connection of its own, for another thread. */
+static inline long long revenue_apart(const backend *b, const char *region) {
+  char path[80];
+  snprintf(path, sizeof path, "/report?region=%s", region);
+  http_client *client = http_client_new(b->address);
+  http_reply reply = http_client_ask(client, &(http_request){.path = path});
+  long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
+  http_reply_free(&reply);
+  http_client_free(client);
+  return revenue;
+}
+
 static inline void become_backend(char **args, int out, const char *log, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
