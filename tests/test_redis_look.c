@@ -379,6 +379,44 @@ static void an_end_within_the_clocks_bounds_is_not_sure(void **state) {
   free(h);
 }
 
+/* 1: a look finds a lease without a body that ends at this time; 0: it must ask for the TTL. */
+static int finds_lease(const crl_redis_handle *h, int64_t until, int64_t pttl, int64_t *left) {
+  uint8_t front[CORRAL_FRONT];
+  corral_header lease = {.state = CORRAL_LEASED, .length_ms = 1000, .until = until};
+  size_t len = crl_record_write(&lease, front);
+  corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
+  int found = crl_redis_record_found(h, &op, front, len, pttl);
+  *left = op.state.left_ms;
+  return found;
+}
+
+/* Bounds may change from look to look, and a lease that was over is not to be found again. */
+static void a_lease_that_ends_within_the_bounds_ends_with_its_key(void **state) {
+  (void)state;
+  clock_kit kit;
+  crl_redis_handle *h = with_clock(&kit);
+  int64_t least, most, left;
+  boot = 5000;
+  crl_redis_clock_learn(h, 1000000, 4950);
+  assert_true(crl_redis_clock_now(h, &least, &most));
+  assert_false(finds_lease(h, most, CRL_REDIS_UNASKED, &left));
+  assert_false(finds_lease(h, least + 1, CRL_REDIS_UNASKED, &left));
+  assert_true(finds_lease(h, least, CRL_REDIS_UNASKED, &left));
+  assert_int_equal(left, 0);
+  assert_true(finds_lease(h, most + 1, CRL_REDIS_UNASKED, &left));
+  assert_true(left > 0);
+  for (int64_t until = least + 1; until <= most; until++) {
+    assert_true(finds_lease(h, until, CORRAL_LEASE_KEPT_MS, &left));
+    assert_int_equal(left, 0);
+    assert_true(finds_lease(h, until, CORRAL_LEASE_KEPT_MS + 7, &left));
+    assert_int_equal(left, 7);
+  }
+  /* a TTL that somebody has changed */
+  assert_true(finds_lease(h, most + 100, HOUR, &left));
+  assert_in_range(left, 100, 100 + most - least);
+  free(h);
+}
+
 /* ---- dialogues ----------------------------------------------------------------------------- */
 
 #define TIME_IS(seconds) "*2\\r\\n$10\\r\\n" seconds "\\r\\n$1\\r\\n0\\r\\n"
@@ -551,6 +589,7 @@ int main(void) {
       cmocka_unit_test(bounds_too_wide_or_too_old_are_no_good),
       cmocka_unit_test(the_clock_is_renewed_once_in_a_second),
       cmocka_unit_test(an_end_within_the_clocks_bounds_is_not_sure),
+      cmocka_unit_test(a_lease_that_ends_within_the_bounds_ends_with_its_key),
       cmocka_unit_test(a_step_of_the_servers_clock_is_known_a_second_later),
       cmocka_unit_test(a_reply_that_came_unasked_is_not_believed),
       cmocka_unit_test(a_look_at_a_silent_server_ends_by_its_deadline),

@@ -42,10 +42,15 @@ static int64_t end_of(const corral_header *header) {
   return __builtin_add_overflow(end, kept, &end) ? INT64_MAX : end;
 }
 
-/* Time left of the lease or verdict as far as the key's TTL tells it; -1: unknown. */
-static int64_t left_by_ttl(const corral_header *header, int64_t pttl) {
-  if (header->state != CORRAL_LEASED || header->body > 0 || pttl < 0) return -1;
-  return pttl > CORRAL_LEASE_KEPT_MS ? pttl - CORRAL_LEASE_KEPT_MS : 0;
+/* Time left of the lease or verdict. The TTL of a lease that is alone tells it to the millisecond,
+ * unless another program has changed it: then its own end counts, by the server's time as far as
+ * that is known. -1: unknown. */
+static int64_t left_by_ttl(const crl_redis_handle *h, const corral_header *header, int64_t by_end,
+                           int64_t pttl) {
+  int64_t unknown = h->time.known ? by_end : -1;
+  if (header->state != CORRAL_LEASED || header->body > 0 || pttl < 0) return unknown;
+  int64_t left = pttl > CORRAL_LEASE_KEPT_MS ? pttl - CORRAL_LEASE_KEPT_MS : 0;
+  return !h->time.known || llabs(left - by_end) < STEP_MS ? left : by_end;
 }
 
 /* Life of a body by its end and by the key's TTL. The TTL is that of the body, or of a lease that
@@ -100,15 +105,24 @@ static int is_sure(const corral_header *header, const uint8_t *record, int64_t l
   return header->life_end - most <= (whole > 0 ? whole : LONGEST_LIFE);
 }
 
-/* A look without PTTL. A lease that is alone is judged by the server's clock anyway. Bytes that are
- * no record are asked for again: they may be a reply that came unasked (perform.c). */
+/* 1: a lease that is alone ends within the clock's bounds. Its key's TTL tells its end exactly:
+ * else a lease that was over might be found again when the bounds have changed. */
+static int is_ending(const corral_header *header, int64_t least, int64_t most) {
+  return header->state == CORRAL_LEASED && header->until > least && header->until <= most;
+}
+
+/* A look without PTTL. Bytes that are no record are asked for again: they may be a reply that came
+ * unasked (perform.c). */
 static int found_by_clock(const crl_redis_handle *h, corral_op *op, const uint8_t *front,
                           size_t len, const uint8_t *record) {
   corral_header header;
   int64_t least, most, life = 0;
   int good = crl_redis_clock_now(h, &least, &most);
-  int has_body = h->store->host->header_read(front, len, &header) == CORRAL_OK && header.body > 0;
-  if (!good || (has_body && !is_sure(&header, record, least, most, &life))) return 0;
+  int is_read = h->store->host->header_read(front, len, &header) == CORRAL_OK;
+  int has_body = is_read && header.body > 0;
+  if (!good || (has_body && !is_sure(&header, record, least, most, &life)) ||
+      (is_read && !has_body && is_ending(&header, least, most)))
+    return 0;
   if (has_body && header.state == CORRAL_FREE) {
     op->status = CORRAL_OK;
   } else {
@@ -218,8 +232,8 @@ int crl_redis_record_found(const crl_redis_handle *h, corral_op *op, uint8_t *re
   if (op->status == CORRAL_EFOREIGN || op->status == CORRAL_ENEWER) crl_redis_record_refuse(h, op);
   if (op->status != CORRAL_OK || h->store->host->header_read(front, len, &header) != CORRAL_OK)
     return 1;
-  if (header.state != CORRAL_FREE && !h->time.known && !undated)
-    op->state.left_ms = left_by_ttl(&header, pttl);
+  if (header.state != CORRAL_FREE && !undated)
+    op->state.left_ms = left_by_ttl(h, &header, op->state.left_ms, pttl);
   if (header.body > 0) op->state.life_ms = life_by_ttl(h, &header, op->state.life_ms, pttl);
   return 1;
 }
