@@ -105,7 +105,7 @@ keeper_killed() {
 
 # What ends other processes doesn't end the keeper: the script may yet clean up.
 keeper_signalled() {
-  begin deaf --ttl 1s deaf && exec 9>deaf.gate && took 0 deaf && keeper=$(keeper_of deaf) &&
+  begin deaf --ttl 20s deaf && exec 9>deaf.gate && took 0 deaf && keeper=$(keeper_of deaf) &&
     kill -TERM "$keeper" && kill -INT "$keeper" && kill -HUP "$keeper" && kill -PIPE "$keeper" &&
     asks deaf 'check deaf' 0 && ! gone "$keeper"
   got=$?
@@ -118,7 +118,7 @@ held_for() {
   [ "${ms:-0}" -ge "$1" ]
 }
 extended() {
-  begin long --ttl 1s long && exec 9>long.gate && took 0 long && await held_for 3000 long &&
+  begin long --ttl 4s long && exec 9>long.gate && took 0 long && await held_for 5000 long &&
     asks long 'check long' 0
   got=$?
   end long "$pid"
