@@ -40,7 +40,7 @@ __attribute__((destructor)) static void forget_exits(void) {
 }
 
 /* The memory of this thread, for its first look; NULL: there is none. */
-static __attribute__((noinline)) own *make_mine(void) {
+static own *make_mine(void) {
   own *made = has_key ? crl_alloc(sizeof *made) : NULL;
   if (made == NULL) return NULL;
   if (pthread_setspecific(at_exit, made) != 0) {
@@ -204,10 +204,18 @@ int crl_hit_answered(crl_hit *hit, corral_value **ret) {
   return 1;
 }
 
+/* Apart, for its room. */
+static __attribute__((noinline)) int look_first(crl_context *context, const crl_call *call,
+                                                const void *key, size_t key_len, crl_hit **hit,
+                                                corral_value **ret) {
+  return make_mine() == NULL ? -1 : crl_hit_look(context, call, key, key_len, hit, ret);
+}
+
 int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
                  crl_hit **hit, corral_value **ret) {
-  own *o = mine != NULL ? mine : make_mine();
-  if (o == NULL || o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len)) return -1;
+  own *o = mine;
+  if (o == NULL) return look_first(context, call, key, key_len, hit, ret);
+  if (o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len)) return -1;
   o->looks = 1;
   *hit = &o->hit;
   o->hit.op.error = &o->trouble;

@@ -90,7 +90,7 @@ static int64_t probe(crl_task *task) {
 }
 
 /* After a server asked for a probe. Without a thread to be had, callers probe. */
-static void call_prober(crl_pool *pool) {
+static __attribute__((noinline)) void call_prober(crl_pool *pool) {
   int64_t at;
   if (self_probing(pool) || next_to_probe(pool, &at) == NULL) return;
   if (crl_task_at(&pool->prober, at) == CORRAL_OK) return;
