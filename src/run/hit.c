@@ -206,18 +206,17 @@ int crl_hit_answered(crl_hit *hit, corral_value **ret) {
 
 /* Apart, for its room. */
 static __attribute__((noinline)) int look_first(crl_context *context, const crl_call *call,
-                                                const void *key, size_t key_len, crl_hit **hit,
+                                                const void *key, size_t key_len,
                                                 corral_value **ret) {
-  return make_mine() == NULL ? -1 : crl_hit_look(context, call, key, key_len, hit, ret);
+  return make_mine() == NULL ? -1 : crl_hit_look(context, call, key, key_len, ret);
 }
 
 int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
-                 crl_hit **hit, corral_value **ret) {
+                 corral_value **ret) {
   own *o = mine;
-  if (o == NULL) return look_first(context, call, key, key_len, hit, ret);
+  if (o == NULL) return look_first(context, call, key, key_len, ret);
   if (o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len)) return -1;
   o->looks = 1;
-  *hit = &o->hit;
   o->hit.op.error = &o->trouble;
   o->trouble.status = CORRAL_OK;
   o->trouble.text[0] = '\0';
@@ -225,6 +224,8 @@ int crl_hit_look(crl_context *context, const crl_call *call, const void *key, si
   o->looks = 0;
   return crl_hit_answered(&o->hit, ret);
 }
+
+crl_hit *crl_hit_mine(void) { return &mine->hit; }
 
 void crl_hit_drop(crl_hit *hit) {
   corral_found *found = &hit->op.found;

@@ -28,9 +28,11 @@ typedef struct crl_hit {
 /* True where some calls may be answered so. */
 int crl_hit_is_of(const crl_context *context);
 /* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join, with
- * *hit, which is good until this thread's next look. -1: there was no look. */
+ * crl_hit_mine. -1: there was no look. */
 int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
-                 crl_hit **hit, corral_value **ret);
+                 corral_value **ret);
+/* The last look of this thread, until its next one. */
+crl_hit *crl_hit_mine(void);
 /* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */
 void crl_hit_join(crl_hit *hit, crl_join *join);
 /* Gives up what was found. */
