@@ -7,7 +7,7 @@ find_package(Cmocka REQUIRED)
 # Tests that are not in these lists are pure.
 set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlock hostlock_files
     hostlock_notes memory threads alloc api bound answers answers_callers answers_near near
-    near_eviction near_readers many many_callers loop watch places places_order)
+    near_eviction near_readers many many_callers loop watch places places_order lmdb_door)
 set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
@@ -47,7 +47,7 @@ list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a t
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
 set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=crl_hash
   -Wl,--wrap=clock_gettime,--wrap=sendmsg,--wrap=recv,--wrap=poll,--wrap=pthread_mutex_lock
-  -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits)
+  -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits,--wrap=crl_pool_look)
 set(CORRAL_TESTS_LINK_lmdb_cost
   -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)

@@ -138,20 +138,58 @@ static void a_hit_in_the_process_is_one_allocation_and_one_hash(void **state) {
   hits_cost("memory:", "key:1", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 1});
 }
 
-static void a_hit_in_a_file_is_the_same(void **state) {
+static void a_hit_in_a_file_takes_no_mutex(void **state) {
   (void)state;
-  hits_cost(lab_lmdb(lab_room, "store"), "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 1});
+  const char *uri = lab_lmdb(lab_room, "store");
+  hits_cost(uri, "key", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 0});
+  hits_cost(uri, "key:1", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 0});
 }
 
-/* The key that is stored isn't always the one that the herd knows. */
+/* The key that is stored isn't always the one that the herd knows: of both, one is hashed. */
 static void a_hit_on_redis_is_that_and_two_system_calls(void **state) {
   (void)state;
   redis_server *server = NULL;
   if (!redis_server_start(&server, NULL)) skip();
   const char *uri = redis_server_unix_uri(server);
   hits_cost(uri, "key", &(struct counts){1, 1, 2, 1, 0, 1, 1, 0, 0, 0});
-  hits_cost(uri, "key:1", &(struct counts){1, 2, 2, 1, 0, 1, 1, 0, 0, 0});
+  hits_cost(uri, "key:1", &(struct counts){1, 1, 2, 1, 0, 1, 1, 0, 0, 0});
   redis_server_stop(server);
+}
+
+/* ---- a look within a look ------------------------------------------------------------------ */
+
+/* As a store that is made of another corral. */
+static corral *within;
+static int looks;
+
+void __real_crl_pool_look(struct crl_pool *pool, corral_op *op, int64_t begun, int64_t deadline,
+                          corral_error *why);
+void __wrap_crl_pool_look(struct crl_pool *pool, corral_op *op, int64_t begun, int64_t deadline,
+                          corral_error *why);
+void __wrap_crl_pool_look(struct crl_pool *pool, corral_op *op, int64_t begun, int64_t deadline,
+                          corral_error *why) {
+  corral *inner = within;
+  within = NULL;
+  looks++;
+  if (inner != NULL) get(inner, "inner:1", CORRAL_FRESH);
+  __real_crl_pool_look(pool, op, begun, deadline, why);
+}
+
+static void a_look_within_a_look_leaves_that_alone(void **state) {
+  (void)state;
+  corral *outer = NULL, *inner = NULL;
+  corral_error error = {0};
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &outer, &error), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:"), &inner, &error), CORRAL_OK);
+  get(outer, "outer:1", CORRAL_COMPUTED);
+  get(inner, "inner:1", CORRAL_COMPUTED);
+  within = inner;
+  looks = 0;
+  get(outer, "outer:1", CORRAL_FRESH);
+  assert_null(within);
+  assert_int_equal(looks, 1); /* the inner one went the longer way */
+  corral_close(inner);
+  corral_close(outer);
 }
 
 /* ---- policies of callers ------------------------------------------------------------------- */
@@ -230,8 +268,10 @@ static void a_shorter_policy_is_one_of_its_own(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hit_in_the_process_is_one_allocation_and_one_hash),
-      cmocka_unit_test_setup_teardown(a_hit_in_a_file_is_the_same, lab_make_room, lab_leave_room),
+      cmocka_unit_test_setup_teardown(a_hit_in_a_file_takes_no_mutex, lab_make_room,
+                                      lab_leave_room),
       cmocka_unit_test(a_hit_on_redis_is_that_and_two_system_calls),
+      cmocka_unit_test(a_look_within_a_look_leaves_that_alone),
       cmocka_unit_test(a_policy_is_resolved_once_and_each_one_counts),
       cmocka_unit_test(policies_that_differ_in_one_field_are_two),
       cmocka_unit_test(a_shorter_policy_is_one_of_its_own),

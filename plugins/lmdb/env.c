@@ -147,19 +147,8 @@ static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
   return code;
 }
 
-static int init_locks(crl_lmdb_env *e) {
-  pthread_rwlockattr_t attr;
-  int code = pthread_rwlockattr_init(&attr);
-  if (code != 0) return code;
-  /* otherwise a map that must grow waits for a moment without readers */
-  (void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-  code = pthread_rwlock_init(&e->resize, &attr);
-  pthread_rwlockattr_destroy(&attr);
-  return code;
-}
-
 static void free_env(crl_lmdb_env *e) {
-  pthread_rwlock_destroy(&e->resize);
+  crl_lmdb_door_free(&e->map);
   free(e->path);
   free(e);
 }
@@ -167,7 +156,7 @@ static void free_env(crl_lmdb_env *e) {
 static crl_lmdb_env *blank_env(const crl_lmdb_files *f, int64_t size) {
   crl_lmdb_env *e = calloc(1, sizeof *e);
   if (e == NULL) return NULL;
-  if (init_locks(e) != 0) {
+  if (crl_lmdb_door_init(&e->map) != 0) {
     free(e);
     return NULL;
   }
@@ -241,7 +230,7 @@ static crl_lmdb_env *registered(const crl_lmdb_files *f) {
 
 static int grow_map(crl_lmdb_env *e, size_t size) {
   int code = 0;
-  pthread_rwlock_wrlock(&e->resize);
+  crl_lmdb_door_close(&e->map);
   MDB_envinfo info;
   code = mdb_env_info(e->env, &info);
   if (code == 0 && info.me_mapsize < map_for(size)) {
@@ -249,7 +238,7 @@ static int grow_map(crl_lmdb_env *e, size_t size) {
     if (code == 0) code = extend_file(e->env);
   }
   if (code == 0 && atomic_load(&e->size) < size) atomic_store(&e->size, size);
-  pthread_rwlock_unlock(&e->resize);
+  crl_lmdb_door_open(&e->map);
   return code;
 }
 
@@ -396,9 +385,9 @@ void crl_lmdb_env_drop(crl_lmdb_env *e) {
 
 /* Adopts the size of a file that another process has made larger than this map. */
 static int adopt_size(crl_lmdb_env *e) {
-  pthread_rwlock_wrlock(&e->resize);
+  crl_lmdb_door_close(&e->map);
   int code = mdb_env_set_mapsize(e->env, 0);
-  pthread_rwlock_unlock(&e->resize);
+  crl_lmdb_door_open(&e->map);
   return code;
 }
 
@@ -424,10 +413,10 @@ static int put_right(crl_lmdb_env *e, int code) {
 
 int crl_lmdb_read_begin(crl_lmdb_env *e, MDB_txn **ret) {
   for (;;) {
-    pthread_rwlock_rdlock(&e->resize);
+    crl_lmdb_door_enter(&e->map);
     int code = read_try(e, ret);
     if (code == 0) return 0;
-    pthread_rwlock_unlock(&e->resize);
+    crl_lmdb_door_leave(&e->map);
     /* A reader locks the byte of its process number in the lock file. */
     if (code == EAGAIN) return CRL_LMDB_SAME_PID;
     code = put_right(e, code);
@@ -438,15 +427,15 @@ int crl_lmdb_read_begin(crl_lmdb_env *e, MDB_txn **ret) {
 void crl_lmdb_read_end(crl_lmdb_env *e, MDB_txn *txn) {
   mdb_txn_reset(txn);
   if (!idle_push(e, txn)) mdb_txn_abort(txn);
-  pthread_rwlock_unlock(&e->resize);
+  crl_lmdb_door_leave(&e->map);
 }
 
 int crl_lmdb_write_begin(crl_lmdb_env *e, MDB_txn **ret) {
   for (;;) {
-    pthread_rwlock_rdlock(&e->resize);
+    crl_lmdb_door_enter(&e->map);
     int code = mdb_txn_begin(e->env, NULL, 0, ret);
     if (code == 0) return 0;
-    pthread_rwlock_unlock(&e->resize);
+    crl_lmdb_door_leave(&e->map);
     code = put_right(e, code);
     if (code != 0) return code;
   }
@@ -458,7 +447,7 @@ int crl_lmdb_write_end(crl_lmdb_env *e, MDB_txn *txn, int commit) {
     code = mdb_txn_commit(txn);
   else
     mdb_txn_abort(txn);
-  pthread_rwlock_unlock(&e->resize);
+  crl_lmdb_door_leave(&e->map);
   if (code == MDB_PANIC) atomic_store(&e->broken, 1);
   return code;
 }

@@ -17,7 +17,7 @@ int crl_lmdb_handle_open(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lm
   h->wanted = wanted;
   h->pid = getpid();
   int status = crl_lmdb_env_take(wanted, deadline, &h->env, error);
-  if (status == CORRAL_OK && pthread_mutex_init(&h->lock, NULL) != 0) {
+  if (status == CORRAL_OK && crl_lmdb_door_init(&h->door) != 0) {
     crl_lmdb_env_drop(h->env);
     status = CORRAL_ENOMEM;
   }
@@ -32,15 +32,15 @@ int crl_lmdb_handle_open(const crl_lmdb_wanted *wanted, int64_t deadline, crl_lm
 
 void crl_lmdb_handle_close(crl_lmdb_handle *h) {
   crl_lmdb_env_drop(h->env);
-  if (h->pid == getpid()) pthread_mutex_destroy(&h->lock);
+  if (h->pid == getpid()) crl_lmdb_door_free(&h->door);
   free(h);
 }
 
 static crl_lmdb_env *current(crl_lmdb_handle *h) {
-  pthread_mutex_lock(&h->lock);
+  crl_lmdb_door_enter(&h->door);
   crl_lmdb_env *e = h->env;
   atomic_fetch_add(&e->refs, 1);
-  pthread_mutex_unlock(&h->lock);
+  crl_lmdb_door_leave(&h->door);
   return e;
 }
 
@@ -51,10 +51,10 @@ static int renew(crl_lmdb_handle *h, crl_lmdb_env *old, int64_t deadline, crl_lm
   int status = crl_lmdb_env_take(h->wanted, deadline, &e, error);
   if (status != CORRAL_OK) return status;
   atomic_fetch_add(&e->refs, 1);
-  pthread_mutex_lock(&h->lock);
+  crl_lmdb_door_close(&h->door);
   crl_lmdb_env *left = h->env;
   h->env = e;
-  pthread_mutex_unlock(&h->lock);
+  crl_lmdb_door_open(&h->door);
   crl_lmdb_tell_any(old);
   if (e != old)
     crl_lmdb_leases_drop(
@@ -74,10 +74,11 @@ static int is_check_due(const crl_lmdb_handle *h, int64_t now) {
 
 crl_lmdb_env *crl_lmdb_handle_glance(crl_lmdb_handle *h, int64_t now) {
   if (is_check_due(h, now)) return NULL;
-  crl_lmdb_env *e = current(h);
+  crl_lmdb_door_enter(&h->door);
+  crl_lmdb_env *e = h->env;
   if (!atomic_load(&e->damaged) && !atomic_load_explicit(&e->has_notice, memory_order_relaxed))
     return e;
-  crl_lmdb_env_drop(e);
+  crl_lmdb_door_leave(&h->door);
   return NULL;
 }
 

@@ -425,14 +425,12 @@ static __attribute__((noinline)) void perform_on(crl_lmdb_env *env, const corral
   }
 }
 
-/* After all operations: says whether the environment is still good, and leaves it. */
-static int leave(crl_lmdb_env *env, corral_error *error) {
-  int status = CORRAL_OK;
-  if (atomic_load(&env->broken))
-    status = env->host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after",
-                             env->path);
-  crl_lmdb_env_drop(env);
-  return status;
+/* After all operations: says whether the environment is still good. */
+static int tell_broken(crl_lmdb_env *env, corral_error *error) {
+  return atomic_load(&env->broken)
+             ? env->host->fail(error, CORRAL_EIO, "%.120s: LMDB met an error it can't go on after",
+                               env->path)
+             : CORRAL_OK;
 }
 
 /* Any batch, on the files that the path leads to now. */
@@ -451,7 +449,9 @@ static __attribute__((noinline)) int perform(crl_lmdb_handle *handle, const corr
     return status;
   }
   perform_on(env, batch, now, deadline);
-  return leave(env, error);
+  status = tell_broken(env, error);
+  crl_lmdb_env_drop(env);
+  return status;
 }
 
 static int lmdb_perform(void *handle_, const corral_batch *batch, int64_t deadline,
@@ -463,7 +463,9 @@ static int lmdb_perform(void *handle_, const corral_batch *batch, int64_t deadli
   crl_lmdb_env *env = is_look ? crl_lmdb_handle_glance(handle, now) : NULL;
   if (env == NULL) return perform(handle, batch, now, deadline, error);
   if (key_fits(env, op)) look(env, op, now);
-  return leave(env, error);
+  int status = tell_broken(env, error);
+  crl_lmdb_handle_leave(handle);
+  return status;
 }
 
 static int lmdb_connect(void *store_, int64_t deadline, void **ret_handle, corral_error *error) {

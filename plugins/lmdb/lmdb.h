@@ -1,5 +1,6 @@
 /* lmdb.h: declarations shared by the files of the LMDB store, from the bottom up:
  *
+ *   door.c     many inside at once, or one alone
  *   check.c    whether a file may be mapped
  *   lease.c    leases of live processes
  *   errors.c   statuses and texts of LMDB codes and errnos
@@ -27,6 +28,35 @@ enum { CRL_LMDB_MAX_KEY = 500, CRL_LMDB_IDLE_READERS = 4, CRL_LMDB_READERS = 102
 /* Code, among errnos and LMDB's own, of a file that a process of another PID namespace with this
  * process's number reads. LMDB knows readers by their numbers. */
 enum { CRL_LMDB_SAME_PID = EUSERS };
+
+/* ---- door.c -------------------------------------------------------------------------------- */
+
+/* Those inside, and CRL_LMDB_CLOSED: from then on nobody enters. */
+typedef struct crl_lmdb_door {
+  _Atomic uint32_t inside;
+  pthread_mutex_t lock;
+  pthread_cond_t moved; /* it was opened, or the last one has left a closed one */
+} crl_lmdb_door;
+
+#define CRL_LMDB_CLOSED (UINT32_C(1) << 31)
+
+/* 0 or an errno. */
+int crl_lmdb_door_init(crl_lmdb_door *door);
+void crl_lmdb_door_free(crl_lmdb_door *door);
+void crl_lmdb_door_enter_late(crl_lmdb_door *door);
+void crl_lmdb_door_last_left(crl_lmdb_door *door);
+/* Waits while it is closed. Who is inside must not enter once more. */
+static inline void crl_lmdb_door_enter(crl_lmdb_door *door) {
+  if (atomic_fetch_add_explicit(&door->inside, 1, memory_order_acquire) >= CRL_LMDB_CLOSED)
+    crl_lmdb_door_enter_late(door);
+}
+static inline void crl_lmdb_door_leave(crl_lmdb_door *door) {
+  if (atomic_fetch_sub_explicit(&door->inside, 1, memory_order_release) == CRL_LMDB_CLOSED + 1)
+    crl_lmdb_door_last_left(door);
+}
+/* Keeps others out, and waits until all have left: the caller is alone until it opens it. */
+void crl_lmdb_door_close(crl_lmdb_door *door);
+void crl_lmdb_door_open(crl_lmdb_door *door);
 
 /* ---- lease.c ------------------------------------------------------------------------------- */
 
@@ -130,8 +160,7 @@ typedef struct crl_lmdb_env {
   MDB_dbi heads, bodies, index, meta;
   /* wall clock minus boot clock, in ms, when the file was made */
   int64_t wall_ahead;
-  /* every transaction holds it for reading; a change of the map, for writing */
-  pthread_rwlock_t resize;
+  crl_lmdb_door map; /* every transaction is inside; a change of the map is alone */
   MDB_txn *_Atomic idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions; NULL: a free place */
   crl_lmdb_leases leases;
   crl_lmdb_ring *ring; /* NULL: changes can't be reported; ring_code is the errno why */
@@ -176,7 +205,7 @@ int crl_lmdb_write_end(crl_lmdb_env *env, MDB_txn *txn, int commit);
 typedef struct crl_lmdb_handle {
   const crl_lmdb_wanted *wanted;
   pid_t pid;
-  pthread_mutex_t lock; /* guards env */
+  crl_lmdb_door door; /* inside, env stays; it is changed alone */
   crl_lmdb_env *env;
   atomic_llong checked; /* boot_ms at which the path was last seen to lead to env */
 } crl_lmdb_handle;
@@ -190,8 +219,12 @@ void crl_lmdb_handle_close(crl_lmdb_handle *handle);
 int crl_lmdb_handle_enter(crl_lmdb_handle *handle, int writes, int64_t now, int64_t deadline,
                           crl_lmdb_env **ret, corral_error *error);
 enum { CRL_LMDB_STALE_MS = 1000 };
-/* The same without `writes`, where nothing is to be checked or told; else NULL. */
+/* The same without `writes`, where nothing is to be checked or told; else NULL. It is to be given
+ * back soon, by crl_lmdb_handle_leave. */
 crl_lmdb_env *crl_lmdb_handle_glance(crl_lmdb_handle *handle, int64_t now);
+static inline void crl_lmdb_handle_leave(crl_lmdb_handle *handle) {
+  crl_lmdb_door_leave(&handle->door);
+}
 
 /* ---- watch.c ------------------------------------------------------------------------------- */
 

@@ -94,7 +94,10 @@ static void hand_out(corral_op *op, crl_memory_entry *e) {
   op->found.owner = e->record;
 }
 
-static void look(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op) {
+/* A look; this, and what follows, return CORRAL_OK. Apart: it is the last that its caller does, and
+ * so needs no more room than its own. */
+static __attribute__((noinline)) int look(crl_memory *m, crl_memory_shard *s, uint64_t hash,
+                                          corral_op *op) {
   op->status = CORRAL_EMISS;
   pthread_mutex_lock(&s->lock);
   int64_t now = m->host->boot_ms();
@@ -104,6 +107,7 @@ static void look(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *o
   else if (e != NULL && m->host->look(op, e->record->bytes, e->record->len, now) == CORRAL_OK)
     hand_out(op, e);
   pthread_mutex_unlock(&s->lock);
+  return CORRAL_OK;
 }
 
 /* Any other verb of values. Apart, since a look needs none of its room. */
@@ -130,20 +134,25 @@ static __attribute__((noinline)) void change(crl_memory *m, crl_memory_shard *s,
     crl_memory_make_room(m, hash, now);
 }
 
-static void perform_one(crl_memory *m, corral_op *op) {
+static int perform_one(crl_memory *m, corral_op *op) {
   if (op->key_len == 0 || op->key_len > CRL_MEMORY_MAX_KEY) {
     op->status = m->host->fail(op->error, CORRAL_EINVAL, "a key of %zu bytes: 1 to %d", op->key_len,
                                (int)CRL_MEMORY_MAX_KEY);
-    return;
+    return CORRAL_OK;
   }
   uint64_t hash = corral_op_hash(m->host, op);
   crl_memory_shard *s = &m->shards[(hash >> 56) & (m->shard_count - 1)];
-  if (op->verb == CORRAL_VERB_GET)
-    look(m, s, hash, op);
-  else if (crl_memory_is_lock(op))
+  if (op->verb == CORRAL_VERB_GET) return look(m, s, hash, op);
+  if (crl_memory_is_lock(op))
     crl_memory_lock_verb(m, s, hash, op);
   else
     change(m, s, hash, op);
+  return CORRAL_OK;
+}
+
+static __attribute__((noinline)) int perform_many(crl_memory *m, const corral_batch *batch) {
+  for (size_t i = 0; i < batch->count; i++) (void)perform_one(m, corral_batch_op(batch, i));
+  return CORRAL_OK;
 }
 
 static int memory_perform(void *handle, const corral_batch *batch, int64_t deadline,
@@ -151,8 +160,7 @@ static int memory_perform(void *handle, const corral_batch *batch, int64_t deadl
   store *st = handle;
   (void)deadline;
   (void)error;
-  for (size_t i = 0; i < batch->count; i++) perform_one(st->memory, corral_batch_op(batch, i));
-  return CORRAL_OK;
+  return batch->count == 1 ? perform_one(st->memory, batch->ops) : perform_many(st->memory, batch);
 }
 
 /* ---- memories, and the registry of named ones ---------------------------------------------- */

@@ -444,8 +444,9 @@ static int look_on(crl_redis_handle *h, size_t count, int status, int64_t deadli
   return status;
 }
 
-static int run_batch(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
-                     corral_error *error) {
+/* Apart from a lone look, which needs none of its room. */
+static __attribute__((noinline)) int run_batch(crl_redis_handle *h, const corral_batch *batch,
+                                               int64_t deadline, corral_error *error) {
   size_t count = batch->count;
   if (make_slots(h, batch) != CORRAL_OK) {
     crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");

@@ -54,8 +54,8 @@ int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
   h->used = 1;
   crl_redis_wire_arm(&h->wire, h->now);
   h->refused_scripts = 0;
-  status = (h->store->scriptless ? crl_redis_exec_perform : crl_redis_ops_run)(h, batch, deadline,
-                                                                               error);
+  status = h->store->scriptless ? crl_redis_exec_perform(h, batch, deadline, error)
+                                : crl_redis_ops_run(h, batch, deadline, error);
   if (h->unchecked) return check_late(batch, status);
   return status == CORRAL_OK && h->refused_scripts
              ? crl_redis_exec_refused(h, batch, deadline, error)

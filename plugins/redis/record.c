@@ -69,6 +69,13 @@ static int64_t life_by_ttl(const crl_redis_handle *h, const corral_header *heade
   return pttl >= 0 && llabs(life - by_end) < STEP_MS ? life : by_end;
 }
 
+/* The number of a part of up to 8 bytes: by the 8 bytes that end with it. */
+static uint64_t number_of(const uint8_t *part) {
+  uint64_t number;
+  memcpy(&number, part + part[1] - 6, sizeof number);
+  return part[1] == 0 ? 0 : le64toh(number) >> (64 - 8 * part[1]);
+}
+
 /* Life that a record was stored for, by its metadata: the last bytes of its body; 0: it doesn't
  * say. */
 static int64_t whole_life(const uint8_t *record, size_t body, size_t metadata) {
@@ -78,14 +85,25 @@ static int64_t whole_life(const uint8_t *record, size_t body, size_t metadata) {
   if (left > body) return 0;
   const uint8_t *at = record + CORRAL_HEAD + body - left;
   while (left >= 2 && at[0] >= TTL && at[0] <= GRACES && at[1] <= left - 2 && at[1] <= NUMBER) {
-    uint64_t number = 0;
-    memcpy(&number, at + at[1] - 6, 8); /* the 8 bytes that end with the number */
-    lives[at[0]] = at[1] == 0 ? 0 : le64toh(number) >> (64 - 8 * at[1]);
+    lives[at[0]] = number_of(at);
     left -= 2 + (size_t)at[1];
     at += 2 + at[1];
   }
   uint64_t grace = lives[2] > lives[3] ? lives[2] : lives[3];
   return lives[TTL] == 0 ? 0 : (int64_t)(lives[TTL] + grace);
+}
+
+/* False for more life than the record ever had. Most have a TTL in front, and no more life than
+ * that. */
+static int is_within(const uint8_t *record, size_t body, size_t metadata, int64_t life) {
+  enum { TTL = 1, NUMBER = 6 };
+  if (metadata > 2 && metadata <= body) {
+    const uint8_t *at = record + CORRAL_HEAD + (body - metadata);
+    if (at[0] == TTL && at[1] <= NUMBER && at[1] <= metadata - 2 && life <= (int64_t)number_of(at))
+      return 1;
+  }
+  int64_t whole = whole_life(record, body, metadata);
+  return life <= (whole > 0 ? whole : LONGEST_LIFE);
 }
 
 /* 1: it is sure whether the body's life is over, by its end and the server's clock. *life is never
@@ -97,12 +115,11 @@ static int64_t whole_life(const uint8_t *record, size_t body, size_t metadata) {
  * has stepped. More life than the record ever had tells of such a step, too. */
 static int is_sure(const corral_header *header, const uint8_t *record, int64_t least, int64_t most,
                    int64_t *life) {
-  int64_t whole = whole_life(record, header->body, header->metadata);
   *life = 0;
   if (header->life_end <= least) return header->state != CORRAL_FREE;
   if (header->life_end <= most || __builtin_sub_overflow(header->life_end, least, life)) return 0;
   if (header->kind != TAG_VERSION) *life = header->life_end - most;
-  return header->life_end - most <= (whole > 0 ? whole : LONGEST_LIFE);
+  return is_within(record, header->body, header->metadata, header->life_end - most);
 }
 
 /* 1: a lease that is alone ends within the clock's bounds. Its key's TTL tells its end exactly:
@@ -148,8 +165,7 @@ int crl_redis_record_found_free(const crl_redis_handle *h, corral_op *op, const 
     uint16_t metadata;
     memcpy(&body, record + AT_BODY, sizeof body);
     memcpy(&metadata, record + AT_METADATA, sizeof metadata);
-    int64_t whole = whole_life(record, le32toh(body), le16toh(metadata));
-    good = op->state.life_ms <= (whole > 0 ? whole : LONGEST_LIFE);
+    good = is_within(record, le32toh(body), le16toh(metadata), op->state.life_ms);
   }
   if (good) return 1;
   op->status = CORRAL_EINDOUBT;

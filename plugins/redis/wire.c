@@ -74,8 +74,8 @@ static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int pee
   return n;
 }
 
-static ssize_t try_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
-                         short *want) {
+static inline __attribute__((always_inline)) ssize_t
+try_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, short *want) {
   if (wire->ssl != NULL) return crl_redis_tls_write(wire, pieces->iov_base, pieces->iov_len, want);
   struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = count};
   ssize_t n;
@@ -85,7 +85,7 @@ static ssize_t try_write(crl_redis_wire *wire, const struct iovec *pieces, size_
   return n;
 }
 
-static int gone(crl_redis_wire *wire, ssize_t n, corral_error *error) {
+static __attribute__((noinline)) int gone(crl_redis_wire *wire, ssize_t n, corral_error *error) {
   char why[160];
   if (n == 0) return failed(wire, error, "connection", "closed by the server");
   if (wire->ssl == NULL) return failed_errno(wire, error, "connection");
@@ -101,21 +101,44 @@ static void tell(crl_redis_wire *wire, size_t moved, int64_t deadline) {
   wire->untold = 0;
 }
 
-int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
-                         int64_t deadline, size_t *wrote, corral_error *error) {
-  for (;;) {
-    short want;
-    ssize_t n = try_write(wire, pieces, count, &want);
-    if (n > 0) {
-      *wrote = (size_t)n;
-      tell(wire, *wrote, deadline);
-      return CORRAL_OK;
-    }
-    wire->armed = 0; /* the time for a read that blocks may be over */
-    if (want == 0) return gone(wire, n, error);
+/* Goes on after a try that wrote nothing. */
+static __attribute__((noinline)) int write_on(crl_redis_wire *wire, const struct iovec *pieces,
+                                              size_t count, int64_t deadline, short want,
+                                              ssize_t *n, corral_error *error) {
+  wire->armed = 0; /* the time for a read that blocks may be over */
+  while (want != 0) {
     int status = await(wire, want, deadline, error);
     if (status != CORRAL_OK) return status;
+    *n = try_write(wire, pieces, count, &want);
+    if (*n > 0) return CORRAL_OK;
   }
+  return gone(wire, *n, error);
+}
+
+int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count,
+                         int64_t deadline, size_t *wrote, corral_error *error) {
+  short want;
+  ssize_t n = try_write(wire, pieces, count, &want);
+  if (n <= 0) {
+    int status = write_on(wire, pieces, count, deadline, want, &n, error);
+    if (status != CORRAL_OK) return status;
+  }
+  *wrote = (size_t)n;
+  tell(wire, *wrote, deadline);
+  return CORRAL_OK;
+}
+
+/* Goes on where there was no try, or one that read nothing. */
+static __attribute__((noinline)) int read_on(crl_redis_wire *wire, void *buffer, size_t size,
+                                             int64_t deadline, short want, ssize_t *n,
+                                             corral_error *error) {
+  while (want != 0) {
+    int status = await(wire, want, deadline, error);
+    if (status != CORRAL_OK) return status;
+    *n = try_read(wire, buffer, size, 0, &want);
+    if (*n > 0) return CORRAL_OK;
+  }
+  return gone(wire, *n, error);
 }
 
 /* A reply is seldom there at once, so the first read blocks, or waits by poll first; but TLS may
@@ -123,22 +146,18 @@ int crl_redis_wire_write(crl_redis_wire *wire, const struct iovec *pieces, size_
 int crl_redis_wire_read(crl_redis_wire *wire, void *buffer, size_t size, int64_t deadline,
                         size_t *got, corral_error *error) {
   short want = POLLIN;
+  ssize_t n = -1;
   wire->blocks =
       wire->armed && wire->store->host->moved(0, deadline) - wire->armed_at >= wire->patience;
-  int at_once = wire->ssl != NULL || wire->blocks;
-  wire->armed = 0;
-  for (;; at_once = 0) {
-    int status = at_once ? CORRAL_OK : await(wire, want, deadline, error);
+  if (wire->ssl != NULL || wire->blocks) n = try_read(wire, buffer, size, 0, &want);
+  wire->armed = wire->blocks = 0;
+  if (n <= 0) {
+    int status = read_on(wire, buffer, size, deadline, want, &n, error);
     if (status != CORRAL_OK) return status;
-    ssize_t n = try_read(wire, buffer, size, 0, &want);
-    wire->blocks = 0;
-    if (n > 0) {
-      *got = (size_t)n;
-      tell(wire, *got, deadline);
-      return CORRAL_OK;
-    }
-    if (want == 0) return gone(wire, n, error);
   }
+  *got = (size_t)n;
+  tell(wire, *got, deadline);
+  return CORRAL_OK;
 }
 
 int crl_redis_wire_take(crl_redis_wire *wire, void *buffer, size_t size, size_t *got, short *want,

@@ -344,8 +344,8 @@ static int check_not_set(const corral_call *user) {
                          "call: tags, version and validator are for corral_set alone");
 }
 
-static int take_policy(const corral_policy *user, crl_context *context, corral_policy *room,
-                       crl_call *call) {
+static inline __attribute__((always_inline)) int
+take_policy(const corral_policy *user, crl_context *context, corral_policy *room, crl_call *call) {
   int status = CORRAL_OK;
   call->policy = crl_context_kept(context, user);
   if (call->policy != NULL) return CORRAL_OK;
@@ -354,8 +354,10 @@ static int take_policy(const corral_policy *user, crl_context *context, corral_p
   return status;
 }
 
-static int take_whole(const corral_call *whole, crl_context *context, corral_policy *room,
-                      crl_call *call, corral_call *set) {
+static inline __attribute__((always_inline)) int take_whole(const corral_call *whole,
+                                                            crl_context *context,
+                                                            corral_policy *room, crl_call *call,
+                                                            corral_call *set) {
   int status = check_variant(whole);
   if (status == CORRAL_OK && set == NULL) status = check_not_set(whole);
   if (status != CORRAL_OK) return status;
@@ -377,18 +379,27 @@ __attribute__((noinline)) static int take_other(const corral_call *user, crl_con
   return status == CORRAL_OK ? take_whole(&whole, context, room, call, set) : status;
 }
 
-int crl_handle_user(const corral_call *user, crl_context *context, corral_policy *room,
-                    crl_call *call, corral_call *set) {
+static inline __attribute__((always_inline)) int take_user(const corral_call *user,
+                                                           crl_context *context,
+                                                           corral_policy *room, crl_call *call,
+                                                           corral_call *set) {
   memset(call, 0, sizeof *call);
   call->policy = &context->policy;
   if (user == NULL) return CORRAL_OK;
-  return (user->size == sizeof *user ? take_whole : take_other)(user, context, room, call, set);
+  if (user->size != sizeof *user) return take_other(user, context, room, call, set);
+  return take_whole(user, context, room, call, set);
 }
 
+int crl_handle_user(const corral_call *user, crl_context *context, corral_policy *room,
+                    crl_call *call, corral_call *set) {
+  return take_user(user, context, room, call, set);
+}
+
+/* Each call of a key begins here; so what is above is a part of it. */
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
                     corral_policy *room, crl_context **ret, crl_call *call) {
   int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
-  if (status == CORRAL_OK) status = crl_handle_user(user, &c->context, room, call, NULL);
+  if (status == CORRAL_OK) status = take_user(user, &c->context, room, call, NULL);
   return status;
 }
 

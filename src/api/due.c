@@ -21,9 +21,10 @@ static void look_near(crl_first *first, crl_context *context, const crl_call *as
 static void look(crl_first *first, crl_context *context, const crl_call *asked, const void *key,
                  size_t key_len) {
   corral_value *value;
-  int how = crl_hit_look(&first->hit, context, asked, key, key_len, &value);
+  int how = crl_hit_look(context, asked, key, key_len, &value);
   first->is_answered = how == 1;
   first->has_looked = how == 0;
+  if (how == 0) first->hit = crl_hit_mine();
   if (how == 1) first->outcome = (crl_outcome){.status = CORRAL_OK, .value = value};
 }
 

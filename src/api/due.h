@@ -11,10 +11,10 @@
 /* The first look of a call, made before the call itself is. Not zeroed; it must not be moved. */
 typedef struct crl_first {
   int is_answered; /* by `outcome`, with a reference */
-  int has_looked;  /* by `hit`, which is to be joined or dropped */
+  int has_looked;  /* by `hit`, which is to be joined or dropped before this thread's next look */
   int early;       /* a fresh value is in the near tier, and is to be rebuilt */
   crl_outcome outcome;
-  crl_hit hit;
+  crl_hit *hit;
 } crl_first;
 
 /* Looks where that needs no waiting; for a call that is no recursion. */

@@ -6,37 +6,37 @@
 
 #include <string.h>
 
-/* A call of one key. */
-typedef struct asked {
-  corral *c;
-  const void *key;
-  size_t key_len;
-  const corral_call *user;
-  corral_compute *compute; /* NULL: the bound one */
-  void *arg;
-  corral_value **ret;
-} asked;
-
-static int get_in(const asked *a, corral_policy *room) {
+/* A call of one key; `compute` NULL: the bound one. A part of its callers, which are the public
+ * functions: most of what they are given stays in registers. */
+static inline __attribute__((always_inline)) int get_in(corral *c, const void *key, size_t key_len,
+                                                        const corral_call *user,
+                                                        corral_compute *compute, void *arg,
+                                                        corral_value **ret, corral_policy *room) {
   crl_call call;
   crl_context *context;
-  int status = crl_handle_call(a->c, a->key, a->key_len, a->user, room, &context, &call);
+  int status = crl_handle_call(c, key, key_len, user, room, &context, &call);
   if (status != CORRAL_OK) return status;
-  call.compute = a->compute;
-  call.arg = a->arg;
-  if (a->compute == NULL) crl_handle_bind(a->c, &call);
-  return crl_block_call(context, &call, a->key, a->key_len, a->ret);
+  call.compute = compute;
+  call.arg = arg;
+  if (compute == NULL) crl_handle_bind(c, &call);
+  return crl_block_call(context, &call, key, key_len, ret);
 }
 
 /* A function of its own: a call whose policy the corral keeps has no room for it on its stack. */
-static __attribute__((noinline)) int get_with_room(const asked *a) {
+static __attribute__((noinline)) int get_with_room(corral *c, const void *key, size_t key_len,
+                                                   const corral_call *user, corral_compute *compute,
+                                                   void *arg, corral_value **ret) {
   corral_policy room;
-  return get_in(a, &room);
+  return get_in(c, key, key_len, user, compute, arg, ret, &room);
 }
 
-static int get(const asked *a) {
-  int status = get_in(a, NULL);
-  return status == CRL_HANDLE_ROOM ? get_with_room(a) : status;
+static inline __attribute__((always_inline)) int get(corral *c, const void *key, size_t key_len,
+                                                     const corral_call *user,
+                                                     corral_compute *compute, void *arg,
+                                                     corral_value **ret) {
+  int status = get_in(c, key, key_len, user, compute, arg, ret, NULL);
+  return status == CRL_HANDLE_ROOM ? get_with_room(c, key, key_len, user, compute, arg, ret)
+                                   : status;
 }
 
 int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corral_call *user,
@@ -44,14 +44,14 @@ int corral_get_or_compute(corral *c, const void *key, size_t key_len, const corr
   if (compute == NULL || ret == NULL)
     return crl_status_fail(crl_handle_error(user), CORRAL_EINVAL, "corral_get_or_compute: no %s",
                            ret == NULL ? "ret" : "compute");
-  return get(&(asked){c, key, key_len, user, compute, arg, ret});
+  return get(c, key, key_len, user, compute, arg, ret);
 }
 
 int corral_get(corral *c, const void *key, size_t key_len, const corral_call *user,
                corral_value **ret) {
   if (ret == NULL)
     return crl_status_fail(crl_handle_error(user), CORRAL_EINVAL, "corral_get: no ret");
-  return get(&(asked){c, key, key_len, user, NULL, NULL, ret});
+  return get(c, key, key_len, user, NULL, NULL, ret);
 }
 
 static int check_many(corral *c, const corral_item *items, size_t count, const corral_call *user,

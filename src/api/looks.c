@@ -239,9 +239,9 @@ crl_async_look *crl_looks_begin(crl_looks *looks, const crl_call *asked, crl_joi
   if (!may_look(looks, asked) || !is_linked(looks)) return NULL;
   crl_async_look *look = malloc(sizeof *look);
   if (look == NULL) return NULL;
-  int begins = crl_hit_begin(&look->hit, context, asked, join->name.key, join->name.key_len);
-  look->hit.op.error = NULL;
+  look->hit.key = look->key;
   look->call = call;
+  int begins = crl_hit_begin(&look->hit, context, asked, join->name.key, join->name.key_len);
   if (!begins || look->hit.op.key_len > KEY_BYTES ||
       !crl_pool_is_well_for(context->pool, &look->hit.op)) {
     if (begins) crl_hit_again(&look->hit, join);

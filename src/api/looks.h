@@ -19,6 +19,7 @@ typedef struct crl_async_look {
   struct crl_async_look *next;
   void *call;
   crl_hit hit;
+  uint8_t key[CRL_HIT_KEY]; /* hit.key */
 } crl_async_look;
 typedef struct crl_looks crl_looks;
 

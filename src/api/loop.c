@@ -295,7 +295,7 @@ static int begin_call(corral_async_call *call, int status, corral_async_call **r
 /* Begins a call that was not answered at once. *ret: the call, unless `first` is answered now. */
 static int begin_get(corral_loop *loop, const corral_async *async, const crl_call *asked,
                      const crl_name *name, crl_first *first, corral_async_call **ret) {
-  crl_hit *hit = first->has_looked ? &first->hit : NULL;
+  crl_hit *hit = first->has_looked ? first->hit : NULL;
   corral_async_call *call = new_call(loop, async, asked, name->key, name->key_len);
   if (call == NULL) {
     if (hit != NULL) crl_hit_drop(hit);

@@ -36,7 +36,7 @@ int crl_context_check(const crl_context *context, corral_error *error) {
                                       : crl_status_plain(error, CORRAL_EFORKED);
 }
 
-int crl_context_enter(corral *c, crl_context **ret, corral_error *error) {
+int crl_context_enter_first(corral *c, crl_context **ret, corral_error *error) {
   int status = crl_context_open(c, ret, error);
   if (status != CORRAL_OK) return status;
   crl_context *context = *ret;
@@ -90,7 +90,8 @@ static int fits(const corral_policy *user) {
 const corral_policy *crl_context_kept(const crl_context *context, const corral_policy *user) {
   crl_policy_known *_Atomic *places = ((crl_context *)(uintptr_t)context)->policies;
   const crl_policy_known *known;
-  for (size_t i = 0; fits(user) && i < CRL_POLICIES; i++) {
+  if (!fits(user)) return NULL;
+  for (size_t i = 0; i < CRL_POLICIES; i++) {
     if ((known = atomic_load_explicit(&places[i], memory_order_acquire)) == NULL) return NULL;
     if (is_given(known, user)) return &known->whole;
   }

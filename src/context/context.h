@@ -2,6 +2,7 @@
 #ifndef CRL_CONTEXT_H
 #define CRL_CONTEXT_H
 
+#include "os/env.h"
 #include "os/event.h"
 #include "os/task.h"
 #include "base/marks.h"
@@ -19,8 +20,8 @@
 #define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
 #define CRL_CONTEXT_CLOSING UINT32_C(0xc0881a00)
 
-/* The latest known cost of computing each key, by the hash of the stored key; keys that share a
- * slot overwrite each other. */
+/* The latest known cost of computing each key, by a hash; keys that share a slot overwrite each
+ * other. */
 enum { CRL_COSTS = 1024 };
 typedef struct crl_costs {
   _Atomic uint64_t slots[CRL_COSTS]; /* upper half: of the hash; lower half: ms */
@@ -31,7 +32,7 @@ static inline uint32_t crl_costs_ms(uint64_t us) {
   return us / 1000 >= UINT32_MAX ? UINT32_MAX : (uint32_t)((us + 999) / 1000);
 }
 
-/* By crl_key_hash of the key. ms; 0: unknown. */
+/* By crl_context_cost_hash of the key. ms; 0: unknown. */
 static inline uint32_t crl_costs_recall(const crl_costs *costs, uint64_t hash) {
   uint64_t slot = atomic_load_explicit(&((crl_costs *)(uintptr_t)costs)->slots[hash % CRL_COSTS],
                                        memory_order_relaxed);
@@ -92,11 +93,26 @@ typedef struct crl_context {
   char *scope; /* name of the host's elections */
 } crl_context;
 
+/* The hash by which the cost of a key is known: that of the two that a hit has anyway.
+ * `key_hash`: crl_key_hash; `name_hash`: crl_name_hash. */
+static inline uint64_t crl_context_cost_hash(const crl_context *context, uint64_t key_hash,
+                                             uint64_t name_hash) {
+  return context->looks_first ? key_hash : name_hash;
+}
+
 /* First step of a call that is safe in a forked child. CORRAL_EINVAL, CORRAL_ECLOSED. */
 int crl_context_open(corral *c, crl_context **ret, corral_error *error);
 /* First step of any other call; the first one binds the corral to this process. Also
  * CORRAL_EFORKED. */
-int crl_context_enter(corral *c, crl_context **ret, corral_error *error);
+int crl_context_enter_first(corral *c, crl_context **ret, corral_error *error);
+static inline int crl_context_enter(corral *c, crl_context **ret, corral_error *error) {
+  crl_context *context = (crl_context *)(void *)c;
+  if (c == NULL || atomic_load(&context->magic) != CRL_CONTEXT_OPEN ||
+      atomic_load(&context->home) != crl_env_forks() + 1 || crl_frame_within(&context->events))
+    return crl_context_enter_first(c, ret, error);
+  *ret = context;
+  return CORRAL_OK;
+}
 /* First step of a call on an object of an open corral, such as a lock: CORRAL_EINVAL,
  * CORRAL_EFORKED. */
 int crl_context_check(const crl_context *context, corral_error *error);

@@ -95,9 +95,8 @@ static __attribute__((noinline)) int drive_call(crl_context *context, const crl_
 int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t key_len,
                    corral_value **ret) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
-  crl_hit hit;
   call->cancel = cancel;
-  int how = crl_hit_look(&hit, context, call, key, key_len, ret);
+  int how = crl_hit_look(context, call, key, key_len, ret);
   if (how == 1) return CORRAL_OK;
-  return drive_call(context, call, key, key_len, how == 0 ? &hit : NULL, ret);
+  return drive_call(context, call, key, key_len, how == 0 ? crl_hit_mine() : NULL, ret);
 }

@@ -39,11 +39,14 @@ static void list_numbers(const crl_envelope *envelope, number list[NUMBERS]) {
   memcpy(list, all, sizeof all);
 }
 
-/* The number of a part in a record: by the 8 bytes that end with it, as a head is in front of all
- * parts. */
+/* The number of 1 to 8 bytes at `at`, in a record: by the 8 bytes that end with it, as a head is in
+ * front of all parts. */
+static uint64_t number_at(const uint8_t *at, size_t len) {
+  return crl_record_take(at + len - 8, 8) >> (64 - 8 * len);
+}
+
 static uint64_t number_of(const crl_part *part) {
-  if (part->len == 0 || part->len > 8) return 0;
-  return crl_record_take(part->bytes + part->len - 8, 8) >> (64 - 8 * part->len);
+  return part->len == 0 || part->len > 8 ? 0 : number_at(part->bytes, part->len);
 }
 
 static void take_part(const crl_part *part, crl_envelope *ret) {
@@ -115,11 +118,10 @@ void crl_envelope_write(const crl_envelope *envelope, uint8_t *record) {
 
 /* False for lives, a kind or an encoding that corral never writes. */
 static int is_sane(const crl_envelope *envelope) {
-  const int64_t lives[] = {envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms};
-  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
-    if (lives[i] < 0 || lives[i] > CRL_LIFE_MOST) return 0;
-  return envelope->kind >= CRL_KIND_VALUE && envelope->kind < CRL_KINDS &&
-         envelope->encoding < CRL_ENCODINGS;
+  return (uint64_t)envelope->ttl_ms <= CRL_LIFE_MOST &&
+         (uint64_t)envelope->swr_ms <= CRL_LIFE_MOST &&
+         (uint64_t)envelope->sie_ms <= CRL_LIFE_MOST && envelope->kind >= CRL_KIND_VALUE &&
+         envelope->kind < CRL_KINDS && envelope->encoding < CRL_ENCODINGS;
 }
 
 /* CORRAL_OK: the record has an undamaged body of this key (`digest` NULL: of any key). */
@@ -133,14 +135,35 @@ static int judge_body(const uint8_t *record, size_t size, const uint8_t *digest)
                                                                              : CORRAL_ECORRUPT;
 }
 
-static int read_metadata(const uint8_t *record, crl_envelope *ret) {
-  const uint8_t *at = record + ret->metadata_at;
-  size_t left = ret->metadata_len;
+/* Parts of any kind, of *left bytes; 1: all of them could be read. */
+static __attribute__((noinline)) int read_parts(const uint8_t *at, size_t left, crl_envelope *ret) {
   crl_part part;
   int more;
   while ((more = crl_part_next(&at, &left, &part)) > 0) take_part(&part, ret);
-  if (ret->encoding == CRL_ENCODING_PLAIN) ret->plain_len = ret->payload_len;
   return more == 0 && ret->validator_len <= CORRAL_VALIDATOR_MAX;
+}
+
+/* Most metadata are a few numbers, in the order of their kinds. */
+static int read_metadata(const uint8_t *record, crl_envelope *ret) {
+  static const uint8_t fields[] = {
+      [CRL_PART_TTL] = offsetof(crl_envelope, ttl_ms),
+      [CRL_PART_SWR] = offsetof(crl_envelope, swr_ms),
+      [CRL_PART_SIE] = offsetof(crl_envelope, sie_ms),
+      [CRL_PART_CREATED] = offsetof(crl_envelope, created_ms),
+      [CRL_PART_COST] = offsetof(crl_envelope, cost_us),
+      [CRL_PART_VERSION] = offsetof(crl_envelope, version),
+  };
+  const uint8_t *at = record + ret->metadata_at;
+  size_t left = ret->metadata_len;
+  while (left > 2 && at[0] - 1U < CRL_PART_VERSION && at[1] - 1U < 8 && at[1] <= left - 2) {
+    uint64_t value = number_at(at + 2, at[1]);
+    memcpy((uint8_t *)ret + fields[at[0]], &value, sizeof value);
+    left -= 2U + at[1];
+    at += 2U + at[1];
+  }
+  int is_whole = left == 0 || read_parts(at, left, ret);
+  if (ret->encoding == CRL_ENCODING_PLAIN) ret->plain_len = ret->payload_len;
+  return is_whole;
 }
 
 int crl_envelope_read(const uint8_t *record, size_t size, const uint8_t *digest,

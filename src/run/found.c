@@ -26,6 +26,7 @@ int crl_found_init(crl_found *found, crl_context *context, const corral_policy *
   if (crl_key_make(&found->key, CRL_KEY_VALUE, &context->space, name) != CORRAL_OK)
     return CORRAL_ENOMEM;
   found->hash = crl_key_hash(&found->key);
+  found->cost_hash = crl_context_cost_hash(context, found->hash, name_hash);
   return CORRAL_OK;
 }
 
@@ -170,13 +171,13 @@ crl_outcome crl_found_outcome(crl_found *found, corral_how how) {
 /* ---- the cost of the key's compute ---------------------------------------------------------- */
 
 uint32_t crl_found_recall_cost(const crl_found *found) {
-  return crl_costs_recall(&found->context->costs, found->hash);
+  return crl_costs_recall(&found->context->costs, found->cost_hash);
 }
 
 uint32_t crl_found_cost_ms(uint64_t us) { return crl_costs_ms(us); }
 
 void crl_found_note_cost(crl_found *found, uint64_t cost_us) {
-  crl_costs_note(&found->context->costs, found->hash, cost_us);
+  crl_costs_note(&found->context->costs, found->cost_hash, cost_us);
 }
 
 /* ---- a look -------------------------------------------------------------------------------- */

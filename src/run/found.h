@@ -30,6 +30,7 @@ typedef struct crl_found {
   /* crl_found_init zeroes only the fields above, to save time. */
   uint8_t over[CORRAL_TOKEN]; /* its lease token */
   uint64_t hash;              /* crl_key_hash */
+  uint64_t cost_hash;         /* crl_context_cost_hash */
   crl_key key;
   corral_error error; /* of the store's last failed operation, or of the compute */
 } crl_found;

@@ -1,16 +1,55 @@
-/* hit.c: the first look of a call, by as little as a hit needs. */
+/* hit.c: the first look of a call, by as little as a hit needs.
+ *
+ * A thread has one look under way, which keeps what it needs in memory of the thread's own: on the
+ * stack that would be most of what a hit takes. Only a store that is made of another corral begins
+ * a look within one: the inner one then is no hit. */
 #include "run/hit.h"
+
+#include <pthread.h>
+#include <stdlib.h>
 
 #include "os/env.h"
 #include "tags/tag_memory.h"
 
-/* The messages of a look that failed, and of its handle. Few looks have any, and on the stack they
- * would be much of a hit's. */
-typedef struct troubles {
-  corral_error look, handle;
-} troubles;
+/* ---- the memory of a thread ---------------------------------------------------------------- */
 
-static _Thread_local troubles trouble;
+typedef struct own {
+  int looks; /* its look is under way */
+  crl_hit hit;
+  corral_error trouble, handle_trouble; /* of a look that failed, and of its handle */
+  uint8_t key[CRL_HIT_KEY];
+} own;
+
+static _Thread_local own *mine CRL_IN_FIRST_BLOCK;
+static pthread_key_t at_exit;
+static int has_key;
+
+static void on_exit_of_thread(void *memory) {
+  mine = NULL;
+  free(memory);
+}
+
+__attribute__((constructor)) static void begin_exits(void) {
+  has_key = pthread_key_create(&at_exit, on_exit_of_thread) == 0;
+}
+
+/* No thread that ends may call into a library that was unloaded. */
+__attribute__((destructor)) static void forget_exits(void) {
+  if (has_key) pthread_key_delete(at_exit);
+  has_key = 0;
+}
+
+/* The memory of this thread, for its first look; NULL: there is none. */
+static own *make_mine(void) {
+  own *made = has_key ? crl_alloc(sizeof *made) : NULL;
+  if (made == NULL) return NULL;
+  if (pthread_setspecific(at_exit, made) != 0) {
+    free(made);
+    return NULL;
+  }
+  made->hit.key = made->key;
+  return mine = made;
+}
 
 /* ---- the look ------------------------------------------------------------------------------ */
 
@@ -24,28 +63,41 @@ static int is_plain(const crl_context *context, const crl_call *call) {
 }
 
 static int put_key(crl_hit *hit) {
-  return crl_key_plain(&hit->context->space, &hit->name, hit->key, sizeof hit->key, &hit->op.key,
+  return crl_key_plain(&hit->context->space, &hit->name, hit->key, CRL_HIT_KEY, &hit->op.key,
                        &hit->op.key_len);
 }
 
+/* Of the two hashes a hit has that by which the store, or the herd, finds its key. As a rule the
+ * stored key is the user's own, and they are the same; else the other one is seldom wanted. */
+static void put_hash(crl_hit *hit) {
+  corral_op *op = &hit->op;
+  int is_stored = op->key == hit->name.key || hit->context->looks_first;
+  hit->hash = is_stored ? crl_hash(op->key, op->key_len) : crl_name_hash(&hit->name);
+  op->hash = is_stored ? hit->hash : 0;
+}
+
+static uint64_t key_hash(crl_hit *hit) {
+  corral_op *op = &hit->op;
+  if (op->hash == 0) op->hash = crl_hash(op->key, op->key_len);
+  return op->hash;
+}
+
 /* Where nothing is expected, look and claim are one: see crl_join_first. */
-static int is_gone(const crl_hit *hit) {
-  const crl_context *context = hit->context;
-  return !context->looks_first && crl_marks_has(&context->gone, hit->hash);
+static int is_gone(crl_hit *hit) {
+  const crl_marks *gone = &hit->context->gone;
+  return !hit->context->looks_first && crl_marks_any(gone) && crl_marks_has(gone, key_hash(hit));
 }
 
 /* Where a look asks another process, simultaneous calls share it: see herd.h. */
 static int enter(crl_hit *hit) {
   hit->has_stub = !hit->context->looks_first && crl_call_computes(hit->call);
-  if (!hit->has_stub) return 1;
-  uint64_t hash = hit->op.key == hit->name.key ? hit->hash : crl_name_hash(&hit->name);
-  return crl_herd_stub(hit->context->herd, &hit->name, hash, &hit->stub);
+  return !hit->has_stub || crl_herd_stub(hit->context->herd, &hit->name, hit->hash, &hit->stub);
 }
 
 /* The versions of known tags are asked for together with the value. */
-static int has_tags(const crl_hit *hit) {
+static int has_tags(crl_hit *hit) {
   crl_tag_memory *memory = hit->context->tag_memory;
-  return memory != NULL && crl_tag_memory_has(memory, hit->hash);
+  return memory != NULL && crl_tag_memory_any(memory) && crl_tag_memory_has(memory, key_hash(hit));
 }
 
 /* By field: to zero all of it at once takes longer than the rest of this. */
@@ -53,6 +105,7 @@ static void preset(corral_op *op) {
   op->verb = CORRAL_VERB_GET;
   op->flags = op->zero = 0;
   op->token = NULL;
+  op->error = NULL;
   memset(op->args, 0, sizeof op->args);
   op->status = CORRAL_EINDOUBT;
   op->found = (corral_found){.record = NULL};
@@ -62,14 +115,9 @@ static void preset(corral_op *op) {
 static int begin(crl_hit *hit) {
   preset(&hit->op);
   if (!put_key(hit)) return 0;
-  hit->op.hash = hit->hash = crl_hash(hit->op.key, hit->op.key_len);
+  put_hash(hit);
   hit->early = 0;
   if (has_tags(hit) || is_gone(hit) || !enter(hit)) return 0;
-  troubles *own = &trouble;
-  hit->op.error = &own->look;
-  hit->why = &own->handle;
-  own->look.status = CORRAL_OK;
-  own->look.text[0] = '\0';
   hit->now = crl_env_now_ms();
   hit->deadline = hit->now + hit->call->policy->wait_ms;
   return 1;
@@ -78,8 +126,9 @@ static int begin(crl_hit *hit) {
 /* ---- the answer ---------------------------------------------------------------------------- */
 
 /* True when the record found has a whole, unpacked value of this key, without tags. */
-static int read(const crl_hit *hit, crl_envelope *envelope) {
+static int read(crl_hit *hit) {
   const corral_op *op = &hit->op;
+  crl_envelope *envelope = &hit->envelope;
   const uint8_t *record = op->found.record;
   uint8_t digest[CORRAL_DIGEST];
   if (op->status != CORRAL_OK || record == NULL || op->state.life_ms == 0) return 0;
@@ -91,8 +140,9 @@ static int read(const crl_hit *hit, crl_envelope *envelope) {
 }
 
 /* A fresh value that is to be rebuilt early is no hit. */
-static int is_early(crl_hit *hit, const crl_envelope *envelope, int64_t fresh) {
+static int is_early(crl_hit *hit, int64_t fresh) {
   const corral_policy *policy = hit->call->policy;
+  const crl_envelope *envelope = &hit->envelope;
   if (!crl_call_computes(hit->call)) return 0;
   uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
   return hit->early = crl_policy_early(policy, envelope->ttl_ms, fresh, envelope->cost_us, dice);
@@ -100,19 +150,19 @@ static int is_early(crl_hit *hit, const crl_envelope *envelope, int64_t fresh) {
 
 /* The value of the record found, which it takes over; NULL: this is no plain hit. */
 static corral_value *judge(crl_hit *hit) {
-  crl_envelope envelope;
+  const crl_envelope *envelope = &hit->envelope;
   const corral_found *found = &hit->op.found;
   int64_t life = hit->op.state.life_ms;
-  if (!read(hit, &envelope)) return NULL;
-  crl_lives lives = crl_envelope_judge(&envelope, 0, life, life < 0 ? crl_env_wall_ms() : 0);
-  if (lives.fresh <= 0 || is_early(hit, &envelope, lives.fresh)) return NULL;
-  crl_costs_note(&hit->context->costs, hit->hash, envelope.cost_us);
+  if (!read(hit)) return NULL;
+  crl_lives lives = crl_envelope_judge(envelope, 0, life, life < 0 ? crl_env_wall_ms() : 0);
+  if (lives.fresh <= 0 || is_early(hit, lives.fresh)) return NULL;
+  crl_costs_note(&hit->context->costs, hit->hash, envelope->cost_us);
   return crl_value_wrap(found->record, found->len, found->drop, found->owner,
-                        &(crl_about){.offset = envelope.payload_at,
-                                     .size = envelope.payload_len,
+                        &(crl_about){.offset = envelope->payload_at,
+                                     .size = envelope->payload_len,
                                      .how = CORRAL_FRESH,
                                      .age_ms = lives.age,
-                                     .version = envelope.version});
+                                     .version = envelope->version});
 }
 
 /* Gives the value to those who have joined meanwhile, and may have it. */
@@ -154,12 +204,28 @@ int crl_hit_answered(crl_hit *hit, corral_value **ret) {
   return 1;
 }
 
-int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
-                 size_t key_len, corral_value **ret) {
-  if (!crl_hit_begin(hit, context, call, key, key_len)) return -1;
-  crl_pool_look(context->pool, &hit->op, hit->now, hit->deadline, hit->why);
-  return crl_hit_answered(hit, ret);
+/* Apart, for its room. */
+static __attribute__((noinline)) int look_first(crl_context *context, const crl_call *call,
+                                                const void *key, size_t key_len,
+                                                corral_value **ret) {
+  return make_mine() == NULL ? -1 : crl_hit_look(context, call, key, key_len, ret);
 }
+
+int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
+                 corral_value **ret) {
+  own *o = mine;
+  if (o == NULL) return look_first(context, call, key, key_len, ret);
+  if (o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len)) return -1;
+  o->looks = 1;
+  o->hit.op.error = &o->trouble;
+  o->trouble.status = CORRAL_OK;
+  o->trouble.text[0] = '\0';
+  crl_pool_look(context->pool, &o->hit.op, o->hit.now, o->hit.deadline, &o->handle_trouble);
+  o->looks = 0;
+  return crl_hit_answered(&o->hit, ret);
+}
+
+crl_hit *crl_hit_mine(void) { return &mine->hit; }
 
 void crl_hit_drop(crl_hit *hit) {
   corral_found *found = &hit->op.found;

@@ -5,39 +5,42 @@
 #ifndef CRL_HIT_H
 #define CRL_HIT_H
 
+#include "record/envelope.h"
 #include "run/run.h"
 
 enum { CRL_HIT_KEY = 128 }; /* bytes of a stored key, where it isn't the user's own */
 
-/* Not zeroed; it must not be moved. */
+/* Not zeroed, but for `key`; it must not be moved. */
 typedef struct crl_hit {
   crl_context *context;
   const crl_call *call;
   crl_name name;
   int64_t now, deadline; /* of the call's beginning; of its wait_ms */
-  uint64_t hash;         /* crl_key_hash of the stored key */
+  uint64_t hash;         /* crl_context_cost_hash */
   int early;             /* a fresh value was found, and is to be rebuilt */
   int has_stub;
   crl_stub stub;
   corral_op op;
-  corral_error *why; /* room for what the store's handle has to say */
-  uint8_t key[CRL_HIT_KEY];
+  crl_envelope envelope; /* of the record that was found */
+  uint8_t *key;          /* room of CRL_HIT_KEY bytes, which outlives the look */
 } crl_hit;
 
 /* True where some calls may be answered so. */
 int crl_hit_is_of(const crl_context *context);
-/* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join. -1:
- * there was no look. */
-int crl_hit_look(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
-                 size_t key_len, corral_value **ret);
+/* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join, with
+ * crl_hit_mine. -1: there was no look. */
+int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
+                 corral_value **ret);
+/* The last look of this thread, until its next one. */
+crl_hit *crl_hit_mine(void);
 /* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */
 void crl_hit_join(crl_hit *hit, crl_join *join);
 /* Gives up what was found. */
 void crl_hit_drop(crl_hit *hit);
 
-/* The same in two parts, between which the caller makes the look of hit->op. begin: 1, or 0: there
- * is no look to make. sent: it is about to be sent, a while after `begin`. answered: 1: the call
- * has ended, with *ret; 0: crl_hit_join. */
+/* The same in two parts, between which the caller makes the look of hit->op, without the text of an
+ * error. begin: 1, or 0: there is no look to make. sent: it is about to be sent, a while after
+ * `begin`. answered: 1: the call has ended, with *ret; 0: crl_hit_join. */
 int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
                   size_t key_len);
 void crl_hit_sent(crl_hit *hit);

@@ -90,7 +90,7 @@ static int64_t probe(crl_task *task) {
 }
 
 /* After a server asked for a probe. Without a thread to be had, callers probe. */
-static void call_prober(crl_pool *pool) {
+static __attribute__((noinline)) void call_prober(crl_pool *pool) {
   int64_t at;
   if (self_probing(pool) || next_to_probe(pool, &at) == NULL) return;
   if (crl_task_at(&pool->prober, at) == CORRAL_OK) return;
@@ -118,10 +118,24 @@ static void perform_on(crl_pool *pool, crl_server *server, corral_op *ops, size_
   if (crl_server_perform(server, ops, count, deadline)) call_prober(pool);
 }
 
+static void look_on(crl_pool *pool, crl_server *server, corral_op *op, int64_t now,
+                    int64_t deadline, corral_error *why) {
+  if (crl_server_look(server, op, now, deadline, why)) call_prober(pool);
+}
+
+/* Apart, since looks at a lone server need none of its room. */
+static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op, int64_t now,
+                                                  int64_t deadline, corral_error *why) {
+  crl_server *server = pool->list[crl_pool_route(pool, op->key, op->key_len)];
+  look_on(pool, server, op, now, deadline, why);
+}
+
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
                    corral_error *why) {
-  crl_server *server = pool->list[crl_pool_route(pool, op->key, op->key_len)];
-  if (crl_server_look(server, op, now, deadline, why)) call_prober(pool);
+  if (servers(pool) == 1)
+    look_on(pool, pool->list[0], op, now, deadline, why);
+  else
+    look_routed(pool, op, now, deadline, why);
 }
 
 /* One batch per server, one after the other; servers with recent failures come last. */

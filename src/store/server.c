@@ -312,7 +312,8 @@ __attribute__((noinline)) void crl_server_lone_end(crl_server *server, crl_lone 
   *opened |= own.opened;
 }
 
-int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest) {
+static inline __attribute__((always_inline)) int take_lone(crl_server *server, crl_lone *lone,
+                                                           int64_t now, int64_t latest) {
   crl_seats *seats = &server->usual;
   int64_t limit = now + server->options->op_ms;
   if (latest < limit || crl_seats_idle(seats) == 0) return 0;
@@ -328,13 +329,18 @@ int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_
   return 1;
 }
 
+int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest) {
+  return take_lone(server, lone, now, latest);
+}
+
 /* Performs a look if a handle is idle and the server is well: 1. Then nobody is queued, and nobody
- * goes along. The operation is preset. */
-static int look_alone(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
-                      corral_error *why, int *opened) {
+ * goes along. The operation is preset. A part of its caller. */
+static inline __attribute__((always_inline)) int look_alone(crl_server *server, corral_op *op,
+                                                            int64_t now, int64_t deadline,
+                                                            corral_error *why, int *opened) {
   crl_lone look; /* not zeroed */
   crl_seats *seats = &server->usual;
-  if (!crl_server_lone_take(server, &look, now, deadline)) return 0;
+  if (!take_lone(server, &look, now, deadline)) return 0;
   look.ops = op;
   look.count = 1;
   why->status = CORRAL_OK;
@@ -385,38 +391,53 @@ void crl_server_read_large(crl_server *server, corral_op *ops, size_t count, int
 }
 
 /* An operation that another caller's large body cut off is asked once more, alone. */
-static int perform_at(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                      int64_t deadline, corral_error *why) {
-  size_t bytes = weigh(ops, count);
-  int opened = 0;
-  if (server->options->plugin->threads == CORRAL_THREADS_PARALLEL) {
-    int64_t limit = now + server->options->op_ms + (int64_t)(bytes / BYTES_A_MS);
-    crl_server_perform_shared(server, ops, count, now, deadline < limit ? deadline : limit, why);
-    return 0;
-  }
-  int is_look = count == 1 && ops->verb == CORRAL_VERB_GET;
-  int is_large = bytes > LARGE_BYTES || (is_look && expects_large(server, ops));
-  if (is_look && !is_large && look_alone(server, ops, now, deadline, why, &opened))
-    ;
-  else if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
-           crl_server_batch_repeatable(ops, count))
+static __attribute__((noinline)) int perform_seated(crl_server *server, corral_op *ops,
+                                                    size_t count, int64_t now, int64_t deadline) {
+  int opened = 0, is_look = count == 1 && ops->verb == CORRAL_VERB_GET,
+      is_large = weigh(ops, count) > LARGE_BYTES || (is_look && expects_large(server, ops));
+  if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
+      crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);
   crl_server_read_large(server, ops, count, deadline, &opened);
   return opened;
 }
 
+/* A function of its own, since the stores that share a handle need none of its room. */
+static __attribute__((noinline)) int look_pooled(crl_server *server, corral_op *op, int64_t now,
+                                                 int64_t deadline, corral_error *why) {
+  int opened = 0;
+  if (expects_large(server, op) || !look_alone(server, op, now, deadline, why, &opened))
+    return perform_seated(server, op, 1, now, deadline);
+  if ((op->flags & CORRAL_OP_LARGE) != 0 || op->found.len > LARGE_BYTES ||
+      crl_marks_any(&server->large_keys))
+    crl_server_read_large(server, op, 1, deadline, &opened);
+  op->flags &= ~(uint32_t)CORRAL_OP_LESS;
+  return opened;
+}
+
+static void perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
+                           int64_t limit, int64_t deadline, corral_error *why) {
+  crl_server_perform_shared(server, ops, count, now, deadline < limit ? deadline : limit, why);
+}
+
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline) {
   corral_error why;
+  int64_t now = crl_env_now_ms();
   crl_server_batch_preset(ops, count);
-  return perform_at(server, ops, count, crl_env_now_ms(), deadline, &why);
+  if (server->options->plugin->threads != CORRAL_THREADS_PARALLEL)
+    return count == 1 && ops->verb == CORRAL_VERB_GET
+               ? look_pooled(server, ops, now, deadline, &why)
+               : perform_seated(server, ops, count, now, deadline);
+  int64_t added = (int64_t)(weigh(ops, count) / BYTES_A_MS);
+  perform_shared(server, ops, count, now, now + server->options->op_ms + added, deadline, &why);
+  return 0;
 }
 
 int crl_server_look(crl_server *server, corral_op *op, int64_t now, int64_t deadline,
                     corral_error *why) {
-  int64_t limit = now + server->options->op_ms;
   if (server->options->plugin->threads != CORRAL_THREADS_PARALLEL)
-    return perform_at(server, op, 1, now, deadline, why);
-  crl_server_perform_shared(server, op, 1, now, deadline < limit ? deadline : limit, why);
+    return look_pooled(server, op, now, deadline, why);
+  perform_shared(server, op, 1, now, now + server->options->op_ms, deadline, why);
   return 0;
 }
 

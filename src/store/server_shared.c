@@ -84,8 +84,9 @@ static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op 
 }
 
 /* The handle broke under these operations. */
-static void break_shared(crl_server *server, void *handle, corral_op *ops, size_t count,
-                         int64_t deadline, const corral_error *why) {
+static __attribute__((noinline)) void break_shared(crl_server *server, void *handle, corral_op *ops,
+                                                   size_t count, int64_t deadline,
+                                                   const corral_error *why) {
   for (size_t i = 0; i < count; i++)
     if (ops[i].status == CORRAL_EINDOUBT)
       crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
@@ -93,10 +94,10 @@ static void break_shared(crl_server *server, void *handle, corral_op *ops, size_
   retire_shared(server, handle);
 }
 
-void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
-                               int64_t deadline, corral_error *why) {
-  void *handle = enter_shared(server);
-  if (handle == NULL && (handle = enter_anew(server, ops, count, deadline)) == NULL) return;
+static inline __attribute__((always_inline)) void perform_in(crl_server *server, void *handle,
+                                                             corral_op *ops, size_t count,
+                                                             int64_t now, int64_t deadline,
+                                                             corral_error *why) {
   corral_batch batch = {.ops = ops, .count = count, .op_size = sizeof *ops, .now = now};
   why->status = CORRAL_OK;
   why->text[0] = '\0';
@@ -105,4 +106,21 @@ void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count,
   else if (why->text[0] != '\0')
     tell_notice(server, why);
   atomic_fetch_sub(&server->inside, 1);
+}
+
+/* Apart, as one that is open needs less room. */
+static __attribute__((noinline)) void perform_anew(crl_server *server, corral_op *ops, size_t count,
+                                                   int64_t now, int64_t deadline,
+                                                   corral_error *why) {
+  void *handle = enter_anew(server, ops, count, deadline);
+  if (handle != NULL) perform_in(server, handle, ops, count, now, deadline, why);
+}
+
+void crl_server_perform_shared(crl_server *server, corral_op *ops, size_t count, int64_t now,
+                               int64_t deadline, corral_error *why) {
+  void *handle = enter_shared(server);
+  if (handle == NULL)
+    perform_anew(server, ops, count, now, deadline, why);
+  else
+    perform_in(server, handle, ops, count, now, deadline, why);
 }

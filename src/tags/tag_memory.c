@@ -132,9 +132,13 @@ static void want_names(const place *p, crl_tag_versions *ret) {
     if (!crl_tag_versions_want(ret, p->names + at + 1, p->names[at])) return;
 }
 
+int crl_tag_memory_any(const crl_tag_memory *memory) {
+  return atomic_load_explicit(&((crl_tag_memory *)(uintptr_t)memory)->used, memory_order_relaxed);
+}
+
 /* True when the key's tags are remembered: then `ret`, unless NULL, wants their versions. */
 static int with_place(crl_tag_memory *memory, uint64_t hash, crl_tag_versions *ret) {
-  if (!atomic_load_explicit(&memory->used, memory_order_relaxed)) return 0;
+  if (!crl_tag_memory_any(memory)) return 0;
   shard *s = shard_of(memory, hash);
   pthread_mutex_lock(&s->mutex);
   const place *p = find(s, hash);

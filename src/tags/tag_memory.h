@@ -20,6 +20,8 @@ void crl_tag_memory_free(crl_tag_memory *memory);
 /* Remembers the tags of a key, by its hash (crl_key_hash), in place of those known before; without
  * tags, or memory, forgets them. */
 void crl_tag_memory_note(crl_tag_memory *memory, uint64_t hash, const crl_tags *tags);
+/* False: no key's tags are remembered. */
+int crl_tag_memory_any(const crl_tag_memory *memory);
 /* True when a key's tags are remembered. */
 int crl_tag_memory_has(crl_tag_memory *memory, uint64_t hash);
 /* Wants the versions of a key's tags, if they are remembered. */
