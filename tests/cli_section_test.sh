@@ -176,6 +176,14 @@ wait_killed() {
   [ $got -eq 143 ] && await free front && status 0 "$CORRAL" lock front -- true && free front
 }
 
+# Who is left behind has another parent, which is no script that could have a lock.
+left_behind() {
+  sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done
+    exec "$CORRAL" lock --take left >left.out 2>left.err) &'
+  await [ -s left.err ] && free left &&
+    one_line "the script that ran this command has ended" left.err
+}
+
 # A lock that is taken in a subshell is the script's.
 cat >subshell <<'END'
 fence=$("$CORRAL" lock --take --fence sub || exit 9)
@@ -338,6 +346,7 @@ on_store() {
   check "of four scripts never two are in their sections" contend
   check "who comes second waits, or is told who has it" waits
   check "who ends while it waits never has the lock" wait_killed
+  check "a command that is left behind takes nothing" left_behind
   check "a subshell's lock is the script's, and children can ask about it" subshells
   check "--pid names another script" of_process
   check "a script that would wait for itself is told" nested

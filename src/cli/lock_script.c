@@ -50,8 +50,18 @@ static bool open_process(lock_script *s) {
   return is_there;
 }
 
+/* A process that is left behind is given to another parent, of another session in general. That one
+ * is not the script, and may be above many others. */
+static bool is_left_behind(pid_t parent) {
+  if (parent > 0 && getsid(parent) == getsid(0)) return false;
+  cli_say("lock: the script that ran this command has ended, or is of another session; --pid names "
+          "the process that is to have the lock");
+  return true;
+}
+
 bool lock_script_find(const locking *l, lock_script *ret) {
   pid_t parent = getppid();
+  if (l->want.pid == 0 && is_left_behind(parent)) return false;
   *ret = (lock_script){.pid = l->want.pid != 0 ? (int)l->want.pid : (int)above_subshells(parent)};
   bool is_open = open_process(ret);
   if (is_open && (l->want.pid != 0 || getppid() == parent)) return true;
