@@ -38,7 +38,7 @@ list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
     checks_near checks_server checks_worker looks_first)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
-    pool_queue)
+    pool_queue herd_wakes)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
@@ -58,7 +58,9 @@ set(CORRAL_TESTS_LINK_loop_due
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
-set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait)
+set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait_bits)
+set(CORRAL_TESTS_LINK_herd_wakes
+  -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_pool_queue
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake

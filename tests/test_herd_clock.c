@@ -23,8 +23,11 @@ static const crl_outcome made = {.status = CORRAL_ENOTFOUND, .how = CORRAL_COMPU
                          stale = {.status = CORRAL_ENOTFOUND, .how = CORRAL_STALE};
 
 /* A sleep lasts until its limit, or a moment where something wakes it. */
-void __wrap_crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
-void __wrap_crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {
+void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
+                                   int64_t until);
+void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
+                                   int64_t until) {
+  (void)bits;
   if (*word != seen) return;
   assert_true(until > now && until < INT64_MAX); /* else it would sleep for ever, or not at all */
   if (lands == NULL) {

@@ -8,8 +8,8 @@ void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
                                    int64_t until);
 void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
                                    int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits);
+void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 /* System calls since `wakes_begin`. */
 static _Atomic int waits, wake_count;
@@ -23,11 +23,11 @@ void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
   __real_crl_env_word_wait_bits(word, seen, bits, until);
 }
 
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits) {
+void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
   int number = wake_count++;
   if (number < LOG) wakes[number] = bits;
   if (before_wake != NULL) before_wake(number);
-  __real_crl_env_word_wake_bits(word, bits);
+  __real_crl_env_word_wake_bits(word, count, bits);
   if (after_wake != NULL) after_wake(number);
 }
 

@@ -23,8 +23,8 @@ void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
                                    int64_t until);
 void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
                                    int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits);
+void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 static _Atomic int waits, wakes; /* system calls */
 
@@ -44,9 +44,9 @@ void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
   __real_crl_env_word_wait_bits(word, seen, bits, until);
 }
 
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits) {
+void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
   wakes++;
-  __real_crl_env_word_wake_bits(word, bits);
+  __real_crl_env_word_wake_bits(word, count, bits);
 }
 
 static int begin(void **state) {

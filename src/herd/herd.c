@@ -63,15 +63,21 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
-/* Wakes up to `count` sleeping waiters, to look again. */
-static void wake(crl_entry *entry, int count) {
+enum { RELAY = 2 };
+
+/* Waiters sleep with a bit: LATE, when nothing was asked of the store since they began. Those are
+ * not woken for a published value, which needs to be settled before it is an answer for them. */
+enum { EARLY = 1, LATE = 2, ANY = EARLY | LATE };
+
+/* Wakes up to `count` sleeping waiters with one of these bits, to look again. */
+static void wake(crl_entry *entry, int count, uint32_t bits) {
   atomic_fetch_add(&entry->changes, 1);
-  crl_env_word_wake(&entry->changes, count);
+  crl_env_word_wake_bits(&entry->changes, count, bits);
 }
 
 /* Makes all waiters and listeners look again. */
 static void tell_all(crl_entry *entry) {
-  wake(entry, INT_MAX);
+  wake(entry, INT_MAX, ANY);
   tell_listeners(entry);
 }
 
@@ -183,13 +189,29 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-enum { RELAY = 2 };
-
-/* Hands on the end of a flight: each woken waiter wakes two more, so that the thread that ends the
- * flight has to wake only two. */
+/* Hands on the end of a flight, or its published value: each woken waiter wakes two more, so that
+ * the thread that has them to tell wakes only two. */
 static void relay(crl_entry *entry) {
-  if (atomic_load(&entry->state) != FLYING && atomic_load(&entry->waiting) > 0)
-    crl_env_word_wake(&entry->changes, RELAY);
+  int has_ended = atomic_load(&entry->state) != FLYING;
+  if (atomic_load(&entry->waiting) > 0 && (has_ended || atomic_load(&entry->published)))
+    crl_env_word_wake_bits(&entry->changes, RELAY, has_ended ? ANY : entry->answered);
+}
+
+/* The same for a waiter that a published value is no answer for. It sleeps on, behind those who
+ * have not been woken yet, and hands on but once: *relayed. */
+static void relay_once(crl_entry *entry, int *relayed) {
+  if (*relayed || !atomic_load(&entry->published)) return;
+  *relayed = 1;
+  relay(entry);
+}
+
+/* The bit that a waiter sleeps with. Called with the shard's latch held. */
+static uint32_t bit_of(crl_entry *entry, const crl_patience *patience) {
+  uint64_t asked = atomic_load(&entry->asked);
+  if (patience->owns || asked == 0 || patience->since < asked) return EARLY;
+  if (entry->first_late == 0 || patience->since < entry->first_late)
+    entry->first_late = patience->since;
+  return LATE;
 }
 
 static int is_good(const crl_entry *entry, const crl_patience *patience) {
@@ -271,7 +293,7 @@ void crl_herd_pass(crl_entry *entry) {
 static void stir(void *arg) {
   crl_entry *entry = arg;
   lock(entry);
-  wake(entry, INT_MAX);
+  wake(entry, INT_MAX, ANY);
   unlock(entry);
 }
 
@@ -311,6 +333,7 @@ static void end_waiting(crl_entry *entry, crl_wait came) {
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_canceller canceller;
   crl_wait result = (crl_wait)0;
+  int relayed = 0;
   int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
   crl_cancel_join(patience->cancel_token, &canceller, stir, entry);
   atomic_fetch_add(&entry->waiting, 1);
@@ -318,15 +341,18 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   while (result == 0) {
     lock(entry);
     result = look(entry, patience, outcome);
-    uint32_t seen = atomic_load(&entry->changes);
+    uint32_t seen = atomic_load(&entry->changes), bit = bit_of(entry, patience);
     if (result != 0) end_waiting(entry, result);
     unlock(entry);
     if (result != 0) break;
-    crl_env_word_wait(&entry->changes, seen, until);
+    crl_env_word_wait_bits(&entry->changes, seen, bit, until);
     if (crl_env_now_ms() >= until) until = patience->deadline;
-    if ((result = glance(entry, patience, outcome)) == 0) continue;
-    atomic_fetch_sub(&entry->waiting, 1);
-    relay(entry);
+    if ((result = glance(entry, patience, outcome)) != 0) {
+      atomic_fetch_sub(&entry->waiting, 1);
+      relay(entry);
+    } else {
+      relay_once(entry, &relayed);
+    }
   }
   lend_place(entry, patience, -1);
   crl_cancel_leave(patience->cancel_token, &canceller);
@@ -382,7 +408,11 @@ void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg) {
 
 _Atomic uint64_t *crl_herd_ticks(crl_entry *entry) { return &entry->home->ticks; }
 
-uint64_t crl_herd_tick(crl_entry *entry) { return atomic_fetch_add(&entry->home->ticks, 1) + 1; }
+uint64_t crl_herd_tick(crl_entry *entry) {
+  uint64_t tick = atomic_fetch_add(&entry->home->ticks, 1) + 1;
+  atomic_store(&entry->asked, tick);
+  return tick;
+}
 
 /* Called with the shard's latch held. */
 static void raise_good(crl_entry *entry, uint64_t tick) {
@@ -424,8 +454,12 @@ void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome, int to_owner
   lock(entry);
   if (!entry->published && entry->state == FLYING) {
     set_interim(entry, outcome);
+    /* an ask that was answered later may have made it good for late ones, too */
+    int late_too = entry->first_late != 0 && entry->first_late < atomic_load(&entry->good);
+    entry->answered = late_too ? ANY : EARLY;
     atomic_store(&entry->published, to_owner ? CRL_FOR_OWNER : CRL_FOR_JOINERS);
-    if (entry->waiting > 0) tell_all(entry);
+    if (entry->waiting > 0) wake(entry, RELAY, entry->answered);
+    tell_listeners(entry);
   }
   unlock(entry);
 }
@@ -453,7 +487,7 @@ static void end(crl_entry *entry, crl_entry_state how, const crl_outcome *outcom
     crl_map_take_out(entry);
     if (was_in && how == LANDED && entry->waiting > 0 && entry->latest >= good)
       leave_successor(entry);
-    if (entry->waiting > 0) wake(entry, RELAY);
+    if (entry->waiting > 0) wake(entry, RELAY, ANY);
     tell_listeners(entry);
   }
   unlock(entry);

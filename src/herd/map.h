@@ -26,13 +26,16 @@ struct crl_entry {
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
   /* `interim` is the value of a flight that is settled now; from now on it never changes */
-  _Atomic int published; /* crl_published */
-  int lost;              /* so is its lease */
-  int vacant;            /* the next caller leads its flight */
-  uint64_t latest;       /* the largest tick of those who joined */
-  crl_entry *successor;  /* for those whom the outcome isn't good for; NULL: none */
-  _Atomic uint64_t good; /* its answers are good for ticks below; fixed when it has landed */
-  uint64_t limit;        /* no ask under way confirms for ticks from here on; 0: none */
+  _Atomic int published;  /* crl_published */
+  int lost;               /* so is its lease */
+  int vacant;             /* the next caller leads its flight */
+  uint64_t latest;        /* the largest tick of those who joined */
+  crl_entry *successor;   /* for those whom the outcome isn't good for; NULL: none */
+  _Atomic uint64_t good;  /* its answers are good for ticks below; fixed when it has landed */
+  uint64_t limit;         /* no ask under way confirms for ticks from here on; 0: none */
+  _Atomic uint64_t asked; /* tick of the last ask; 0: none was sent yet */
+  uint64_t first_late;    /* the earliest of those that began after it; 0: none */
+  uint32_t answered;      /* the bits of those that the published value may be an answer for */
   _Atomic uint32_t changes;
   /* ends of the stale value that was offered, also when it has been replaced: see
    * crl_herd_interim */

@@ -4,7 +4,6 @@
 #include <corral.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -118,8 +117,8 @@ void crl_env_word_wake(_Atomic uint32_t *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-void crl_env_word_wake_bits(_Atomic uint32_t *word, uint32_t bits) {
-  syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
+void crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+  syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, bits);
 }
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {

@@ -1,6 +1,7 @@
 /* wait.c: the primitives that somebody sleeps on and is woken by. */
 #include "os/wait.h"
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "os/env.h"
@@ -36,7 +37,7 @@ void crl_bell_ring(crl_bell *bell, uint32_t bits) {
   while (!atomic_compare_exchange_weak(&bell->word, &old,
                                        ((old & ~(uint32_t)SLEPT_AT) | (old & kept)) + 2)) {
   }
-  if ((old & SLEPT_AT) != 0) crl_env_word_wake_bits(&bell->word, bits);
+  if ((old & SLEPT_AT) != 0) crl_env_word_wake_bits(&bell->word, INT_MAX, bits);
 }
 
 uint32_t crl_bell_listen(crl_bell *bell) { return atomic_load(&bell->word) | SLEPT_AT; }
