@@ -148,18 +148,38 @@ static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
 }
 
 static int init_locks(crl_lmdb_env *e) {
-  pthread_rwlockattr_t attr;
-  int code = pthread_rwlockattr_init(&attr);
-  if (code != 0) return code;
-  /* otherwise a map that must grow waits for a moment without readers */
-  (void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-  code = pthread_rwlock_init(&e->resize, &attr);
-  pthread_rwlockattr_destroy(&attr);
+  int code = pthread_mutex_init(&e->growing, NULL);
+  if (code == 0 && (code = pthread_rwlock_init(&e->resize, NULL)) != 0)
+    pthread_mutex_destroy(&e->growing);
   return code;
+}
+
+/* Holds the map against a change. A thread that comes after one that wants to change the map waits
+ * for that one: else, with the locks of some C libraries, a change waits for a moment without
+ * readers. */
+static void hold_map(crl_lmdb_env *e) {
+  if (atomic_load(&e->is_growing)) {
+    pthread_mutex_lock(&e->growing);
+    pthread_mutex_unlock(&e->growing);
+  }
+  pthread_rwlock_rdlock(&e->resize);
+}
+
+static void begin_to_grow(crl_lmdb_env *e) {
+  pthread_mutex_lock(&e->growing);
+  atomic_store(&e->is_growing, 1);
+  pthread_rwlock_wrlock(&e->resize);
+}
+
+static void end_growing(crl_lmdb_env *e) {
+  atomic_store(&e->is_growing, 0);
+  pthread_rwlock_unlock(&e->resize);
+  pthread_mutex_unlock(&e->growing);
 }
 
 static void free_env(crl_lmdb_env *e) {
   pthread_rwlock_destroy(&e->resize);
+  pthread_mutex_destroy(&e->growing);
   free(e->path);
   free(e);
 }
@@ -240,16 +260,15 @@ static crl_lmdb_env *registered(const crl_lmdb_files *f) {
 }
 
 static int grow_map(crl_lmdb_env *e, size_t size) {
-  int code = 0;
-  pthread_rwlock_wrlock(&e->resize);
+  begin_to_grow(e);
   MDB_envinfo info;
-  code = mdb_env_info(e->env, &info);
+  int code = mdb_env_info(e->env, &info);
   if (code == 0 && info.me_mapsize < map_for(size)) {
     code = mdb_env_set_mapsize(e->env, map_for(size));
     if (code == 0) code = extend_file(e->env);
   }
   if (code == 0 && atomic_load(&e->size) < size) atomic_store(&e->size, size);
-  pthread_rwlock_unlock(&e->resize);
+  end_growing(e);
   return code;
 }
 
@@ -396,9 +415,9 @@ void crl_lmdb_env_drop(crl_lmdb_env *e) {
 
 /* Adopts the size of a file that another process has made larger than this map. */
 static int adopt_size(crl_lmdb_env *e) {
-  pthread_rwlock_wrlock(&e->resize);
+  begin_to_grow(e);
   int code = mdb_env_set_mapsize(e->env, 0);
-  pthread_rwlock_unlock(&e->resize);
+  end_growing(e);
   return code;
 }
 
@@ -424,7 +443,7 @@ static int put_right(crl_lmdb_env *e, int code) {
 
 int crl_lmdb_read_begin(crl_lmdb_env *e, MDB_txn **ret) {
   for (;;) {
-    pthread_rwlock_rdlock(&e->resize);
+    hold_map(e);
     int code = read_try(e, ret);
     if (code == 0) return 0;
     pthread_rwlock_unlock(&e->resize);
@@ -443,7 +462,7 @@ void crl_lmdb_read_end(crl_lmdb_env *e, MDB_txn *txn) {
 
 int crl_lmdb_write_begin(crl_lmdb_env *e, MDB_txn **ret) {
   for (;;) {
-    pthread_rwlock_rdlock(&e->resize);
+    hold_map(e);
     int code = mdb_txn_begin(e->env, NULL, 0, ret);
     if (code == 0) return 0;
     pthread_rwlock_unlock(&e->resize);

@@ -132,6 +132,8 @@ typedef struct crl_lmdb_env {
   int64_t wall_ahead;
   /* every transaction holds it for reading; a change of the map, for writing */
   pthread_rwlock_t resize;
+  pthread_mutex_t growing; /* held by the thread that wants to change the map, or does */
+  atomic_int is_growing;
   MDB_txn *_Atomic idle[CRL_LMDB_IDLE_READERS]; /* reset read transactions; NULL: a free place */
   crl_lmdb_leases leases;
   crl_lmdb_ring *ring; /* NULL: changes can't be reported; ring_code is the errno why */
