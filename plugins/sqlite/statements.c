@@ -18,8 +18,8 @@ static const char *const sql_of[CRL_SQLITE_STATEMENTS] = {
         "record = excluded.record, fence = excluded.fence, holds = excluded.holds, expires_ms "
         "= excluded.expires_ms, who = excluded.who",
     [CRL_SQLITE_SWEEP_UP] =
-        "DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 "
-        "AND name <> x'' LIMIT ?2) RETURNING fence",
+        ("DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 "
+         "AND name <> x'' LIMIT ?2) RETURNING fence"),
     [CRL_SQLITE_RAISE] = "UPDATE \"@\" SET fence = ?1 WHERE name = x''",
     [CRL_SQLITE_BEGIN] = "BEGIN IMMEDIATE",
     [CRL_SQLITE_COMMIT] = "COMMIT",
