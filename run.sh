@@ -13,17 +13,21 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
  libexpat1-dev zlib1g-dev nginx-dev"
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openssl g++ util-linux
  python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
- nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev
+ nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev python3-yaml
  zsh fish chromium-headless-shell"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
+case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
 BENCH_PACKAGES="valgrind strace"
+PORTABILITY_PACKAGES="gcc-s390x-linux-gnu gcc-arm-linux-gnueabihf gcc-i686-linux-gnu
+ qemu-user-static musl-tools make dpkg-dev clang"
 
 usage() {
   cat <<'USAGE'
 usage: ./run.sh [demo|test|quick|bench|package] [--no-install]
        ./run.sh install [PREFIX] [--no-install]
        ./run.sh fuzz|campaign [MINUTES] [--no-install]
+       ./run.sh portability [PART...] [--no-install]
 
   demo    (default) build the release and run `corral storm` on the embedded store
   install  build the release and install it into PREFIX (/usr/local), as root where that is needed;
@@ -36,11 +40,14 @@ usage: ./run.sh [demo|test|quick|bench|package] [--no-install]
           fuzzing, builds with options off; steps without an end of their own share MINUTES (60),
           the others take an hour or two besides
   bench   build the benchmarks, run all of them, and print a table: what was measured, and the goal
+  portability  build for other machines, C libraries and compilers, and run the tests of `quick`;
+          each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto; default: all
 
   --no-install   don't install missing packages of the system: list them and stop
   --help         this text
 
 Missing Debian packages are installed with apt-get, with sudo unless run as root.
+CC and CXX in the environment choose the compilers; a build keeps them until CC names another.
 Builds go to build/.
 USAGE
 }
@@ -89,9 +96,16 @@ need() { # PACKAGE...
   } >"$log" 2>&1 </dev/null || { cat "$log" >&2; fail "installing failed"; }
 }
 
+# A build that is there begins anew when CC names another compiler than its own.
+anew() { # PRESET
+  compiler=$(sed -n 's/^CMAKE_C_COMPILER:.*=//p' "build/$1/CMakeCache.txt" 2>/dev/null) || return 0
+  [ -z "${CC:-}" ] || [ "$(command -v "$CC")" = "$compiler" ] || echo --fresh
+}
+
 build() { # CONFIGURE_PRESET [BUILD_PRESET]
   say "building $1"
-  cmake --preset "$1" ${prefix:+"-DCMAKE_INSTALL_PREFIX=$prefix"} >"$log" 2>&1 ||
+  # shellcheck disable=SC2046
+  cmake --preset "$1" $(anew "$1") ${prefix:+"-DCMAKE_INSTALL_PREFIX=$prefix"} >"$log" 2>&1 ||
     { cat "$log" >&2; fail "configuring '$1' failed"; }
   left_out=$(sed -n 's/^-- corral: left out: //p' "$log")
   cmake --build --preset "${2:-$1}" >"$log" 2>&1 || { cat "$log" >&2; fail "building '$1' failed"; }
@@ -225,8 +239,16 @@ campaign() {
   sh tests/campaign.sh "${minutes:-60}"
 }
 
+portability() {
+  # shellcheck disable=SC2086
+  need $BUILD_PACKAGES $TEST_PACKAGES $PORTABILITY_PACKAGES
+  # shellcheck disable=SC2086
+  sh cmake/portability.sh build/portability ${parts:-s390x armhf i386 musl clang lto}
+}
+
 install=yes
 command=
+parts=
 minutes=
 prefix=
 for argument in "$@"; do
@@ -236,9 +258,13 @@ for argument in "$@"; do
       usage
       exit 0
       ;;
-    demo | install | package | test | quick | fuzz | campaign | bench)
+    demo | install | package | test | quick | fuzz | campaign | bench | portability)
       [ -z "$command" ] || fail "one command at a time; not both '$command' and '$argument'"
       command=$argument
+      ;;
+    s390x | armhf | i386 | musl | clang | lto)
+      [ "$command" = portability ] || fail "'$argument' is for portability, and stands behind it"
+      parts="$parts $argument"
       ;;
     */*)
       [ "$command" = install ] || fail "'$argument': PREFIX is for install, and stands behind it"
@@ -270,4 +296,5 @@ case ${command:-demo} in
   fuzz) fuzz ;;
   campaign) campaign ;;
   bench) bench ;;
+  portability) portability ;;
 esac

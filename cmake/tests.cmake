@@ -8,7 +8,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlock hostlock_files
     hostlock_notes memory threads alloc api bound answers answers_callers answers_near near
     near_eviction near_readers many many_callers loop watch places places_order lmdb_door)
-set(CORRAL_TESTS_live planted lmdb lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
+set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
     old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live
@@ -94,6 +94,8 @@ endif()
 corral_target(corral_testable)
 
 add_custom_target(corral_pure_tests COMMENT "Tests without threads and clocks")
+add_custom_target(corral_portable COMMENT "The commands, with all plugins, and the tests above")
+add_dependencies(corral_portable corral_pure_tests corral_command corral_conformance)
 add_custom_target(corral_thread_tests COMMENT "Pure tests, and tests with threads")
 
 # corral_test_program(NAME SOURCE...): makes the program test_NAME. It may call the library of the
@@ -120,12 +122,17 @@ set(CORRAL_ROOM sh ${CMAKE_SOURCE_DIR}/tests/room.sh)
 # corral_test(NAME LABEL SOURCE...)
 function(corral_test name label)
   corral_test_program(${name} ${ARGN})
-  add_test(NAME ${name} COMMAND ${CORRAL_ROOM} $<TARGET_FILE:test_${name}>
+  add_test(NAME ${name}
+    COMMAND ${CORRAL_ROOM} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:test_${name}>
     WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(${name} PROPERTIES
     LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77)
   corral_test_environment(${name} "CORRAL_COMMAND=$<TARGET_FILE:corral_command>"
     "CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+  if(CMAKE_CROSSCOMPILING_EMULATOR)
+    list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+    corral_test_environment(${name} "CORRAL_EMULATOR=${emulator}")
+  endif()
   if(label MATCHES "^(pure|threads)$")
     add_dependencies(corral_thread_tests test_${name})
   endif()
@@ -142,7 +149,7 @@ function(corral_script name label timeout)
   math(EXPR timeout "5 * ${timeout}")
   list(POP_FRONT ARGN command)
   if(TARGET ${command})
-    set(command $<TARGET_FILE:${command}>)
+    set(command ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${command}>)
   endif()
   add_test(NAME ${name} COMMAND ${CORRAL_ROOM} ${command} ${ARGN}
     WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -162,6 +169,7 @@ endfunction()
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 file(GLOB programs CONFIGURE_DEPENDS tests/test_*.c)
 file(GLOB support CONFIGURE_DEPENDS tests/support/*.c)
+list(FILTER support EXCLUDE REGEX "/lock_chaos\\.c$") # it uses SQLite, for one test
 # A server's support is compiled when its store is.
 foreach(name postgresql mariadb zookeeper etcd)
   if(NOT name IN_LIST CORRAL_OPTIONAL)
@@ -283,7 +291,11 @@ endif()
 # comes first.
 set(nginx_asan "")
 if(CORRAL_SANITIZE MATCHES "address")
-  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so
+  set(nginx_asan libasan.so)
+  if(CMAKE_C_COMPILER_ID MATCHES "Clang")
+    set(nginx_asan libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so)
+  endif()
+  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=${nginx_asan}
     OUTPUT_VARIABLE nginx_asan OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
 foreach(name ${CORRAL_TESTS_live})
@@ -333,7 +345,7 @@ if(absent)
   corral_skipped(lock_chaos live "built without stores that it needs")
   set(crowds "")
 else()
-  corral_test_program(lock_chaos tests/test_lock_chaos.c ${support})
+  corral_test_program(lock_chaos tests/test_lock_chaos.c tests/support/lock_chaos.c ${support})
   set(crowds lmdb memcached redis redis_without_scripts redlock sqlite postgresql
     postgresql_advisory mariadb zookeeper etcd)
 endif()
@@ -472,11 +484,14 @@ foreach(header corral.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.
   endif()
   set(flags -pedantic-errors -Wall -Wextra -Wshadow -Wconversion -Werror -fsyntax-only
     -I${CMAKE_SOURCE_DIR}/include)
+  if(CMAKE_SYSROOT)
+    list(APPEND flags --sysroot=${CMAKE_SYSROOT})
+  endif()
   corral_script(header_c11:${header} pure 30
-    ${CMAKE_C_COMPILER} -std=c11 ${flags} -x c ${CMAKE_SOURCE_DIR}/include/${header})
+    ${CMAKE_C_COMPILER} -std=c11 ${flags} -include ${header} -x c /dev/null)
   if(CMAKE_CXX_COMPILER)
     corral_script(header_c++17:${header} pure 30
-      ${CMAKE_CXX_COMPILER} -std=c++17 ${flags} -x c++ ${CMAKE_SOURCE_DIR}/include/${header})
+      ${CMAKE_CXX_COMPILER} -std=c++17 ${flags} -include ${header} -x c++ /dev/null)
   else()
     corral_skipped(header_c++17:${header} pure "there is no C++ compiler")
   endif()
@@ -498,6 +513,7 @@ if(TARGET manual)
     MANUAL=${CMAKE_BINARY_DIR}/manual LIBRARY=${library}
     sh ${CMAKE_SOURCE_DIR}/tests/manual_test.sh)
 endif()
+corral_script(ci pure 30 sh ${CMAKE_SOURCE_DIR}/tests/ci_test.sh)
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(clang_tidy pure 600
     sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})

@@ -308,7 +308,7 @@ static void is_turned_away(const char *format, int port, const char *says) {
 
 static void users_are_known_by_their_password_also_after_the_server_forgot_them(void **state) {
   (void)state;
-  etcd_server *other;
+  etcd_server *other = NULL;
   char text[120];
   if (server == NULL || !etcd_server_start(&other, NULL)) skip();
   int port = etcd_server_port(other);

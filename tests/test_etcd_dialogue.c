@@ -4,6 +4,7 @@
 
 #include "support/etcd_kit.h"
 #include "support/fake_server.h"
+#include "support/server_process.h"
 
 enum { SCRIPT = 1 << 16, SHORT = 300 };
 
@@ -284,14 +285,21 @@ static void a_request_whose_reply_is_lost_is_not_sent_again(void **state) {
     }
 }
 
-/* The second connection would get an answer if the request were sent again. */
+/* The second connection would get an answer if the request were sent again. Older versions of
+ * libcurl make this connection before they find that they can't repeat the request; newer ones
+ * don't make it, so the test does. */
 static void a_kept_connection_that_breaks_does_not_repeat_an_unlock(void **state) {
   (void)state;
   hears("kv/txn");
   add("CLOSE\nACCEPT\n");
   replies(200, "{" HEADER ",\"succeeded\":true}");
-  is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE,
+  dialogue d = with_greeting();
+  is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE,
              "no reply");
+  int second = server_process_dial(fake_server_port(d.server));
+  assert_true(second >= 0);
+  close(second);
+  ended(&d);
 }
 
 static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **state) {

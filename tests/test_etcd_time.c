@@ -136,7 +136,7 @@ static void what_the_server_grants_is_what_is_told(void **state) {
   (void)state;
   static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500",
                                      NULL};
-  etcd_server *other;
+  etcd_server *other = NULL;
   if (server == NULL || !etcd_server_start(&other, slow)) skip();
   client c = connected(etcd_server_uri(other));
   corral_op op = ask(&c, CORRAL_VERB_LOCK, "k", 1, 1000);

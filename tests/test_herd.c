@@ -528,7 +528,7 @@ static void *roam(void *arg) {
   for (int i = 0; i < 500; i++) {
     int leads;
     crl_outcome outcome = {0};
-    crl_entry *entry = enter(w->herd, NAMED("a\0b" + i % 3, 1), &leads);
+    crl_entry *entry = enter(w->herd, NAMED(&"a\0b"[i % 3], 1), &leads);
     if (leads) {
       outcome = value_of("x", CORRAL_COMPUTED);
       if (i % 5 == 0) crl_herd_interim(entry, &outcome, later(5), later(5));

@@ -80,7 +80,7 @@ static int account_set(int balance, uint64_t fence) {
 static void
 h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder(void **state) {
   (void)state;
-  redis_server *primary, *replica;
+  redis_server *primary, *replica = NULL;
   if (!redis_server_start(&primary, NULL) || !redis_server_start(&replica, NULL)) skip();
   account_open();
   follow(replica, primary);
@@ -109,7 +109,7 @@ h1_a_failover_grants_twice_and_the_fenced_resource_refuses_the_older_holder(void
 static void
 h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped(void **state) {
   (void)state;
-  redis_server *primary, *replica;
+  redis_server *primary, *replica = NULL;
   char uri[128];
   if (!redis_server_start(&primary, NULL) || !redis_server_start(&replica, NULL)) skip();
   follow(replica, primary);
@@ -135,7 +135,7 @@ h1_a_primary_that_waits_for_its_replica_grants_nothing_while_the_link_is_stopped
  * min-replicas-to-write it stops. */
 static void h2_a_resumed_old_primary_grants_only_as_long_as_min_replicas_lets_it(void **state) {
   (void)state;
-  redis_server *old, *promoted;
+  redis_server *old, *promoted = NULL;
   if (!redis_server_start(&old, NULL) || !redis_server_start(&promoted, NULL)) skip();
   follow(promoted, old);
   corral *a = open_one(redis_server_uri(old)), *b = open_one(redis_server_uri(promoted));
@@ -194,7 +194,7 @@ static void h4_redlock_over_five_with_two_killed_grants_once(void **state) {
 
 static void h3_a_lock_over_two_primaries_needs_both(void **state) {
   (void)state;
-  redis_server *one, *two;
+  redis_server *one, *two = NULL;
   char both[160], alone[80];
   if (!redis_server_start(&one, NULL) || !redis_server_start(&two, NULL)) skip();
   snprintf(both, sizeof both, "redlock://127.0.0.1:%d,127.0.0.1:%d?grant=all&server_ms=1s",

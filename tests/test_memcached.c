@@ -272,8 +272,8 @@ static void a_value_set_by_anybody_is_foreign_and_left_alone(void **state) {
   uint8_t *record = record_of(8, 1);
   const char *const values[] = {
       "hello", "",
-      "a text that is longer than the header of a record is, which has 128 bytes, so that "
-      "nothing but its first four letters tells that corral didn't write it"};
+      ("a text that is longer than the header of a record is, which has 128 bytes, so that "
+       "nothing but its first four letters tells that corral didn't write it")};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     for (int verb = CORRAL_VERB_GET; verb <= CORRAL_VERB_EXPIRE; verb++) {
       corral_op op = op_of((corral_verb)verb, "k", 1);

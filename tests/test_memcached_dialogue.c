@@ -184,7 +184,7 @@ static void nonsense_of_any_kind_ends_with_a_status(void **state) {
                                        "\\n",
                                        "\\0",
                                        "\\xff",
-                                       "crl2" ZEROS,
+                                       ("crl2" ZEROS),
                                        ZEROS,
                                        "SERVER_ERROR",
                                        "STAT",

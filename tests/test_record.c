@@ -541,21 +541,22 @@ static void an_unknown_verb_is_refused(void **unused) {
 
 static void a_header_is_written_and_read_again(void **unused) {
   (void)unused;
-  corral_header in = {.state = CORRAL_VERDICT,
-                      .flags = 1,
-                      .kind = 2,
-                      .encoding = 1,
-                      .metadata = 40000,
-                      .body = UINT32_MAX,
-                      .until = INT64_MAX,
-                      .since = 2,
-                      .life_end = 3,
-                      .stamp = UINT64_MAX,
-                      .length_ms = UINT32_MAX,
-                      .cost_ms = UINT32_MAX,
-                      .code = INT32_MIN,
-                      .failures = 4};
-  corral_header out;
+  /* static, so that what lies between their members is zero */
+  static corral_header in = {.state = CORRAL_VERDICT,
+                             .flags = 1,
+                             .kind = 2,
+                             .encoding = 1,
+                             .metadata = 40000,
+                             .body = UINT32_MAX,
+                             .until = INT64_MAX,
+                             .since = 2,
+                             .life_end = 3,
+                             .stamp = UINT64_MAX,
+                             .length_ms = UINT32_MAX,
+                             .cost_ms = UINT32_MAX,
+                             .code = INT32_MIN,
+                             .failures = 4};
+  static corral_header out;
   uint8_t bytes[CORRAL_FRONT];
   memset(in.token, 0xa5, sizeof in.token);
   memset(in.digest, 0x5a, sizeof in.digest);

@@ -229,10 +229,9 @@ static crl_lmdb_env *registered(const crl_lmdb_files *f) {
 }
 
 static int grow_map(crl_lmdb_env *e, size_t size) {
-  int code = 0;
   crl_lmdb_door_close(&e->map);
   MDB_envinfo info;
-  code = mdb_env_info(e->env, &info);
+  int code = mdb_env_info(e->env, &info);
   if (code == 0 && info.me_mapsize < map_for(size)) {
     code = mdb_env_set_mapsize(e->env, map_for(size));
     if (code == 0) code = extend_file(e->env);

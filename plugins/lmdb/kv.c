@@ -80,8 +80,9 @@ static int parse(const MDB_val *value, stored_front *ret) {
     return MDB_CORRUPTED;
   memcpy(&len, at + 8, sizeof len);
   memcpy(&expires, at, sizeof expires);
+  if (len != (size_t)len) return MDB_CORRUPTED; /* no record of this machine */
   *ret = (stored_front){.expires = (int64_t)be64toh(expires),
-                        .len = len,
+                        .len = (size_t)len,
                         .kept = value->mv_size - PREFIX,
                         .bytes = at + PREFIX};
   int is_whole = ret->kept == ret->len;

@@ -31,7 +31,7 @@ enum {
 
 static const int64_t SIZE_DEFAULT = INT64_C(256) << 20;
 static const int64_t SIZE_LEAST = INT64_C(1) << 20;
-static const int64_t SIZE_MOST = INT64_C(1) << 40;
+static const int64_t SIZE_MOST = sizeof(size_t) > 4 ? INT64_C(1) << 40 : INT64_C(1) << 31;
 
 /* One corral's view of a file. */
 typedef struct store {

@@ -139,12 +139,12 @@ static int begin_value(crl_memcached_handle *h, crl_memcached_hearing *hearing, 
     return h->host->fail(error, CORRAL_EUNSUPPORTED,
                          "%s runs without cas (-C): leases can't be guarded there",
                          h->server->name);
-  item->bytes = h->host->record_new(v.size + LINE_END);
+  item->bytes = h->host->record_new((size_t)v.size + LINE_END);
   if (item->bytes == NULL)
     return h->host->fail(error, CORRAL_ENOMEM, "no memory for a value of %llu bytes",
                          (unsigned long long)v.size);
   item->exists = 1;
-  item->size = v.size;
+  item->size = (size_t)v.size;
   item->cas = v.cas;
   hearing->item = item;
   hearing->got = 0;

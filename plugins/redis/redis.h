@@ -45,6 +45,7 @@ enum {
   CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
+  CRL_REDIS_DEEPEST_ARRAY = 7,     /* nor is it nested deeper */
   CRL_REDIS_LONGEST_PUSH = 1 << 20 /* no message to a watch has more elements or bytes */
 };
 
@@ -214,8 +215,8 @@ typedef struct crl_redis_handle {
   redisReader *reader;
   /* hiredis' own ones; the same with a guarded createArray */
   redisReplyObjectFunctions plain, functions;
-  size_t fed;   /* bytes that the reader got since its last reply */
-  int too_long; /* 1: the guard refused an array */
+  size_t fed;          /* bytes that the reader got since its last reply */
+  const char *refused; /* why the guard refused an array; NULL: it refused none */
   crl_redis_time time;
   int64_t now;         /* host->now_ms when this batch began */
   int used;            /* 1: a batch was sent on this connection */

@@ -11,15 +11,22 @@ typedef size_t element_count;
 typedef int element_count;
 #endif
 
+static int depth_of(const redisReadTask *task) {
+  int depth = 0;
+  for (; task != NULL; task = task->parent) depth++;
+  return depth;
+}
+
 /* Refuses long arrays: hiredis allocates as many elements as a reply announces, before it has seen
- * one of them. */
+ * one of them. And deep ones: hiredis since 1.1 reads them to any depth, and frees them by calling
+ * itself. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
-  if ((size_t)elements > CRL_REDIS_LONGEST_ARRAY) {
-    handle->too_long = 1;
-    return NULL;
-  }
-  return handle->plain.createArray(task, elements);
+  if ((size_t)elements > CRL_REDIS_LONGEST_ARRAY)
+    handle->refused = "an array longer than any that was asked for";
+  else if (depth_of(task) > CRL_REDIS_DEEPEST_ARRAY)
+    handle->refused = "arrays nested deeper than any that were asked for";
+  return handle->refused == NULL ? handle->plain.createArray(task, elements) : NULL;
 }
 
 int crl_redis_reader_open(crl_redis_handle *handle) {
@@ -42,8 +49,7 @@ static int rubbish(crl_redis_handle *handle, const char *what, corral_error *err
 }
 
 static int unreadable(crl_redis_handle *handle, corral_error *error) {
-  if (handle->too_long)
-    return rubbish(handle, "an array longer than any that was asked for", error);
+  if (handle->refused != NULL) return rubbish(handle, handle->refused, error);
   if (handle->reader->err == REDIS_ERR_OOM)
     return handle->store->host->fail(error, CORRAL_ENOMEM, "%s: no memory for a reply",
                                      handle->store->name);

@@ -13,13 +13,13 @@ static const char *const sql_of[CRL_SQLITE_STATEMENTS] = {
     [CRL_SQLITE_LOOK] =
         "SELECT name, record, fence FROM \"@\" WHERE name IN (x'', ?1) ORDER BY name",
     [CRL_SQLITE_PUT] =
-        "INSERT INTO \"@\"(name, record, fence, holds, expires_ms, who) VALUES(?1, ?2, ?3, ?4, "
-        "?5, ?6) ON CONFLICT(name) DO UPDATE SET "
-        "record = excluded.record, fence = excluded.fence, holds = excluded.holds, expires_ms "
-        "= excluded.expires_ms, who = excluded.who",
+        ("INSERT INTO \"@\"(name, record, fence, holds, expires_ms, who) VALUES(?1, ?2, ?3, ?4, "
+         "?5, ?6) ON CONFLICT(name) DO UPDATE SET "
+         "record = excluded.record, fence = excluded.fence, holds = excluded.holds, expires_ms "
+         "= excluded.expires_ms, who = excluded.who"),
     [CRL_SQLITE_SWEEP_UP] =
-        "DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 "
-        "AND name <> x'' LIMIT ?2) RETURNING fence",
+        ("DELETE FROM \"@\" WHERE name IN (SELECT name FROM \"@\" WHERE expires_ms <= ?1 "
+         "AND name <> x'' LIMIT ?2) RETURNING fence"),
     [CRL_SQLITE_RAISE] = "UPDATE \"@\" SET fence = ?1 WHERE name = x''",
     [CRL_SQLITE_BEGIN] = "BEGIN IMMEDIATE",
     [CRL_SQLITE_COMMIT] = "COMMIT",

@@ -149,8 +149,8 @@ static int get(const cli_globals *cli, corral *c, const target *at) {
   const void *data = corral_value_data(value);
   size_t size = corral_value_size(value);
   bool is_result = run_take_result(data, size, &result);
-  bool ok = cli_write(STDOUT_FILENO, is_result ? result.out : data,
-                      is_result ? (size_t)result.out_size : size);
+  bool ok =
+      cli_write(STDOUT_FILENO, is_result ? result.out : data, is_result ? result.out_size : size);
   int code = errno;
   corral_value_unref(value);
   return ok ? CLI_OK : cli_fail("standard output: %s", strerror(code));

@@ -68,9 +68,9 @@ int run_options_parse(run_options *o, int argc, char **argv);
 typedef struct run_result {
   int exit_status;
   const char *out;
-  uint64_t out_size;
+  size_t out_size;
   const char *err;
-  uint64_t err_size;
+  size_t err_size;
 } run_result;
 
 /* run_value.c: takes a value apart; false: it is no result of `corral run`. */

@@ -34,14 +34,14 @@ bool run_take_result(const void *data, size_t size, run_result *ret) {
   uint64_t body = size - HEADER;
   if (exit_status > 255 || out_size > body || err_size != body - out_size) return false;
   const char *out = (const char *)data + HEADER;
-  *ret = (run_result){(int)exit_status, out, out_size, out + out_size, err_size};
+  *ret = (run_result){(int)exit_status, out, (size_t)out_size, out + out_size, (size_t)err_size};
   return true;
 }
 
 bool run_read_spool(int fd, void *ret, uint64_t size) {
   unsigned char *to = ret;
   for (uint64_t done = 0; done < size;) {
-    ssize_t n = pread(fd, to + done, size - done, (off_t)done);
+    ssize_t n = pread(fd, to + done, (size_t)(size - done), (off_t)done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     done += (uint64_t)n;
@@ -51,7 +51,7 @@ bool run_read_spool(int fd, void *ret, uint64_t size) {
 
 bool run_fill_result(corral_fill *fill, const run_child *child) {
   uint64_t size = HEADER + child->size[0] + child->size[1];
-  unsigned char *at = size <= most_value ? corral_fill_reserve(fill, size) : NULL;
+  unsigned char *at = size <= most_value ? corral_fill_reserve(fill, (size_t)size) : NULL;
   if (at == NULL) return false;
   memcpy(at, magic, sizeof magic);
   put_number(at + 4, FORMAT, 4);

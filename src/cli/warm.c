@@ -32,7 +32,7 @@ typedef struct warm_stage {
 /* ---- stop ---------------------------------------------------------------------------------- */
 
 bool warm_sleep_until(warm *w, int64_t at_ns) {
-  struct timespec t = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+  struct timespec t = {.tv_sec = at_ns / 1000000000, .tv_nsec = (long)(at_ns % 1000000000)};
   (void)pthread_mutex_lock(&w->mutex);
   while (!warm_is_stopping(w) && cli_now_ns() < at_ns)
     (void)pthread_cond_timedwait(&w->changed, &w->mutex, &t);

@@ -314,7 +314,7 @@ bool warm_cursor_take(warm_seat *seat, size_t *ret_index) {
     bool ok = c->key[0] != '\0' || make_key(c);
     if (ok && !c->is_over && c->at == c->end) ok = look_for_more(c, seat, &is_away);
     bool is_taken = ok && c->at < c->end;
-    if (is_taken) *ret_index = c->at++;
+    if (is_taken) *ret_index = (size_t)c->at++;
     wait_for_others(c);
     bool is_over = !is_taken && c->is_over;
     (void)pthread_mutex_unlock(&c->mutex);

@@ -140,8 +140,9 @@ static void settle(warm_seat *seat, corral_fill *fill, const run_child *child, c
     if (seat->w->o.as_run) {
       ok = run_fill_result(fill, child);
     } else {
-      void *room = corral_fill_reserve(fill, child->size[0]);
-      ok = room != NULL && run_read_spool(child->spool[0], room, child->size[0]);
+      size_t size = (size_t)child->size[0];
+      void *room = size == child->size[0] ? corral_fill_reserve(fill, size) : NULL;
+      ok = room != NULL && run_read_spool(child->spool[0], room, size);
     }
     if (!ok)
       warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED,

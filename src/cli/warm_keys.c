@@ -333,7 +333,7 @@ warm_key *warm_keys_get(warm_keys *k, size_t i, bool (*should_stop)(void *arg), 
   (void)pthread_mutex_lock(&k->mutex);
   while (!should_stop(arg) && !k->is_complete && (i >= k->count || k->is_whole)) {
     int64_t until = cli_now_ns() + 100000000; /* should_stop is called that often */
-    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = (long)(until % 1000000000)};
     (void)pthread_cond_timedwait(&k->more, &k->mutex, &t);
   }
   warm_key *key = should_stop(arg) ? NULL : key_at(k, i);

@@ -172,7 +172,7 @@ void crl_scheduler_orphan(crl_run *r) {
 static void go_on(crl_run *r, phase next) {
   crl_scheduler *scheduler = r->context->scheduler;
   pthread_mutex_lock(&scheduler->mutex);
-  r->flown.phase = next;
+  r->flown.phase = (int)next;
   scheduler->computing--;
   push(scheduler, r);
   pthread_cond_broadcast(&scheduler->fewer);

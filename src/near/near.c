@@ -173,7 +173,8 @@ static size_t shards_for(size_t most) {
 }
 
 crl_near *crl_near_new(int64_t most) {
-  size_t all = most > 0 ? (size_t)most : 0, count = shards_for(all);
+  size_t all = most <= 0 ? 0 : (uint64_t)most < SIZE_MAX ? (size_t)most : SIZE_MAX;
+  size_t count = shards_for(all);
   uint8_t *memory = crl_alloc(sizeof(crl_near) + count * sizeof(crl_shard) + CRL_SHARD_LINE);
   if (memory == NULL) return NULL;
   crl_near *near = (void *)(memory + (CRL_SHARD_LINE - (uintptr_t)memory % CRL_SHARD_LINE));

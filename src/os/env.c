@@ -44,7 +44,7 @@ int crl_env_random(void *buffer, size_t size) {
 }
 
 void crl_env_pause_us(int64_t us) {
-  struct timespec ts = {us / 1000000, us % 1000000 * 1000};
+  struct timespec ts = {us / 1000000, (long)(us % 1000000 * 1000)};
   nanosleep(&ts, NULL);
 }
 
@@ -102,11 +102,19 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
   return pthread_cond_timedwait(cond, mutex, &ts) != ETIMEDOUT;
 }
 
+/* Where a long is shorter than a time, futex(2) has a second number, which takes the long times. */
+static long futex_number(void) {
+#ifdef SYS_futex_time64
+  if (sizeof(time_t) > sizeof(long)) return SYS_futex_time64;
+#endif
+  return SYS_futex;
+}
+
 void crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits, int64_t until) {
   struct timespec ts = {.tv_sec = (time_t)(until / 1000),
                         .tv_nsec = (long)(until % 1000) * 1000000};
-  syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts, NULL,
-          bits);
+  syscall(futex_number(), word, FUTEX_WAIT_BITSET_PRIVATE, seen, until == INT64_MAX ? NULL : &ts,
+          NULL, bits);
 }
 
 void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until) {

@@ -169,10 +169,10 @@ static void take(http_client *client, http_reply *reply, size_t size) {
 /* Reads `size` bytes of body. Returns -1 when some are missing; the received bytes are kept. */
 static int take_sized(http_client *client, http_reply *reply, uint64_t size) {
   while (size > 0) {
-    uint64_t have = client->end - client->begin;
+    size_t have = client->end - client->begin;
     if (have == 0 && more(client) <= 0) return -1;
     have = client->end - client->begin;
-    if (have > size) have = size;
+    if (have > size) have = (size_t)size;
     take(client, reply, have);
     size -= have;
   }

@@ -1,0 +1,28 @@
+# The toolchain file of ./run.sh portability: Debian's cross compiler for CORRAL_ARCH, and the
+# libraries of that architecture in CORRAL_ROOT. The programs run under qemu-user.
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CORRAL_ARCH CORRAL_ROOT)
+set(CMAKE_SYSTEM_NAME Linux)
+if(CORRAL_ARCH STREQUAL "armhf")
+  set(compiler arm-linux-gnueabihf)
+  set(CMAKE_LIBRARY_ARCHITECTURE arm-linux-gnueabihf)
+  set(CMAKE_SYSTEM_PROCESSOR arm)
+elseif(CORRAL_ARCH STREQUAL "i386")
+  set(compiler i686-linux-gnu)
+  set(CMAKE_LIBRARY_ARCHITECTURE i386-linux-gnu)
+  set(CMAKE_SYSTEM_PROCESSOR i386)
+else()
+  set(compiler ${CORRAL_ARCH}-linux-gnu)
+  set(CMAKE_LIBRARY_ARCHITECTURE ${CORRAL_ARCH}-linux-gnu)
+  set(CMAKE_SYSTEM_PROCESSOR ${CORRAL_ARCH})
+endif()
+set(CMAKE_C_COMPILER ${compiler}-gcc)
+set(CMAKE_CXX_COMPILER "") # C++ is tested on the machine that builds
+set(CMAKE_SYSROOT ${CORRAL_ROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(ENV{PKG_CONFIG_LIBDIR} ${CORRAL_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CORRAL_ROOT})
+find_program(CORRAL_QEMU NAMES qemu-${CMAKE_SYSTEM_PROCESSOR}-static qemu-${CMAKE_SYSTEM_PROCESSOR}
+  REQUIRED)
+set(CMAKE_CROSSCOMPILING_EMULATOR ${CORRAL_QEMU} -L ${CORRAL_ROOT})
