@@ -32,7 +32,7 @@ if(TARGET corral_pq)
 endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi child)
 list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config)
-list(APPEND CORRAL_TESTS_live postgresql_warm warm_store)
+list(APPEND CORRAL_TESTS_live postgresql_warm postgresql_replica warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
