@@ -160,7 +160,7 @@ static void be_guard(const start *s) {
   if (command < 0) (void)!write(s->report, &code, sizeof code);
   tell(s->link, command);
   (void)close(s->report);
-  crl_descendants_close(s->link, -1);
+  crl_descendants_close(s->link);
   if (command > 0) watch_over(s->link, children, command);
   _exit(0);
 }

@@ -99,13 +99,13 @@ static size_t list_processes(void) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-void crl_descendants_close(int kept, int also_kept) {
+void crl_descendants_close(int kept) {
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   listing files = begin("/proc/self/fd");
   for (const char *name; (name = next(&files)) != NULL;) {
     struct stat it;
     int fd = number(name);
-    if (fd < 0 || fd == kept || fd == also_kept || fstat(fd, &it) != 0) continue;
+    if (fd < 0 || fd == kept || fstat(fd, &it) != 0) continue;
     if (!S_ISFIFO(it.st_mode) && !S_ISSOCK(it.st_mode)) continue;
     if (fd > STDERR_FILENO || dup2(null, fd) < 0) (void)close(fd);
   }

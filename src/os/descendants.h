@@ -5,8 +5,8 @@
 
 #include <corral/child.h>
 
-/* Replaces the pipes and sockets of this process but `kept` and `also_kept` (-1: none) by
- * /dev/null if they are its standard streams, and closes the others. Async-signal-safe. */
-void crl_descendants_close(int kept, int also_kept);
+/* Closes the pipes and sockets of this process, but for `kept`; its standard streams become
+ * /dev/null. Async-signal-safe. */
+void crl_descendants_close(int kept);
 
 #endif
