@@ -1,5 +1,6 @@
 /* cgi_plain.c: the baseline of bench/cgi.c: examples/cgi with constants in place of the library. */
 #include <corral.h>
+#include <corral/child.h>
 #include <string.h>
 
 static const char PAGE[] = "the page of /page for 'a=1', made by process 2147483647 at 12345678\n";
@@ -61,3 +62,28 @@ void corral_fill_fail(corral_fill *fill, int32_t code, const char *text) {
   (void)code;
   (void)text;
 }
+
+int corral_child_start(char *const argv[], const corral_child_options *options, corral_child **ret,
+                       corral_error *error) {
+  (void)argv;
+  (void)options;
+  (void)ret;
+  (void)error;
+  return CORRAL_EUNSUPPORTED;
+}
+
+int corral_child_fd(const corral_child *child) { return child != NULL ? 0 : -1; }
+
+int corral_child_signal(corral_child *child, int signo) {
+  (void)child;
+  return signo > 0 ? CORRAL_OK : CORRAL_EINVAL;
+}
+
+int corral_child_wait(corral_child *child, int *ret_status, corral_error *error) {
+  (void)child;
+  (void)ret_status;
+  (void)error;
+  return CORRAL_EUNSUPPORTED;
+}
+
+void corral_child_free(corral_child *child) { (void)child; }

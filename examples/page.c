@@ -4,11 +4,11 @@
 #endif
 #include "page.h"
 
+#include <corral/child.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,19 +97,17 @@ static void count(void) {
   close(fd);
 }
 
-/* Runs the command with the request in its environment, never in its text. Returns the reading end
- * of its output, or -1. */
+/* Runs the command with the request in its environment, never in its text. It dies with this
+ * process. Returns the reading end of its output, or -1 with *error. */
 static int start(const char *command, const char *key, size_t path_len, size_t query_len,
-                 pid_t *pid) {
+                 corral_child **child, corral_error *error) {
   char path[PAGE_KEY + 16], query[PAGE_KEY + 16];
-  int ends[2], was_started = 0;
+  int ends[2];
   size_t variables = 0;
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attr;
-  sigset_t none;
   while (environ[variables] != NULL) variables++;
   char **with = malloc((variables + 3) * sizeof *with);
   if (with == NULL || pipe2(ends, O_CLOEXEC) != 0) {
+    snprintf(error->text, sizeof error->text, "%s", strerror(errno));
     free(with);
     return -1;
   }
@@ -117,76 +115,99 @@ static int start(const char *command, const char *key, size_t path_len, size_t q
   snprintf(query, sizeof query, "PAGE_QUERY=%.*s", (int)query_len, key + path_len + 1);
   memcpy(with, environ, variables * sizeof *with);
   memcpy(with + variables, (char *[]){path, query, NULL}, 3 * sizeof *with);
-  sigemptyset(&none);
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, ends[1], 1);
-  posix_spawnattr_init(&attr);
-  /* a process group, to be killed as a whole */
-  posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  posix_spawnattr_setsigmask(&attr, &none);
-  was_started = posix_spawn(pid, "/bin/sh", &files, &attr,
-                            (char *[]){"sh", "-c", (char *)(size_t)command, NULL}, with) == 0;
-  posix_spawnattr_destroy(&attr);
-  posix_spawn_file_actions_destroy(&files);
+  corral_child_file files[] = {{CORRAL_CHILD_NULL, 0}, {ends[1], 1}};
+  int status = corral_child_start((char *[]){"/bin/sh", "-c", (char *)(size_t)command, NULL},
+                                  CORRAL_CHILD(.env = with, .files = files, .file_count = 2,
+                                               .defaults = CORRAL_CHILD_SIGNAL(SIGPIPE)),
+                                  child, error);
   free(with);
   close(ends[1]);
-  if (!was_started) close(ends[0]);
-  return was_started ? ends[0] : -1;
+  if (status != CORRAL_OK) close(ends[0]);
+  return status == CORRAL_OK ? ends[0] : -1;
 }
 
-enum { WHOLE, TOO_LONG, TOO_LARGE, NO_MEMORY };
+typedef struct output {
+  char *bytes; /* freed by the caller */
+  size_t size, room;
+  int status; /* of the command, as from waitpid */
+} output;
 
-/* Reads all output into *ret, which the caller frees. */
-static int read_all(corral_fill *fill, int fd, size_t most, char **ret, size_t *size) {
+enum { MORE, WHOLE, TOO_LONG, TOO_LARGE, NO_MEMORY, FAILED };
+
+static int read_some(int fd, size_t most, output *ret) {
+  if (ret->size == ret->room) {
+    char *more = realloc(ret->bytes, ret->room * 2 + 65536);
+    if (more == NULL) return NO_MEMORY;
+    ret->bytes = more;
+    ret->room = ret->room * 2 + 65536;
+  }
+  ssize_t n = read(fd, ret->bytes + ret->size, ret->room - ret->size);
+  if (n == 0) return WHOLE;
+  if (n > 0) ret->size += (size_t)n;
+  return ret->size > most ? TOO_LARGE : MORE;
+}
+
+/* Waits for the end of the output and of the command. A command that fails is seen when it ends,
+ * though what it has left behind may have its output open. */
+static int await_page(corral_fill *fill, corral_child *child, int fd, size_t most, output *ret) {
   int64_t until = now_ms() + number("PAGE_LIMIT_MS", LIMIT_MS, DAY_MS);
-  size_t room = 0;
-  for (*size = 0;;) {
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-    if (*size == room) {
-      char *more = room <= most ? realloc(*ret, room = room * 2 + 65536) : *ret;
-      if (more == NULL) return NO_MEMORY;
-      *ret = more;
-    }
+  struct pollfd ready[2] = {{.fd = fd, .events = POLLIN},
+                            {.fd = corral_child_fd(child), .events = POLLIN}};
+  while (ready[0].fd >= 0 || ready[1].fd >= 0) {
+    int end = MORE;
     if (now_ms() >= until || corral_fill_should_stop(fill)) return TOO_LONG;
-    if (poll(&ready, 1, STEP_MS) <= 0) continue;
-    ssize_t n = read(fd, *ret + *size, room - *size);
-    if (n == 0) return WHOLE;
-    if (n > 0) *size += (size_t)n;
-    if (*size > most) return TOO_LARGE;
+    if (poll(ready, 2, STEP_MS) <= 0) continue;
+    if (ready[1].revents != 0) {
+      ready[1].fd = -1;
+      if (corral_child_wait(child, &ret->status, NULL) != CORRAL_OK) ret->status = SIGKILL;
+      if (ret->status != 0) return FAILED;
+    }
+    if (ready[0].revents != 0) end = read_some(fd, most, ret);
+    if (end == WHOLE) ready[0].fd = -1;
+    if (end > WHOLE) return end;
+  }
+  return WHOLE;
+}
+
+/* A failure's code is the HTTP status of the error. */
+static void tell_end(corral_fill *fill, int end, size_t most, const output *page) {
+  char text[64];
+  snprintf(text, sizeof text, "a page of more than %zu bytes", most);
+  if (end == TOO_LARGE) {
+    corral_fill_fail(fill, 500, text);
+  } else if (end == TOO_LONG) {
+    corral_fill_fail(fill, 504, "making the page took too long");
+  } else if (end == FAILED && WIFEXITED(page->status) &&
+             WEXITSTATUS(page->status) == NO_SUCH_PAGE) {
+    corral_fill_negative(fill);
+  } else if (end == FAILED) {
+    snprintf(text, sizeof text, "making the page failed: %s %d",
+             WIFEXITED(page->status) ? "exit status" : "signal",
+             WIFEXITED(page->status) ? WEXITSTATUS(page->status) : WTERMSIG(page->status));
+    corral_fill_fail(fill, 502, text);
+  } else if (end == NO_MEMORY || corral_fill_bytes(fill, page->bytes, page->size) != CORRAL_OK) {
+    corral_fill_fail(fill, 500, "out of memory");
   }
 }
 
-/* Makes the page by the command. A failure's code is the HTTP status of the error. */
+/* Makes the page by the command. */
 static int run(corral_fill *fill, const char *command, const char *key, size_t path_len,
                size_t query_len) {
-  size_t size = 0, most = (size_t)number("PAGE_MAX", 1 << 20, 1 << 29);
-  char *bytes = NULL, text[64];
-  int status = 0;
-  pid_t pid;
-  int fd = start(command, key, path_len, query_len, &pid);
+  size_t most = (size_t)number("PAGE_MAX", 1 << 20, 1 << 29);
+  corral_child *child;
+  corral_error error = {0};
+  output page = {0};
+  int fd = start(command, key, path_len, query_len, &child, &error);
   if (fd < 0) {
-    corral_fill_fail(fill, 500, strerror(errno));
+    corral_fill_fail(fill, 500, error.text);
     return CORRAL_OK;
   }
-  int end = read_all(fill, fd, most, &bytes, &size);
+  int end = await_page(fill, child, fd, most, &page);
   close(fd);
-  if (end != WHOLE) kill(-pid, SIGKILL);
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  snprintf(text, sizeof text, "a page of more than %zu bytes", most);
-  if (end == TOO_LARGE)
-    corral_fill_fail(fill, 500, text);
-  else if (end == NO_MEMORY)
-    corral_fill_fail(fill, 500, "out of memory");
-  else if (end == TOO_LONG)
-    corral_fill_fail(fill, 504, "making the page took too long");
-  else if (WIFEXITED(status) && WEXITSTATUS(status) == NO_SUCH_PAGE)
-    corral_fill_negative(fill);
-  else if (status != 0)
-    corral_fill_fail(fill, 502, "making the page failed");
-  else if (corral_fill_bytes(fill, bytes, size) != CORRAL_OK)
-    corral_fill_fail(fill, 500, "out of memory");
-  free(bytes);
+  if (end != WHOLE) corral_child_signal(child, SIGKILL);
+  corral_child_free(child);
+  tell_end(fill, end, most, &page);
+  free(page.bytes);
   return CORRAL_OK;
 }
 

@@ -7,7 +7,7 @@
  *   CORRAL_STORE     URI of the store; required
  *   PAGE_COMMAND     run by /bin/sh: its output is the page; it finds PAGE_PATH and PAGE_QUERY in
  *                    its environment. Exit status 4: there is no such page; any other than 0: it
- *                    failed
+ *                    failed. It dies with the process that runs it
  *   PAGE_COST_MS     without a command: how long making a page takes (0)
  *   PAGE_COUNT       a file that gets one line per page made
  *   PAGE_TTL_MS, PAGE_SWR_MS, PAGE_SIE_MS     policy: fresh life (60000), grace while it is rebuilt

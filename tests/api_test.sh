@@ -14,7 +14,8 @@ trap 'rm -rf "$work"' EXIT
 
 # prototypes prints the declarations of exported functions, one a line, without comments.
 prototypes() {
-  for header in corral.h corral/event.h corral/lock.h corral/loop.h corral/option.h; do
+  for header in corral.h corral/child.h corral/event.h corral/lock.h corral/loop.h \
+    corral/option.h; do
     awk -v file="include/$header" '
       { text = text $0 "\n" }
       END {

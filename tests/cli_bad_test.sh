@@ -67,6 +67,12 @@ bad 125 "unknown option '-x'" -qx get k
 bad 125 "option '--store' needs a value" --store
 bad 125 "option '--json' takes no value" --json=yes get k
 bad 125 "option '--ver' may be each of --verbose, --version" --ver get k
+bad 125 "version: 'x' is one argument too many: none is accepted" version x
+bad 125 "help: 'x' is one argument too many: one SUBCOMMAND is accepted" help run x
+bad 125 "unknown subcommand '-x': accepted are run" help -x
+bad 125 "completion: no shell given: bash, zsh and fish are accepted" completion
+bad 125 "completion: 'tcsh' is not accepted: bash, zsh and fish are" completion tcsh
+bad 125 "completion: 'zsh' is one argument too many" completion bash zsh
 bad 125 "--op: '5y' is no duration; accepted: 1ms to 1m" --op 5y get k
 bad 125 "--op: '0' is out of range; accepted: 1ms to 1m" --op 0 get k
 
@@ -181,12 +187,28 @@ bad 125 "expire: option '--tag' needs a value" expire --tag
 bad 125 "expire: unknown option '--al1': did you mean --all?" expire --al1
 bad 125 "--tag 0000" invalidate --tag "$(printf '%0201d' 0)"
 bad 125 "inspect: no KEY given" inspect
+bad 125 "inspect: unknown option '--json': it stands before the subcommand" inspect --json a
+bad 125 "inspect: unknown option '--ky': did you mean --key?" inspect --ky a
+bad 125 "'': the key is empty; accepted: 1 to 65536 bytes" get ''
+bad 125 "'': the key is empty" set '' v
+bad 125 "get: --key: the empty key is not accepted" get --key ''
+bad 125 "set: --ttl: '0' is out of range; accepted: 1ms to 3650d" set --ttl 0 a b
+bad 125 "set: --stale: 'x' is no duration; accepted: off, 1ms" set --stale x a b
+bad 125 "expire: no KEY given, nor -- CMD, --tag or --all" expire
+bad 125 "expire: --all is every key and tag: it can't be combined" expire --tag t --all
+bad 125 "--tag '': the tag has 0 bytes; accepted: 1 to 200" invalidate --tag ''
 bad 125 "inspect: 'b' is one argument too many" inspect a b
 
 # ---- key, explain ----
 bad 125 "key: no NAME given" key
 bad 125 "key: 'b' is one argument too many" key a b
 bad 125 "key: --tag, --lock and --variant can't be combined" key --tag --lock --variant v x
+bad 125 "key: option '--variant' needs a value" key --variant
+bad 125 "key: unknown option '--vairant': did you mean --variant?" key --vairant v a
+bad 125 "'': the key is empty" key ''
+bad 125 "explain: unknown option '--ttl'" explain --ttl 5
+bad 125 "explain: no option is called ''" explain =5
+bad 125 "explain: ttl: '' is no duration" explain ttl=
 bad 125 "explain: 'ttl' is not accepted: NAME=VALUE is, as in ttl=5m" explain ttl
 bad 125 "explain: no option is called 'stael': did you mean 'stale'?" explain stael=5
 bad 125 "explain: ttl: '5y' is no duration" explain ttl=5y
@@ -209,6 +231,11 @@ bad 125 "lock: --grace: too long for a --ttl of 10s" lock --ttl 10s --grace 6s n
 bad 125 "lock: --note: a note of 41 bytes" lock --note "$(printf '%041d' 0)" n -- true
 bad 125 "lock: --conflict-exit: '256'" lock --conflict-exit 256 n -- true
 bad 125 "lock: --show takes one NAME and no command: 'true'" lock --show n -- true
+bad 125 "lock: no NAME given: corral lock [OPTION]... NAME -- CMD" lock --release
+bad 125 "lock: --take takes one NAME and no command: 'true'" lock --take n -- true
+bad 125 "lock: --pid: '0' is not accepted: a whole number, 1 to" lock --pid 0 --take n
+bad 125 "lock: --pid 2147483647: there is no such process" lock --pid 2147483647 --take n
+bad 76 "n: this script doesn't have that lock: it was not taken" lock --release n
 bad 127 "lock: command not found: ./no-such" lock n -- ./no-such
 bad 126 "lock: can't execute $dir: Permission denied" lock n -- "$dir"
 bad 76 "n: lost: --max 300ms passes in 75ms: the command is ended" lock --max 300ms n -- sleep 60
@@ -219,6 +246,17 @@ bad 125 "warm: unknown option '--jbos': did you mean --jobs?" warm --jbos 3
 bad 125 "warm: --jobs: 'x' is not accepted: a whole number, 1 to 256, is" warm --jobs x -- true
 bad 125 "warm: --ttl: 'x' is no duration" warm --ttl x -- true
 bad 125 "warm: --query is for --sqlite and --pg" warm --query 'SELECT 1' -- true
+bad 125 "warm: one database is accepted: --sqlite or --pg" \
+  warm --pg x --sqlite y --query 'SELECT 1'
+bad 125 "warm: --sqlite $dir/no: unable to open database file" \
+  warm --sqlite "$dir/no" --query 'SELECT 1'
+bad 125 "warm: --rate: 'x' is not accepted: a number and /s, /m or /h is" warm --rate x -- true
+bad 125 "warm: option '--ramp' takes no value" warm --ramp=3 -- true
+bad 125 "storm: 'x' is one argument too many: only options are accepted" storm x
+bad 125 "storm: option '--html' needs a value" storm --html
+bad 125 "storm: --html: $dir/no/page: No such file or directory" storm --html "$dir/no/page"
+bad 125 "storm: --keys: 'x' is not accepted: a whole number, 1 to 100000, is" storm --keys x
+bad 125 "storm: --duration: 'x' is no duration; accepted: 100ms to 1h" storm --duration x
 bad 125 "storm: --mode: 'fast' is not accepted" storm --mode fast
 bad 125 "storm: unknown option '--kyes': did you mean --keys?" storm --kyes 3
 bad 125 "storm: --threads: '0'" storm --threads 0
@@ -254,15 +292,15 @@ if [ -e "$library" ] && [ ! -e /usr/local/lib/corral ]; then
   CORRAL=$dir/alone/corral
   LD_LIBRARY_PATH=$dir/alone
   export LD_LIBRARY_PATH
-  bad 125 "no store plugin for 'postgresql:': built without libpq-dev (of Debian) or" \
+  bad 125 "no store plugin for 'postgresql:': install corral-plugin-postgresql (of Debian);" \
     --store postgresql://h/db lock n -- true
-  bad 125 "or with CORRAL_POSTGRESQL=OFF; looked for corral_plugin_postgresql.so in " \
+  bad 125 "libpq-dev, not CORRAL_POSTGRESQL=OFF; looked for corral_plugin_postgresql.so in " \
     --store postgresql://h/db lock n -- true
-  bad 125 "no store plugin for 'redlock:': built without libhiredis-dev and" \
+  bad 125 "no store plugin for 'redlock:': install corral-plugin-redis (of Debian); a build needs" \
     --store redlock://a,b,c lock n -- true
-  bad 125 "no origin plugin for 'https:': built without libcurl4-openssl-dev" \
+  bad 125 "no origin plugin for 'https:': install corral-plugin-http (of Debian)" \
     --store https://h get k
-  bad 125 "or with CORRAL_LMDB=OFF" --store lmdb:x set k v
+  bad 125 "not CORRAL_LMDB=OFF; looked for corral_plugin_lmdb.so in" --store lmdb:x set k v
   CORRAL=$all
   unset LD_LIBRARY_PATH
 fi

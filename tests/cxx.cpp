@@ -1,10 +1,12 @@
 // cxx.cpp: the whole library as a C++17 program uses it: builders in place of compound literals,
 // and lambdas as callbacks. Prints each difference; exit status 1 when there is one.
 #include <corral.h>
+#include <corral/child.h>
 #include <corral/lock.h>
 #include <corral/loop.h>
 
 #include <poll.h>
+#include <sys/wait.h>
 
 #include <cstdio>
 #include <cstring>
@@ -173,6 +175,19 @@ static void loops(corral *c) {
   corral_loop_close(loop);
 }
 
+static void children() {
+  char name[] = "sh", option[] = "-c", script[] = "exit 7";
+  char *argv[] = {name, option, script, nullptr};
+  corral_child_file files[] = {{CORRAL_CHILD_NULL, 0}};
+  corral_child *child = nullptr;
+  int status = -1;
+  MUST(corral_child_start(argv, CORRAL_CHILD(.files(files).file_count(1)), &child, nullptr) ==
+       CORRAL_OK);
+  MUST(corral_child_wait(child, &status, nullptr) == CORRAL_OK);
+  MUST(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+  corral_child_free(child);
+}
+
 int main() {
   int computed = 0;
   char text[4096];
@@ -182,6 +197,7 @@ int main() {
   sets(c);
   locks(c);
   loops(c);
+  children();
   MUST(computed >= 3);
   MUST(corral_counter(c, CORRAL_EVENT_COMPUTED) == static_cast<uint64_t>(computed));
   MUST(corral_policy_explain(CORRAL_POLICY(.soft_ms(50)), text, sizeof text, nullptr) == CORRAL_OK);

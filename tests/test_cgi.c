@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -46,6 +47,15 @@ static void a_stale_page_is_answered_first_and_made_anew_after(void **state) {
   page_kit_stop(kit);
 }
 
+static int commands(const page_kit *kit) {
+  return strchr(page_kit_text(kit, "commands"), '\n') != NULL;
+}
+
+static int living_commands(const page_kit *kit) {
+  pid_t pid = (pid_t)strtol(page_kit_text(kit, "commands"), NULL, 10);
+  return kill(pid, 0) == 0;
+}
+
 static void a_killed_maker_does_not_stop_the_others(void **state) {
   (void)state;
   START("PAGE_COMMAND=%GATED%\n")
@@ -62,6 +72,20 @@ static void a_killed_maker_does_not_stop_the_others(void **state) {
   assert_true(storm.same_bodies);
   assert_int_equal(page_kit_computes(kit), 2);
   http_storm_free(&storm);
+  page_kit_stop(kit);
+}
+
+/* The command has left the group of the CGI process, and the session. */
+static void a_killed_process_leaves_nothing_of_its_command(void **state) {
+  (void)state;
+  START("PAGE_COMMAND=setsid sh -c 'echo $$ >>%FOLDER%/commands; exec sleep 600'\n"
+        "PAGE_LIMIT_MS=600000\n")
+  assert_int_equal(http_client_abort(kit->client, &(http_request){.path = "/page/a"}, 0), 0);
+  page_kit_await(kit, commands, 1, 1);
+  pid_t command = (pid_t)strtol(page_kit_text(kit, "commands"), NULL, 10);
+  assert_int_equal(kill(command, 0), 0);
+  assert_int_equal(kill(page_kit_maker(kit), SIGKILL), 0);
+  page_kit_await(kit, living_commands, 0, 1);
   page_kit_stop(kit);
 }
 
@@ -133,6 +157,21 @@ static void a_failure_is_an_answer_and_is_remembered(void **state) {
   page_kit_stop(kit);
 }
 
+/* Its time limit is ten minutes, and what it has left behind has its output open. */
+static void a_failing_command_is_told_when_it_ends(void **state) {
+  (void)state;
+  START("PAGE_COMMAND=[ $PAGE_PATH != /killed ] || kill -9 $$; sleep 600 & exit 7\n"
+        "PAGE_LIMIT_MS=600000\nPAGE_WAIT_MS=600000\n")
+  assert_int_equal(status_of(kit, "GET", "/page/a", "Retry-After", "1"), 502);
+  assert_non_null(
+      strstr(page_kit_text(kit, "log"), "/a?: making the page failed: exit status 7\n"));
+  assert_int_equal(status_of(kit, "GET", "/page/killed", NULL, NULL), 502);
+  assert_non_null(
+      strstr(page_kit_text(kit, "log"), "/killed?: making the page failed: signal 9\n"));
+  page_kit_await(kit, page_kit_requests, 0, 1);
+  page_kit_stop(kit);
+}
+
 static void a_page_that_can_not_be_made_anew_stays(void **state) {
   (void)state;
   START("PAGE_COMMAND=[ -e %FOLDER%/open ] && echo a page || { echo closed >&2; false; }\n"
@@ -145,7 +184,8 @@ static void a_page_that_can_not_be_made_anew_stays(void **state) {
   assert_string_equal(page_kit_show(kit, "/page/a"), "200 corral; hit; detail=stale|a page\n");
   /* the failure is told when it happens, though nobody waits for the page */
   assert_non_null(strstr(page_kit_text(kit, "failures"), "closed\n"));
-  assert_non_null(strstr(page_kit_text(kit, "failures"), "/a?: making the page failed\n"));
+  assert_non_null(
+      strstr(page_kit_text(kit, "failures"), "/a?: making the page failed: exit status 1\n"));
   page_kit_stop(kit);
 }
 
@@ -203,6 +243,8 @@ int main(void) {
       cmocka_unit_test(a_hundred_requests_for_a_cold_page_make_it_once),
       cmocka_unit_test(a_stale_page_is_answered_first_and_made_anew_after),
       cmocka_unit_test(a_killed_maker_does_not_stop_the_others),
+      cmocka_unit_test(a_killed_process_leaves_nothing_of_its_command),
+      cmocka_unit_test(a_failing_command_is_told_when_it_ends),
       cmocka_unit_test(each_path_and_query_is_a_page_of_its_own),
       cmocka_unit_test(what_is_no_request_for_a_page_makes_none),
       cmocka_unit_test(a_failure_is_an_answer_and_is_remembered),

@@ -40,7 +40,8 @@ function body(s, file,    lines, n, i, line, mode) {
       if (mode != "code") print ".Bd -literal -offset indent" > file
       mode = "code"
       gsub(/\\/, "\\e", line)
-      print substr(line, 3) > file
+      line = substr(line, 3)
+      print (line ~ /^[.']/ ? "\\&" : "") line > file
     } else {
       print text(trim(line)) > file
     }

@@ -9,7 +9,8 @@
  *
  *   corral_policy_builder policy = CORRAL_POLICY(.ttl_ms(60000));
  *
- * corral.h, corral/lock.h and corral/loop.h include this file or use its macros by themselves. */
+ * corral.h, corral/child.h, corral/lock.h and corral/loop.h include this file or use its macros by
+ * themselves. */
 #ifndef CORRAL_CXX_H
 #define CORRAL_CXX_H
 

@@ -93,7 +93,7 @@ static void target_of(const targets *to, size_t i, target *ret) {
   ret->key = is_key ? to->keys[i] : to->result.bytes;
   ret->len = is_key ? strlen(to->keys[i]) : to->result.size;
   if (is_key)
-    (void)cli_visible(ret->name, CLI_KEY_TEXT, ret->key, ret->len);
+    (void)cli_key_text(ret->name, ret->key, ret->len);
   else
     (void)run_key_text(&to->result, to->command, ret->name);
 }

@@ -3,8 +3,8 @@
 #include "lock_child.h"
 
 #include "cli.h"
-#include "descendants.h"
 
+#include <corral/child.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -92,7 +92,7 @@ static int start(guard *g, uint64_t fence) {
 }
 
 static void signal_all(const guard *g, int signo) {
-  descendants_signal(g->ended ? 0 : g->pid, signo);
+  corral_descendants_signal(g->ended ? 0 : g->pid, signo);
 }
 
 /* SIGCONT, since a stopped process can't act on SIGTERM. */
@@ -111,7 +111,7 @@ static void obey(guard *g) {
   ssize_t n = recv(g->link, &p, sizeof p, MSG_DONTWAIT);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n != (ssize_t)sizeof p) {
-    descendants_kill(g->ended ? 0 : g->pid);
+    corral_descendants_kill(g->ended ? 0 : g->pid);
     _exit(0);
   }
   if (p.kind == ORDER_EXTEND && p.until > g->until) g->until = p.until;
@@ -263,6 +263,7 @@ void lock_child_finish(lock_child *child) {
   if (child->link >= 0) (void)close(child->link);
   child->link = -1;
   while (child->guard > 0 && waitpid(child->guard, &status, 0) < 0 && errno == EINTR) continue;
-  if (child->guard > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) descendants_kill(0);
+  if (child->guard > 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
+    corral_descendants_kill(0);
   child->guard = -1;
 }

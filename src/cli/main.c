@@ -52,7 +52,7 @@ static int parse(cli_globals *cli, int argc, char **argv) {
         cli->quiet = false;
         break;
       case 'h': return cli_print(cli_help(NULL));
-      case 'V': return cli_version(cli, argc, argv);
+      case 'V': return cli_version(cli, 1, argv);
       default:
         if (!cli_flag_set(&flags, option, optarg)) return CLI_FAILED;
     }

@@ -7,7 +7,8 @@
 
 enum { PATH_ROOM = 64, TEXT_ROOM = 1024, PARENT = 4, START = 22, STACK = 28, WORDS = 48 };
 
-unsigned long long process_number(const char *text) {
+/* The number at the start of a text; 0: there is none. */
+static unsigned long long number(const char *text) {
   unsigned long long n = 0;
   for (; *text >= '0' && *text <= '9'; text++) n = n * 10 + (unsigned long long)(*text - '0');
   return n;
@@ -33,10 +34,10 @@ bool process_read(const char *pid, process *ret) {
   if (at == NULL) return false;
   *ret = (process){0};
   for (int field = 2; at != NULL; field++, at = strchr(at + 1, ' ')) {
-    if (field == PARENT) ret->parent = (pid_t)process_number(at + 1);
-    if (field == START) ret->start = process_number(at + 1);
-    if (field == STACK) ret->stack = process_number(at + 1);
-    if (field == WORDS) ret->words = process_number(at + 1);
+    if (field == PARENT) ret->parent = (pid_t)number(at + 1);
+    if (field == START) ret->start = number(at + 1);
+    if (field == STACK) ret->stack = number(at + 1);
+    if (field == WORDS) ret->words = number(at + 1);
   }
   return true;
 }

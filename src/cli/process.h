@@ -1,4 +1,4 @@
-/* process.h: what the kernel says about a process. Async-signal-safe. */
+/* process.h: what the kernel says about a process. */
 #ifndef CORRAL_CLI_PROCESS_H
 #define CORRAL_CLI_PROCESS_H
 
@@ -14,7 +14,5 @@ typedef struct process {
 
 /* Reads the process `pid`, in digits. False: there is none. */
 bool process_read(const char *pid, process *ret);
-/* A number at the start of a text; 0: there is none. */
-unsigned long long process_number(const char *text);
 
 #endif

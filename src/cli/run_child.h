@@ -1,12 +1,8 @@
 /* run_child.h: one run of a command: its two streams in unlinked files, and its end.
  *
- *   corral -- guard -- command
- *
- * The command leads a process group of its own and reads /dev/null. It can't outlive its caller:
- * the guard, a process between the two, kills it when the caller dies, with all that descends from
- * it, whatever group or session that went to: the guard is their reaper. When the guard dies, the
- * kernel kills the command. The guard shares the caller's open file descriptions, so an OFD lock of
- * the caller is released only after all of that is dead: a successor never runs beside it. */
+ * The command reads /dev/null, and runs under a guard (corral/child.h): it can't outlive its
+ * caller. A file lock of the caller is released only after all that descends from the command is
+ * dead, so a successor never runs beside it. */
 #ifndef CORRAL_RUN_CHILD_H
 #define CORRAL_RUN_CHILD_H
 

@@ -56,8 +56,13 @@ int cli_print(const char *text) {
   return cli_finish(CLI_OK);
 }
 
+static int too_many(const char *name, const char *argument, const char *accepted) {
+  return cli_fail("%s: '%s' is one argument too many: %s", name, argument, accepted);
+}
+
 int cli_version(const cli_globals *cli, int argc, char **argv) {
-  (void)cli, (void)argc, (void)argv;
+  (void)cli;
+  if (argc > 1) return too_many("version", argv[1], "none is accepted");
   (void)printf("corral %s\n", corral_version());
   return cli_finish(CLI_OK);
 }
@@ -71,6 +76,7 @@ const cli_subcommand *cli_subcommand_of(const char *name) {
 /* `corral help [SUBCOMMAND]` */
 static int help(const cli_globals *cli, int argc, char **argv) {
   (void)cli;
+  if (argc > 2) return too_many("help", argv[2], "one SUBCOMMAND is accepted");
   if (argc < 2 || cli_subcommand_of(argv[1]) != NULL) return cli_print(cli_help(argv[1]));
   return cli_unknown_subcommand(argv[1]);
 }

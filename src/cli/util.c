@@ -80,7 +80,7 @@ const char *cli_visible(char *to, size_t room, const void *text, size_t size) {
 }
 
 const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_len) {
-  return cli_visible(text, CLI_KEY_TEXT, key, key_len);
+  return cli_visible(text, CLI_KEY_TEXT, key_len > 0 ? key : "''", key_len > 0 ? key_len : 2);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */

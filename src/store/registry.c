@@ -352,7 +352,8 @@ static char *search_path(const char *user) {
   return n < 0 ? NULL : path;
 }
 
-/* Writes why a scheme has no plugin: its package and build option, or the schemes known. */
+/* Writes why a scheme has no plugin: its package, and what it is built with, or the schemes
+ * known. */
 static void say_missing(const char *scheme, char *text, size_t size) {
   char upper[32], list[200];
   const crl_scheme *row = crl_schemes_find(scheme);
@@ -365,8 +366,11 @@ static void say_missing(const char *scheme, char *text, size_t size) {
   for (; row->plugin[len] != '\0' && len + 1 < sizeof upper; len++)
     upper[len] = (char)toupper((unsigned char)row->plugin[len]);
   upper[len] = '\0';
-  snprintf(text, size, "no %s plugin for '%s:': built without %s (of Debian) or with CORRAL_%s=OFF",
-           strcmp(row->holds, "origin") == 0 ? "origin" : "store", scheme, row->build, upper);
+  snprintf(text, size,
+           "no %s plugin for '%s:': install corral-plugin-%s (of Debian); a build needs %s, not "
+           "CORRAL_%s=OFF",
+           strcmp(row->holds, "origin") == 0 ? "origin" : "store", scheme, row->plugin, row->build,
+           upper);
 }
 
 /* The folders as far as there is room: all; those of the user; the variable that has them. */

@@ -69,9 +69,9 @@ static void wait_until_up(postgresql_server *server) {
   server_process_await(&server->process, answers, server);
 }
 
-int postgresql_server_start(postgresql_server **ret, const char *const *settings) {
-  char initdb[SERVER_PROCESS_PATH], postgres[SERVER_PROCESS_PATH], port[12];
-  if (!find(initdb, postgres)) return 0;
+/* Makes the server's folder, and its command line. */
+static postgresql_server *prepare(const char *postgres) {
+  char port[12];
   postgresql_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
   server_process *process = &server->process;
@@ -92,15 +92,35 @@ int postgresql_server_start(postgresql_server **ret, const char *const *settings
   server_process_add_args(
       process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port,
                                 "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", NULL});
+  return server;
+}
+
+int postgresql_server_start(postgresql_server **ret, const char *const *settings) {
+  char initdb[SERVER_PROCESS_PATH], postgres[SERVER_PROCESS_PATH];
+  if (!find(initdb, postgres)) return 0;
+  postgresql_server *server = prepare(postgres);
   for (; settings != NULL && *settings != NULL; settings++)
-    server_process_add_args(process, (const char *[]){"-c", *settings, NULL});
-  server_process_run(process,
+    server_process_add_args(&server->process, (const char *[]){"-c", *settings, NULL});
+  server_process_run(&server->process,
                      (char *[]){initdb, "--no-sync", "-A", "trust", "-U", "postgres",
                                 "--encoding=UTF8", "--locale=C", "-D", server->data, NULL});
-  server_process_launch(process);
+  server_process_launch(&server->process);
   wait_until_up(server);
   *ret = server;
   return 1;
+}
+
+void postgresql_server_replica(postgresql_server **ret, const postgresql_server *primary) {
+  char backup[SERVER_PROCESS_PATH], postgres[SERVER_PROCESS_PATH], from[96];
+  if (!find(backup, postgres)) die("there is no postgres");
+  snprintf(strrchr(backup, '/'), sizeof "/pg_basebackup", "/pg_basebackup");
+  snprintf(from, sizeof from, "host=127.0.0.1 port=%d user=postgres", primary->port);
+  postgresql_server *server = prepare(postgres);
+  server_process_run(&server->process, (char *[]){backup, "-d", from, "-D", server->data, "-R",
+                                                  "-X", "stream", "-c", "fast", "--no-sync", NULL});
+  server_process_launch(&server->process);
+  wait_until_up(server);
+  *ret = server;
 }
 
 /* ---- ending -------------------------------------------------------------------------------- */

@@ -21,6 +21,9 @@ typedef struct postgresql_server postgresql_server;
 /* Makes a database, starts the server and waits until it answers. `settings`: "max_connections=20"
  * and so on, up to NULL, or NULL. Returns 0 when PostgreSQL isn't installed. */
 int postgresql_server_start(postgresql_server **ret, const char *const *settings);
+/* Copies the primary's data (pg_basebackup), starts a replica that streams from it, and waits until
+ * it answers. It is to be stopped before the primary. */
+void postgresql_server_replica(postgresql_server **ret, const postgresql_server *primary);
 /* Ends the server and removes its folder. NULL is allowed. */
 void postgresql_server_stop(postgresql_server *server);
 
