@@ -93,6 +93,7 @@ corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy) {
   corral_call call = {.size = sizeof call, .policy = policy};
   *policy = ctx->conf->policy;
   policy->at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
+  if (ctx->is_strict) policy->soft_ms = CORRAL_OFF;
   if (!ctx->is_variant) return call;
   call.variant = ctx->variant;
   call.variant_len = sizeof ctx->variant;

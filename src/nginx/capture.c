@@ -68,7 +68,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   /* for the access log of the leading request */
   if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states;
   ngx_uint_t is_failure = response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR &&
-                          !crl_ngx_store_is_named(capture->ctx->conf, response->status);
+                          !crl_ngx_store_is_answer(capture->ctx, sr, response->status);
   if (rc >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
   } else if (capture->is_too_big) {
@@ -79,7 +79,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
     crl_ngx_capture_fail(capture, response->status, "the origin's status");
   } else if (capture->is_broken) {
     give_up(capture, "unkeepable");
-  } else if (rc == NGX_ERROR || !capture->is_whole ||
+  } else if (rc == NGX_ERROR || (!capture->is_whole && capture->expected != 0) ||
              (capture->expected >= 0 && (off_t)response->body_len != capture->expected)) {
     crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer ended early");
   } else {
@@ -139,6 +139,8 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
   capture->has_header = 1;
   capture->expected = r->headers_out.content_length_n;
   capture->response.status = r->headers_out.status;
+  /* its Content-Length is that of the page */
+  if (crl_ngx_renew_is_answer(capture->ctx, &capture->response)) capture->expected = 0;
   if (crl_ngx_fields_collect(r, &capture->response, r->pool) != 0) capture->is_broken = 1;
   dont_buffer(r);
   if (capture->expected <= (off_t)capture->ctx->conf->max_size) return NGX_OK;

@@ -79,6 +79,13 @@ static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const cha
   return CRL_NGX_OWN_WAY;
 }
 
+static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
+  ctx->outcome = CRL_NGX_ERROR;
+  ctx->detail = detail;
+  *rc = status;
+  return CRL_NGX_REPLIED;
+}
+
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
                                   const crl_ngx_record *record) {
   switch (how) {
@@ -91,13 +98,15 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
   }
 }
 
+enum { VARIANTS = 4 };
+
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
 /* The record is of another variant than this request wants: the variant with that hash is the right
  * one. */
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
-  /* the origin's Vary has other names than before */
-  if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary");
+  /* each time the origin's Vary has other names than before */
+  if (ctx->variants++ == VARIANTS) return own_way(ctx, CRL_NGX_PASS, "vary");
   (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
@@ -118,6 +127,19 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
+/* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). With
+ * corral_soft somebody may still rebuild it. */
+static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  if (ctx->conf->policy.soft_ms > 0 && !ctx->is_strict) {
+    ctx->is_strict = 1;
+    return ask(ctx, rc);
+  }
+  return fail(ctx,
+              ctx->fwd_status >= NGX_HTTP_INTERNAL_SERVER_ERROR ? (ngx_int_t)ctx->fwd_status
+                                                                : NGX_HTTP_GATEWAY_TIME_OUT,
+              "failed", rc);
+}
+
 /* Takes a value: answers with it, or goes on without it. */
 static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   crl_ngx_record record;
@@ -136,12 +158,17 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
       return ask_variant(ctx, hash, rc);
     }
   }
-  ctx->age_ms = corral_value_age_ms(value) + (int64_t)record.age_s * 1000;
+  int64_t kept_ms = corral_value_age_ms(value);
+  ctx->age_ms = kept_ms + (int64_t)record.age_s * 1000;
   ctx->ttl_ms = record.ttl_ms + (int64_t)record.age_s * 1000;
   ctx->outcome = outcome_of(ctx, how, &record);
+  if (ctx->outcome == CRL_NGX_STALE && !crl_ngx_may_be_stale(&record, kept_ms)) {
+    corral_value_unref(value);
+    return refuse_stale(ctx, rc);
+  }
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   ctx->is_answered = 1;
-  ctx->fwd_status = record.status;
+  if (ctx->fwd_status != NGX_HTTP_NOT_MODIFIED) ctx->fwd_status = record.status;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
   *rc = crl_ngx_reply(ctx, value, &record);
   return CRL_NGX_REPLIED;
@@ -155,13 +182,6 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &call, &value) == CORRAL_OK)
     return take(ctx, value, rc);
   return crl_ngx_call_begin(ctx);
-}
-
-static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
-  ctx->outcome = CRL_NGX_ERROR;
-  ctx->detail = detail;
-  *rc = status;
-  return CRL_NGX_REPLIED;
 }
 
 /* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
@@ -255,6 +275,7 @@ static void on_late(ngx_http_request_t *r) {
   if (ctx->late_status == 0) {
     ctx->outcome = ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
     ctx->is_answered = 1;
+    ctx->age_ms = (int64_t)ctx->late.age_s * 1000;
     rc = crl_ngx_reply(ctx, NULL, &ctx->late);
   }
   crl_ngx_step step = ctx->late_status == 0 ? CRL_NGX_REPLIED
@@ -294,6 +315,15 @@ static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
   return conditions != NULL && ngx_http_test_predicates(r, conditions) == NGX_DECLINED;
 }
 
+/* The body may decide the answer: it goes to the origin, and the answer to this client alone. */
+static int has_body(const ngx_http_request_t *r) {
+  if (r != r->main) return 0;
+#if (NGX_HTTP_V2)
+  if (r->stream != NULL && !r->stream->in_closed) return 1;
+#endif
+  return r->headers_in.content_length_n > 0 || r->headers_in.chunked;
+}
+
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
@@ -302,7 +332,11 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
     return NGX_DECLINED;
   crl_ngx_ctx *ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  if (!(r->method & conf->methods)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
+  if (!(r->method & conf->methods & (NGX_HTTP_GET | NGX_HTTP_HEAD))) {
+    ctx->is_unsafe = crl_ngx_is_unsafe(r) && conf->zone->loop != NULL && make_key(ctx) == 0;
+    return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
+  }
+  if (has_body(r)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "body"), rc);
   if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);

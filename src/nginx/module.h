@@ -19,6 +19,7 @@
 #include <corral.h>
 #include <corral/loop.h>
 
+#include "http/rules.h"
 #include "record.h"
 
 #if !(NGX_HTTP_CACHE)
@@ -74,7 +75,8 @@ enum {
   CRL_NGX_IGNORE_EXPIRES = 4,
   CRL_NGX_IGNORE_CONTROL = 8,
   CRL_NGX_IGNORE_COOKIE = 16,
-  CRL_NGX_IGNORE_VARY = 32
+  CRL_NGX_IGNORE_VARY = 32,
+  CRL_NGX_IGNORE_CDN = 64
 };
 
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
@@ -88,6 +90,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t methods; /* of NGX_HTTP_GET... */
   ngx_array_t *bypass, *no_store;
   size_t max_size;
+  ngx_msec_t revalidate; /* how long a page with a validator is kept after its fresh life; 0: off */
   ngx_http_complex_value_t *pass;
   ngx_str_t tag;          /* name of a response header; "": none */
   ngx_str_t cache_status; /* "": off; data NULL: unset; "on": the zone's name */
@@ -103,6 +106,9 @@ typedef struct crl_ngx_conf {
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
 
+typedef struct crl_ngx_renewal crl_ngx_renewal;
+typedef struct crl_ngx_hold crl_ngx_hold;
+
 /* The context of a request. It survives internal redirects, which clear nginx's own table of
  * contexts. */
 typedef struct crl_ngx_ctx {
@@ -115,7 +121,10 @@ typedef struct crl_ngx_ctx {
   const char *detail; /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
   ngx_msec_t begun, waited;
-  ngx_uint_t fwd_status; /* the origin's; 0: unknown */
+  ngx_uint_t fwd_status;    /* the origin's; 0: unknown */
+  ngx_uint_t variants;      /* looks at variants so far */
+  crl_ngx_renewal *renewal; /* while its origin is asked whether the old page still holds */
+  crl_ngx_hold *hold;       /* while its answer waits for an invalidation */
   unsigned is_variant : 1;
   unsigned is_lookup : 1; /* no_store: only a look, without a compute */
   unsigned has_led : 1;
@@ -126,6 +135,8 @@ typedef struct crl_ngx_ctx {
   unsigned is_counted : 1;
   unsigned is_leading : 1;  /* its origin's subrequest runs */
   unsigned has_dropped : 1; /* a record that can't be sent was removed from the store */
+  unsigned is_strict : 1;   /* what is in the store may not be sent stale: corral_soft is off */
+  unsigned is_unsafe : 1;   /* its method changes what the store has */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   /* for is_late: 0: reply with `late`; NGX_DECLINED: its own way; else a status page */
@@ -187,6 +198,8 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const c
 
 /* origin.c: runs the origin for a fill, and ends the fill in any case, now or later. */
 void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill);
+/* The same without a condition. */
+void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill);
 
 /* capture.c */
 ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);
@@ -211,8 +224,34 @@ void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
 /* Fills with the empty value, "go your own way": this request asks the origin a second time, and
  * for a while all requests ask it themselves. `detail` is static. */
 void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
-/* True when corral_valid names exactly this status. */
-int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
+/* True when a 5xx is an answer, not a failure: corral_valid names its very status, or the response
+ * says how long it lives and there is no old page to be sent instead. */
+int crl_ngx_store_is_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr, ngx_uint_t status);
+
+/* renew.c: revalidation (RFC 9111, 4.3). Looks whether the old page of this fill has a validator;
+ * then the origin is asked with it. */
+void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill);
+/* Adds the conditions to the header of the request for the origin. NGX_OK, or NGX_ERROR. */
+ngx_int_t crl_ngx_renew_ask(const crl_ngx_ctx *ctx, ngx_http_headers_in_t *in, ngx_pool_t *pool);
+/* True when this answer is the 304 that was asked for. */
+int crl_ngx_renew_is_answer(const crl_ngx_ctx *ctx, const crl_ngx_response *response);
+/* Makes the whole page of a 304 and the old page, which it points into; the rules get the stored
+ * fields that the 304 doesn't have. 0; -1: too many fields; CRL_NGX_OTHER_PAGE: the 304 is about
+ * another page than the old one. */
+enum { CRL_NGX_OTHER_PAGE = -2 };
+int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules,
+                        ngx_pool_t *pool);
+/* The life of the old page; 0: nothing is renewed. */
+int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx);
+/* True when the new record's header is the old one's: its body needn't be stored again. */
+int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
+                          const crl_ngx_response *response);
+/* True when the page may be sent stale, that long after it was stored. */
+int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms);
+
+/* unsafe.c: what an unsafe method invalidates (RFC 9111, 4.4). */
+ngx_int_t crl_ngx_unsafe_init(ngx_conf_t *cf);
+int crl_ngx_is_unsafe(const ngx_http_request_t *r);
 
 /* fields.c: collects the header fields of an answer that are kept. 0; -1: too many, or too long. */
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
@@ -235,7 +274,9 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* purge.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+/* purge.c: invalidates a page with all its variants. Blocks. */
+int crl_ngx_purge_page(corral *c, const void *key, size_t len, corral_error *error);
+/* Begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
 /* Called by purge.c at the end of that. */

@@ -89,19 +89,24 @@ typedef struct crl_ngx_purge {
   unsigned char key[];
 } crl_ngx_purge;
 
+int crl_ngx_purge_page(corral *c, const void *key, size_t len, corral_error *error) {
+  unsigned char variants[CRL_NGX_VARY_TAG];
+  int status = corral_invalidate(c, key, len, CORRAL_CALL(.error = error));
+  return status != CORRAL_OK
+             ? status
+             : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(key, len, variants), error);
+}
+
 static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_purge *purge = arg;
-  unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_variant)
     return corral_invalidate(c, purge->key, purge->len,
                              CORRAL_CALL(.variant = purge->variant,
                                          .variant_len = sizeof purge->variant, .error = error));
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
-  int status = corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error));
-  return status != CORRAL_OK || purge->ctx != NULL
-             ? status
-             : corral_invalidate_tag(c, variants,
-                                     crl_ngx_vary_tag(purge->key, purge->len, variants), error);
+  return purge->ctx != NULL
+             ? corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error))
+             : crl_ngx_purge_page(c, purge->key, purge->len, error);
 }
 
 static void on_cleanup(void *data) {
