@@ -198,8 +198,18 @@ flags() {
   }'
 }
 
+# The module's own defaults, as "FIELD NUMBER ..." in one line.
+own_defaults() {
+  sed -n '/^#define OWN_DEFAULTS(X)/s/.*OWN_DEFAULTS(X)//p' src/nginx/module.c | tr 'X(,)' '    '
+}
+
 heads() {
-  options | awk -F '\t' "$option_functions"'
+  options | awk -F '\t' -v own="$(own_defaults)" "$option_functions"'
+    BEGIN {
+      n = split(own, words, " ")
+      for (i = 1; i < n; i += 2) default_of[words[i]] = words[i + 1]
+    }
+    $1 in default_of { $5 = default_of[$1] }
     { word = argument(); gsub(/ /, "", word) }
     $9 == "ZONE" { print "- `" $2 "=" word "`, default `" shown($5) "`:" }
     $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " shown($5) }'
