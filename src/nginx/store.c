@@ -1,8 +1,6 @@
-/* store.c: puts the captured answer into the fill: kept, for how long, for which requests; or not
- * to be kept. */
-#include "module.h"
-
-#include "http/rules.h"
+/* store.c: judges an answer (kept, for how long, for which requests; or not to be kept), and puts
+ * what is kept into the fill. */
+#include "judge.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
@@ -143,88 +141,62 @@ static void drop_cookies(crl_ngx_response *response) {
   response->count = kept;
 }
 
-/* 0; -1: `to` is NULL, there was no room. */
-static int write_record(unsigned char *to, const crl_ngx_record *record,
-                        const crl_ngx_response *response) {
-  if (to == NULL) return -1;
-  to = crl_ngx_record_write(to, record, response->fields, response->count);
-  for (ngx_chain_t *link = response->body; link != NULL; link = link->next)
-    to = ngx_cpymem(to, link->buf->pos, (size_t)(link->buf->last - link->buf->pos));
-  return 0;
-}
-
 static int64_t life(int64_t ms) {
   return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS);
 }
 
-static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ngx_record *record,
-                      const crl_ngx_conf *conf) {
-  int64_t swr = life(verdict->swr_ms), sie = life(verdict->sie_ms);
-  record->ttl_ms = life(record->ttl_ms);
-  corral_fill_lives(fill, record->ttl_ms, swr, sie);
-  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : ngx_max(conf->policy.swr_ms, 0);
-}
-
-void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail) {
-  ctx->is_pass = 1;
-  ctx->detail = detail;
-  corral_fill_pass(fill);
-  (void)corral_fill_bytes(fill, "", 0);
+int crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, crl_ngx_verdict *verdict,
+                  const crl_ngx_response *response, const crl_ngx_body *body) {
+  crl_ngx_record *record = &verdict->record;
+  record->body_len = (size_t)body->size;
+  corral_fill_lives(fill, record->ttl_ms, life(verdict->lives.swr_ms), life(verdict->lives.sie_ms));
+  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
+  if (to == NULL) return -1;
+  add_tags(fill, ctx, response);
+  crl_ngx_body_copy(body, crl_ngx_record_write(to, record, response->fields, response->count));
   corral_fill_done(fill);
-  crl_ngx_led(ctx, NGX_DECLINED);
-}
-
-/* The record for a leading request whose call is over, in the request's pool. 0, or a status. */
-static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record,
-                             const crl_ngx_response *response) {
-  unsigned char *bytes = ngx_palloc(ctx->r->pool, room);
-  if (write_record(bytes, record, response) != 0 ||
-      crl_ngx_record_read(bytes, room, &ctx->late) != 0)
-    return NGX_HTTP_INTERNAL_SERVER_ERROR;
   return 0;
 }
 
-static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record,
-                const crl_ngx_response *response) {
-  size_t room = crl_ngx_record_room(record, response->fields, response->count);
-  if (room == 0 || write_record(corral_fill_reserve(fill, room), record, response) != 0) {
-    crl_ngx_store_nothing(ctx, fill, "unkeepable");
-    return;
-  }
-  corral_fill_done(fill);
-  crl_ngx_led(ctx, ctx->is_late ? late_record(ctx, room, record, response) : 0);
-}
+/* ---- judgement ----------------------------------------------------------------------------- */
 
 static ngx_uint_t is_unwanted(ngx_http_request_t *sr, const crl_ngx_conf *conf) {
   return conf->no_store != NULL && ngx_http_test_predicates(sr, conf->no_store) == NGX_DECLINED;
 }
 
-void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
-                   crl_ngx_response *response) {
-  unsigned char names[CRL_HTTP_VARY];
+/* A stream of events or of pictures has no end that anybody could wait for. */
+static ngx_uint_t is_endless(const ngx_http_request_t *sr) {
+  static const ngx_str_t types[] = {ngx_string("text/event-stream"),
+                                    ngx_string("multipart/x-mixed-replace")};
+  const ngx_str_t *type = &sr->headers_out.content_type;
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    if (type->len >= types[i].len && ngx_strncasecmp(type->data, types[i].data, types[i].len) == 0)
+      return 1;
+  return 0;
+}
+
+const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_response *response,
+                          crl_ngx_verdict *verdict) {
   crl_http_rules rules;
+  crl_ngx_record *record = &verdict->record;
   const char *why;
   read_rules(&rules, ctx->conf, sr);
-  crl_http_verdict verdict = judge(&rules, ctx);
-  crl_ngx_record record = {
-      .status = (uint32_t)response->status, .body_len = response->body_len, .vary = names};
-  record.age_s = (uint32_t)ngx_min(ngx_max(rules.age, 0), 0x7fffffff);
-  record.ttl_ms = fresh_life(&verdict, ctx->conf, response->status, &why);
-  if (record.ttl_ms > 0 && is_unwanted(sr, ctx->conf)) {
-    record.ttl_ms = 0;
-    why = "corral_no_store";
-  }
-  ctx->fwd_status = response->status;
-  if (record.ttl_ms > 0) {
-    record.vary_len = vary_names(rules.vary, names);
-    if (record.vary_len > 0) crl_ngx_vary_hash(ctx->r, names, record.vary_len, record.hash);
-    drop_cookies(response);
-    set_lives(fill, &verdict, &record, ctx->conf);
-    add_tags(fill, ctx, response);
-  } else {
-    ctx->is_pass = 1;
-    ctx->detail = why;
-    corral_fill_pass(fill);
-  }
-  put(ctx, fill, &record, response);
+  verdict->lives = judge(&rules, ctx);
+  record->status = (uint32_t)response->status;
+  record->age_s = (uint32_t)ngx_min(ngx_max(rules.age, 0), 0x7fffffff);
+  record->ttl_ms = fresh_life(&verdict->lives, ctx->conf, response->status, &why);
+  if (record->ttl_ms <= 0) return why;
+  int64_t swr = life(verdict->lives.swr_ms);
+  record->ttl_ms = life(record->ttl_ms);
+  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : ngx_max(ctx->conf->policy.swr_ms, 0);
+  if (is_unwanted(sr, ctx->conf)) return "corral_no_store";
+  if (is_endless(sr)) return "endless";
+  if (sr->headers_out.content_length_n > (off_t)ctx->conf->max_size) return "too-big";
+  record->vary = verdict->names;
+  record->vary_len = vary_names(rules.vary, verdict->names);
+  if (record->vary_len > 0)
+    crl_ngx_vary_hash(ctx->r, verdict->names, record->vary_len, record->hash);
+  drop_cookies(response);
+  return NULL;
 }
