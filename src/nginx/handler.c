@@ -1,5 +1,5 @@
 /* handler.c: the way of a request through a location with `corral NAME`. */
-#include "module.h"
+#include "stream.h"
 
 static void ctx_mark(void *data) { (void)data; } /* its address marks a context in the pool */
 
@@ -25,6 +25,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
   ctx->zone = conf->zone;
   ctx->conf = conf;
   ctx->begun = ngx_current_msec;
+  ctx->purges = ctx->zone->counters->purges;
   ngx_http_set_ctx(r, ctx, ngx_http_corral_module);
   return ctx;
 }
@@ -99,6 +100,20 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
 }
 
 enum { VARIANTS = 4 };
+void crl_ngx_count(crl_ngx_ctx *ctx) {
+  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
+  ctx->is_counted = 1;
+}
+
+void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
+                      corral_how how) {
+  ctx->age_ms = age_ms;
+  ctx->ttl_ms = record->ttl_ms + (int64_t)record->age_s * 1000;
+  ctx->outcome = outcome_of(ctx, how, record);
+  ctx->is_answered = 1;
+  if (ctx->fwd_status != NGX_HTTP_NOT_MODIFIED) ctx->fwd_status = record->status;
+  crl_ngx_count(ctx);
+}
 
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
@@ -159,29 +174,25 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
     }
   }
   int64_t kept_ms = corral_value_age_ms(value);
-  ctx->age_ms = kept_ms + (int64_t)record.age_s * 1000;
-  ctx->ttl_ms = record.ttl_ms + (int64_t)record.age_s * 1000;
-  ctx->outcome = outcome_of(ctx, how, &record);
-  if (ctx->outcome == CRL_NGX_STALE && !crl_ngx_may_be_stale(&record, kept_ms)) {
+  if (how == CORRAL_STALE && !crl_ngx_may_be_stale(&record, kept_ms)) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }
+  crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
-  ctx->is_answered = 1;
-  if (ctx->fwd_status != NGX_HTTP_NOT_MODIFIED) ctx->fwd_status = record.status;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
   *rc = crl_ngx_reply(ctx, value, &record);
   return CRL_NGX_REPLIED;
 }
 
-/* Answers with the worker's own copy, or begins a call. */
+/* Answers with the worker's own copy, joins an answer that is coming, or begins a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
   corral_policy policy;
   corral_call call = crl_ngx_call(ctx, &policy);
   if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &call, &value) == CORRAL_OK)
     return take(ctx, value, rc);
-  return crl_ngx_call_begin(ctx);
+  return crl_ngx_stream_join(ctx) ? CRL_NGX_WAITS : crl_ngx_call_begin(ctx);
 }
 
 /* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
@@ -213,11 +224,6 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
 
 /* ---- going on ------------------------------------------------------------------------------ */
 
-static void count(crl_ngx_ctx *ctx) {
-  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
-  ctx->is_counted = 1;
-}
-
 /* With corral_pass the request is redirected to its origin. This is its last step here. */
 static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
@@ -239,7 +245,7 @@ static void redirect(crl_ngx_ctx *ctx) {
 /* Resumes a suspended request. */
 static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
-  count(ctx);
+  crl_ngx_count(ctx);
   r->write_event_handler = ngx_http_core_run_phases;
   if (r == r->main) r->read_event_handler = ngx_http_block_reading;
   if (step == CRL_NGX_REPLIED) {
@@ -255,6 +261,11 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
                       const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
+  if (ctx->is_sent) {
+    corral_value_unref(value);
+    crl_ngx_capture_settled(ctx);
+    return;
+  }
   ctx->waited = ngx_current_msec - ctx->begun;
   crl_ngx_step step =
       status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
@@ -268,39 +279,35 @@ void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
-static void on_late(ngx_http_request_t *r) {
+static void on_end(ngx_http_request_t *r) {
   crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
-  ngx_int_t rc = NGX_ERROR;
-  ctx->waited = ngx_current_msec - ctx->begun;
-  if (ctx->late_status == 0) {
-    ctx->outcome = ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
-    ctx->is_answered = 1;
-    ctx->age_ms = (int64_t)ctx->late.age_s * 1000;
-    rc = crl_ngx_reply(ctx, NULL, &ctx->late);
-  }
-  crl_ngx_step step = ctx->late_status == 0 ? CRL_NGX_REPLIED
-                      : ctx->late_status == NGX_DECLINED
-                          ? own_way(ctx, CRL_NGX_PASS, NULL)
-                          : fail(ctx, ctx->late_status, "failed", &rc);
-  finish(ctx, step, rc);
+  r->write_event_handler = ngx_http_request_empty_handler;
+  if (r == r->main) r->read_event_handler = ngx_http_block_reading;
+  ngx_http_finalize_request(r, ctx->late_status);
 }
 
-/* Posts the request instead of answering at once, since this is called from within the end of the
- * subrequest. */
+void crl_ngx_end_later(crl_ngx_ctx *ctx, ngx_int_t rc) {
+  ctx->late_status = rc;
+  ctx->r->write_event_handler = on_end;
+  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
+}
+
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
+  ngx_int_t rc;
   ctx->is_leading = 0;
   if (!ctx->is_late) return;
   ctx->is_late = 0;
-  ctx->late_status = status;
-  ctx->r->write_event_handler = on_late;
-  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
+  ctx->waited = ngx_current_msec - ctx->begun;
+  (void)fail(ctx, status, "failed", &rc);
+  crl_ngx_count(ctx);
+  crl_ngx_end_later(ctx, rc);
 }
 
 /* Like finish, from within nginx's phases. */
 static ngx_int_t go_on(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
   if (step == CRL_NGX_WAITS) return NGX_DONE;
-  count(ctx);
+  crl_ngx_count(ctx);
   if (step == CRL_NGX_OWN_WAY && ctx->conf->pass == NULL) return NGX_DECLINED;
   if (step == CRL_NGX_OWN_WAY) {
     redirect(ctx);

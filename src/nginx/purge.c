@@ -129,6 +129,7 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   crl_ngx_purge *purge = arg;
   ngx_http_request_t *r = purge->r;
   purge->call = NULL;
+  crl_ngx_zone_purged(purge->zone);
   corral_value_unref(value);
   if (r == NULL) return;
   ngx_connection_t *connection = r->connection;
@@ -143,6 +144,7 @@ static void on_gone(void *arg) {
   crl_ngx_purge *purge = arg;
   crl_ngx_zone *zone = purge->zone;
   ngx_http_request_t *r = purge->r;
+  crl_ngx_zone_purged(zone);
   if (purge->cleanup != NULL) purge->cleanup->handler = NULL;
   free(purge);
   crl_ngx_zone_release(zone);

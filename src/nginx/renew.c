@@ -134,18 +134,21 @@ int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_
                         ngx_pool_t *pool) {
   const crl_ngx_renewal *renewal = ctx->renewal;
   if (is_other(renewal, response)) return CRL_NGX_OTHER_PAGE;
-  ngx_buf_t *body = ngx_calloc_buf(pool);
-  ngx_chain_t *link = ngx_alloc_chain_link(pool);
-  if (body == NULL || link == NULL || merge_fields(&renewal->old, response, pool, rules) != 0)
-    return -1;
-  body->pos = (u_char *)renewal->old.body;
-  body->last = body->pos + renewal->old.body_len;
-  link->buf = body;
-  link->next = NULL;
-  response->body = link;
-  response->body_len = renewal->old.body_len;
   response->status = renewal->old.status;
-  return 0;
+  return merge_fields(&renewal->old, response, pool, rules);
+}
+
+size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret) {
+  *ret = ctx->renewal->old.body;
+  return ctx->renewal->old.body_len;
+}
+
+int crl_ngx_has_stale(corral_fill *fill) {
+  crl_ngx_record old;
+  size_t size;
+  const void *bytes = corral_fill_old(fill, &size);
+  return corral_fill_has_stale(fill) && bytes != NULL &&
+         crl_ngx_record_read(bytes, size, &old) == 0 && (old.sie_ms > 0 || old.swr_ms > 0);
 }
 
 int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx) {

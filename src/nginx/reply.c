@@ -128,6 +128,19 @@ static void choose_conditions(ngx_http_headers_in_t *in) {
   if (in->if_none_match != NULL) in->if_modified_since = NULL;
 }
 
+ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, off_t length) {
+  ngx_http_request_t *r = ctx->r;
+  ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
+  if (rc != NGX_OK) return rc;
+  r->headers_out.status = record->status;
+  r->headers_out.content_length_n = length;
+  r->allow_ranges = 1;
+  choose_conditions(&r->headers_in);
+  if (set_fields(r, record) != 0 || set_age(r, ctx, record) != 0 || set_date(r, ctx, record) != 0)
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  return ngx_http_send_header(r);
+}
+
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record) {
   ngx_http_request_t *r = ctx->r;
   ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, 0);
@@ -137,15 +150,7 @@ ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_rec
   }
   cleanup->data = value;
   cleanup->handler = release;
-  ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
-  if (rc != NGX_OK) return rc;
-  r->headers_out.status = record->status;
-  r->headers_out.content_length_n = (off_t)record->body_len;
-  r->allow_ranges = 1;
-  choose_conditions(&r->headers_in);
-  if (set_fields(r, record) != 0 || set_age(r, ctx, record) != 0 || set_date(r, ctx, record) != 0)
-    return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  rc = ngx_http_send_header(r);
+  ngx_int_t rc = crl_ngx_reply_header(ctx, record, (off_t)record->body_len);
   if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) return rc;
   ngx_buf_t *body = ngx_calloc_buf(r->pool);
   if (body == NULL) return NGX_ERROR;
