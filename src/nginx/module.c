@@ -110,6 +110,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
   ngx_conf_merge_bitmask_value(conf->ignore, above->ignore, NGX_CONF_BITMASK_SET);
   merge_policy(&conf->policy, &above->policy);
+  if (conf->policy.wait_ms == 0) conf->policy.wait_ms = CRL_NGX_WAIT_MS;
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,
                                NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
