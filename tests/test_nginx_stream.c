@@ -123,7 +123,9 @@ static void all_clients_of_the_worker_have_the_first_part_before_the_second_is_s
   (void)state;
   int clients[WAITERS + 1], upstream;
   herd("/live", clients, WAITERS, &upstream);
-  hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
+  hand_send(upstream, CHUNKED "\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "\r\n\r\n");
+  hand_send(upstream, "5\r\nfirst\r\n");
   for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "first");
   int late = ask("/live"); /* joins what is under way */
   hand_client_await(late, "first");
