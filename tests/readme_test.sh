@@ -198,21 +198,15 @@ flags() {
   }'
 }
 
-# The module's own defaults, as "FIELD NUMBER ..." in one line.
-own_defaults() {
-  sed -n '/^#define OWN_DEFAULTS(X)/s/.*OWN_DEFAULTS(X)//p' src/nginx/module.c | tr 'X(,)' '    '
-}
-
+# The module has three defaults of its own.
 heads() {
-  options | awk -F '\t' -v own="$(own_defaults)" "$option_functions"'
-    BEGIN {
-      n = split(own, words, " ")
-      for (i = 1; i < n; i += 2) default_of[words[i]] = words[i + 1]
-    }
-    $1 in default_of { $5 = default_of[$1] }
-    { word = argument(); gsub(/ /, "", word) }
-    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" shown($5) "`:" }
-    $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " shown($5) }'
+  options | awk -F '\t' "$option_functions"'
+    { word = argument(); gsub(/ /, "", word); def = shown($5) }
+    $2 == "compute" { def = "10m" }
+    $2 == "wait" { def = "1m" }
+    $2 == "stale_if_error" { def = "10m" }
+    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" def "`:" }
+    $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " def }'
 }
 
 # The part of corral.1 about a subcommand, "corral" for the options before it.

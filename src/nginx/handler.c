@@ -125,6 +125,7 @@ static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx
   (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
+  if (crl_ngx_is_led_in_front(ctx)) return own_way(ctx, CRL_NGX_PASS, "loop");
   return ask(ctx, rc);
 }
 
@@ -347,6 +348,7 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
+  if (crl_ngx_is_led_in_front(ctx)) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "loop"), rc);
   ctx->is_lookup = holds(r, conf->no_store) & 1;
   crl_ngx_step step = ask(ctx, &rc);
   return go_on(ctx, step, rc);

@@ -110,18 +110,13 @@ static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *n
 }
 
 enum { REVALIDATE_MS = 600000 }; /* the default of corral_revalidate */
-/* Options whose default is another one here than in the table: X(field, number). */
-#define OWN_DEFAULTS(X) X(sie_ms, 600000)
+enum { STALE_IF_ERROR_MS = 600000 }; /* the default of corral_stale_if_error */
 
 static void merge_policy(corral_policy *policy, const corral_policy *above) {
 #define MERGE(field, name, group, unit, def, least, most, command, nginx, text)                    \
   if (policy->field == 0) policy->field = above->field;
   CORRAL_POLICY_MAP(MERGE)
 #undef MERGE
-#define SET(field, number)                                                                         \
-  if (policy->field == 0) policy->field = number;
-  OWN_DEFAULTS(SET)
-#undef SET
 }
 
 static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
@@ -131,6 +126,8 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
   ngx_conf_merge_bitmask_value(conf->ignore, above->ignore, NGX_CONF_BITMASK_SET);
   merge_policy(&conf->policy, &above->policy);
+  if (conf->policy.wait_ms == 0) conf->policy.wait_ms = CRL_NGX_WAIT_MS;
+  if (conf->policy.sie_ms == 0) conf->policy.sie_ms = STALE_IF_ERROR_MS;
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,
                                NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);

@@ -43,6 +43,10 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
 
+/* Where the configuration says nothing. An answer may take as long as its origin sends; a request
+ * waits for others as long as nginx waits for an origin that is silent. */
+enum { CRL_NGX_COMPUTE_MS = 600000, CRL_NGX_WAIT_MS = 60000 };
+
 /* In the zone's shared memory: for all workers together, and across reloads. */
 typedef struct crl_ngx_counters {
   ngx_atomic_t events[CORRAL_EVENT_COUNT];
@@ -227,6 +231,13 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const c
 void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill);
 /* The same without a condition. */
 void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill);
+
+/* loop_guard.c: true when the request comes, through other proxies, from one that leads its page on
+ * this very store. */
+ngx_uint_t crl_ngx_is_led_in_front(const crl_ngx_ctx *ctx);
+enum { CRL_NGX_MARK = 32 };
+/* Adds the field by which that is seen to the header of the origin's subrequest. */
+ngx_int_t crl_ngx_mark_led(const crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 
 /* capture.c */
 ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);

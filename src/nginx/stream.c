@@ -41,9 +41,10 @@ struct crl_ngx_reader {
   crl_ngx_stream *stream;
   off_t at; /* bytes given to the filters */
   ngx_chain_t *free, *busy;
-  unsigned is_begun : 1;  /* its header is sent */
-  unsigned is_linked : 1; /* among the stream's readers */
-  unsigned is_gone : 1;   /* the leading request's client doesn't get the rest */
+  unsigned is_begun : 1;   /* its header is sent */
+  unsigned is_flushed : 1; /* something was sent behind the header */
+  unsigned is_linked : 1;  /* among the stream's readers */
+  unsigned is_gone : 1;    /* the leading request's client doesn't get the rest */
 };
 
 static ngx_uint_t is_over(const crl_ngx_stream *stream) {
@@ -137,8 +138,10 @@ static int collect(crl_ngx_reader *reader, ngx_chain_t **ret) {
     tail = &last->next;
   }
   *tail = NULL;
-  if (last == NULL && stream->is_whole) last = *ret = link_to(reader, NULL);
-  if (last == NULL) return stream->is_whole ? -1 : 0;
+  if (last == NULL && (stream->is_whole || !reader->is_flushed))
+    last = *ret = link_to(reader, NULL);
+  if (last == NULL) return stream->is_whole || !reader->is_flushed ? -1 : 0;
+  reader->is_flushed = 1;
   last->next = NULL;
   last->buf->flush = !stream->is_whole;
   if (!stream->is_whole) return 0;
