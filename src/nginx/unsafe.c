@@ -118,7 +118,7 @@ static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_hold *hold = arg;
   int status = CORRAL_OK;
   for (size_t i = 0; i < hold->count && status == CORRAL_OK; i++)
-    status = crl_ngx_purge_page(c, hold->keys[i].data, hold->keys[i].len, error);
+    status = crl_ngx_invalidate_page(c, hold->keys[i].data, hold->keys[i].len, error);
   return status;
 }
 
@@ -151,6 +151,7 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
     ngx_log_error(NGX_LOG_WARN, connection->log, 0,
                   "corral: an unsafe method's page isn't invalidated: %s",
                   error->text[0] != '\0' ? error->text : corral_status_text(status));
+  crl_ngx_zone_purged(hold->zone);
   let_go(r, hold->body);
   ngx_http_run_posted_requests(connection);
 }
@@ -160,6 +161,7 @@ static void on_gone(void *arg) {
   crl_ngx_zone *zone = hold->zone;
   ngx_http_request_t *r = hold->r;
   if (hold->cleanup != NULL) hold->cleanup->handler = NULL;
+  crl_ngx_zone_purged(zone);
   if (r != NULL) crl_ngx_ctx_of(r)->hold = NULL;
   free(hold->keys[0].data);
   free(hold);
