@@ -275,7 +275,7 @@ ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
 /* purge.c: invalidates a page with all its variants. Blocks. */
-int crl_ngx_purge_page(corral *c, const void *key, size_t len, corral_error *error);
+int crl_ngx_invalidate_page(corral *c, const void *key, size_t len, corral_error *error);
 /* Begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);

@@ -89,7 +89,7 @@ typedef struct crl_ngx_purge {
   unsigned char key[];
 } crl_ngx_purge;
 
-int crl_ngx_purge_page(corral *c, const void *key, size_t len, corral_error *error) {
+int crl_ngx_invalidate_page(corral *c, const void *key, size_t len, corral_error *error) {
   unsigned char variants[CRL_NGX_VARY_TAG];
   int status = corral_invalidate(c, key, len, CORRAL_CALL(.error = error));
   return status != CORRAL_OK
@@ -106,7 +106,7 @@ static int work(corral *c, void *arg, corral_error *error) {
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
   return purge->ctx != NULL
              ? corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error))
-             : crl_ngx_purge_page(c, purge->key, purge->len, error);
+             : crl_ngx_invalidate_page(c, purge->key, purge->len, error);
 }
 
 static void on_cleanup(void *data) {

@@ -251,8 +251,8 @@ static int64_t judge_life(crl_ngx_ctx *ctx, ngx_http_request_t *sr, const crl_ht
   if (ttl == 0 && verdict->is_storable && verdict->fresh_ms == CRL_HTTP_UNSAID &&
       !verdict->must_ask)
     ttl = crl_ngx_renew_ttl(ctx);
-  int64_t most = ctx->conf->policy.retry_max_ms;
-  if (is_brief(ctx->conf, response->status)) ttl = ngx_min(ttl, most > 0 ? most : BRIEF_MS);
+  int64_t most = ctx->conf->policy.retry_max_ms > 0 ? ctx->conf->policy.retry_max_ms : BRIEF_MS;
+  if (is_brief(ctx->conf, response->status)) ttl = ngx_min(ttl, most);
   if (ttl == 0 || !is_unwanted(sr, ctx->conf)) return ttl;
   *why = "corral_no_store";
   return 0;
