@@ -57,8 +57,8 @@ static void section_4_4_unsafe_methods_invalidate(void **state) {
        {{.answer = ANSWER(.headers = FOO), .headers = "Foo: 1\r\n", .seen = 1},
         {.headers = "Foo: 2\r\n", .seen = 2},
         {.method = "POST", .body = "x", .seen = 3},
-        {.headers = "Foo: 2\r\n", .page = "page 4", .seen = 4},
-        {.headers = "Foo: 1\r\n", .page = "page 5", .seen = 5}}},
+        {.headers = "Foo: 1\r\n", .page = "page 4", .seen = 4},
+        {.headers = "Foo: 2\r\n", .page = "page 5", .seen = 5}}},
   };
   NGINX_STORIES(server, stories);
 }
