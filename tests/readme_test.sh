@@ -198,11 +198,15 @@ flags() {
   }'
 }
 
+# The module has three defaults of its own.
 heads() {
   options | awk -F '\t' "$option_functions"'
-    { word = argument(); gsub(/ /, "", word) }
-    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" shown($5) "`:" }
-    $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " shown($5) }'
+    { word = argument(); gsub(/ /, "", word); def = shown($5) }
+    $2 == "compute" { def = "10m" }
+    $2 == "wait" { def = "1m" }
+    $2 == "stale_if_error" { def = "10m" }
+    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" def "`:" }
+    $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " def }'
 }
 
 # The part of corral.1 about a subcommand, "corral" for the options before it.

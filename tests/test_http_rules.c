@@ -468,6 +468,43 @@ static void any_bytes_do_no_harm(void **state) {
   }
 }
 
+static void a_targeted_field_takes_the_place_of_the_others(void **state) {
+  (void)state;
+#define CDN "CDN-Cache-Control: "
+  static const life_row with[] = {
+      {"9213 2.1", CDN "max-age=60", 60000, U, U},
+      {"9213 2.1", CDN "max-age=60\nCache-Control: max-age=10\nExpires: 0", 60000, U, U},
+      {"9213 2.1", CDN "s-maxage=60, max-age=10", 60000, N, N},
+      {"9213 2.1", CDN "stale-if-error=5\nCache-Control: max-age=10", U, U, 5000},
+      {"9213 2.1", CDN "no-cache, max-age=60", N, N, N},
+      {"9213 2.1", CDN "max-age=60, must-revalidate", 60000, N, N},
+      {"8941 3.2", CDN "max-age=10, max-age=60", 60000, U, U},
+      {"8941 3.2", CDN "a=1, b=?1, c=\"x,\\\"y\", d=tok/en:*, e;f=1;g, max-age=60", 60000, U, U},
+      {"8941 3.3.1", CDN "max-age=-60", N, U, U},
+      {"8941 3.2", CDN "max-age=60,\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age =60\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age= 60\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "Max-Age=60\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age=6.5\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age=\"60\"\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age=60, a=\"b\nCache-Control: max-age=10", 10000, U, U},
+      {"8941 3.2", CDN "max-age=60\n" CDN "&\nCache-Control: max-age=10", 10000, U, U},
+      {"9213 2.1", CDN "\nCache-Control: max-age=10", 10000, U, U},
+  };
+  static const life_row without[] = {
+      {"9213 2.1", CDN "max-age=60\nCache-Control: max-age=10", 10000, U, U}};
+  const crl_http_terms terms = {.with_cdn = 1};
+  CHECK_LIVES(with, &terms);
+  CHECK_LIVES(without, &(crl_http_terms){0});
+  assert_true(judge(CDN "max-age=60\nCache-Control: no-store", &terms).is_storable);
+  assert_false(judge(CDN "no-store\nCache-Control: max-age=60", &terms).is_storable);
+  assert_false(judge(CDN "private=\"x\"\nCache-Control: max-age=60", &terms).is_storable);
+  const crl_http_terms authorized = {.with_cdn = 1, .is_authorized = 1};
+  assert_true(judge(CDN "max-age=60, public", &authorized).is_storable);
+  assert_false(judge(CDN "max-age=60, public=?0", &authorized).is_storable);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_fresh_life_comes_from_the_strongest_source),
@@ -483,6 +520,7 @@ int main(void) {
       cmocka_unit_test(validators_are_kept_as_they_were_sent),
       cmocka_unit_test(vary_is_a_list_of_names),
       cmocka_unit_test(retry_after_is_a_number_or_a_date),
+      cmocka_unit_test(a_targeted_field_takes_the_place_of_the_others),
       cmocka_unit_test(any_bytes_do_no_harm),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

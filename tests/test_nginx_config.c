@@ -33,6 +33,8 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {ZONE "corral_stale 1m 2m;", "invalid number of arguments"},
       {ZONE "corral_stale 1m; corral_stale 2m;", "is duplicate"},
       {ZONE "corral_stale_if_error soon;", "corral_stale_if_error: 'soon' is no duration"},
+      {ZONE "corral_revalidate soon;", "\"corral_revalidate\" directive invalid value"},
+      {ZONE "corral_revalidate off; corral_revalidate 1m;", "is duplicate"},
       {ZONE "corral_wait 0;", "corral_wait: '0' is out of range; accepted: 1ms to 1d"},
       {ZONE "corral_at_deadline maybe;",
        "corral_at_deadline: 'maybe' is not accepted; accepted: error|compute"},
@@ -71,10 +73,11 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
       "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
       "corral_early 10; corral_early_beta 50; corral_soft 1s; corral_retry 2s; corral_retry_max "
       "1m; "
-      "corral_settle_behind on; corral_methods GET HEAD;\n"
+      "corral_settle_behind on; corral_methods GET HEAD; corral_revalidate 1h;\n"
       "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key; "
       "corral_cache_status edge;\n"
-      "server { corral_stale off; corral_early off; location / { corral_pass @x; } location @x { "
+      "server { corral_stale off; corral_early off; corral_revalidate off; location / { "
+      "corral_pass @x; } location @x { "
       "return 200; }\n"
       "  corral_purge_from local;\n"
       "  location /p { corral_purge pages $arg_key; } location /t { corral_purge pages $arg_tag "

@@ -225,28 +225,27 @@ static void a_body_over_the_limit_is_passed_on_whole(void **state) {
     nginx_kit_expect(server, known, NULL, 200, whole, NULL);
     nginx_kit_expect(server, chunked, NULL, 200, whole, NULL);
   }
-  /* the first client request causes two origin requests */
-  assert_int_equal(http_origin_seen(nginx_kit_origin, known), 3);
-  assert_int_equal(http_origin_seen(nginx_kit_origin, chunked), 3);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, known), 2);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, chunked), 2);
   const char *fits = page("/small/fits", HTTP_ANSWER(.body = "x", .repeat = 1024));
   whole[1024] = '\0';
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, fits, NULL, 200, whole, NULL);
   assert_int_equal(http_origin_seen(nginx_kit_origin, fits), 1);
 }
 
-static void the_rest_of_a_body_over_the_limit_isnt_read(void **state) {
+static void the_rest_of_a_body_over_the_limit_isnt_read_for_nobody(void **state) {
   (void)state;
   const char *path = page("/small/endless", HTTP_ANSWER(.body = "x", .repeat = 50000, .chunked = 1,
                                                         .fate = HTTP_FATE_HANGS_MID_BODY));
   http_client *client = http_client_new(nginx_server_address(server));
   assert_int_equal(http_client_send(client, &(http_request){.path = path}), 0);
-  assert_true(http_origin_await_seen(nginx_kit_origin, path, 2));
-  for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 1; i++)
-    nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
-  /* the remaining origin request is the client's own, which streams */
-  assert_int_equal(http_origin_running(nginx_kit_origin, path), 1);
+  assert_true(http_origin_await_running(nginx_kit_origin, path, 1));
   http_client_hang_up(client);
   http_client_free(client);
+  for (int i = 0; i < 1000 && http_origin_running(nginx_kit_origin, path) != 0; i++)
+    nginx_kit_expect(server, "/status", NULL, 200, NULL, NULL);
+  assert_int_equal(http_origin_running(nginx_kit_origin, path), 0);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
 }
 
 static void a_header_that_cant_be_kept_is_passed_on_whole(void **state) {
@@ -256,8 +255,8 @@ static void a_header_that_cant_be_kept_is_passed_on_whole(void **state) {
     snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "X-%d: %d\r\n", i, i);
   const char *path =
       page("/fields/many", HTTP_ANSWER(.headers = lines, .body = "page", .numbered = 1));
+  nginx_kit_expect(server, path, NULL, 200, "page 1", NULL);
   nginx_kit_expect(server, path, NULL, 200, "page 2", NULL);
-  nginx_kit_expect(server, path, NULL, 200, "page 3", NULL);
 }
 
 static void a_large_body_needs_no_room_among_the_upstreams_buffers(void **state) {
@@ -282,7 +281,9 @@ static void an_upstream_that_dies_mid_body_leaves_nothing_behind(void **state) {
     const char *path = chunked ? "/valid/dies_chunked" : "/valid/dies";
     page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello", .repeat = 20000, .chunked = chunked,
                            .fate = HTTP_FATE_DIES_MID_BODY));
-    nginx_kit_expect(server, path, NULL, 502, NULL, NULL);
+    http_reply reply = nginx_kit_get(server, path, NULL);
+    assert_true(reply.status == 502 || reply.cut_status == 200);
+    http_reply_free(&reply);
     page(path, HTTP_ANSWER(.headers = KEPT, .body = "hello"));
     /* a failure is remembered for a short time */
     assert_true(nginx_kit_await_status(server, path, 502, 200));
@@ -293,8 +294,8 @@ static void an_upstream_that_dies_mid_body_leaves_nothing_behind(void **state) {
 static void a_failure_is_answered_by_its_page(void **state) {
   (void)state;
   const char *path = page("/error/500", HTTP_ANSWER(.status = 500, .body = "trace"));
-  nginx_kit_expect(server, path, NULL, 200, "sorry", NULL);
-  nginx_kit_expect(server, path, NULL, 200, "sorry", NULL);
+  nginx_kit_expect(server, path, NULL, 500, "trace", NULL);
+  nginx_kit_expect(server, path, NULL, 200, "sorry", NULL); /* it is remembered */
   assert_int_equal(http_origin_seen(nginx_kit_origin, path), 1);
   path = page("/valid/down", HTTP_ANSWER(.fate = HTTP_FATE_DIES));
   assert_string_equal(nginx_kit_expect(server, path, NULL, 502, NULL, "cache-status"),
@@ -509,7 +510,7 @@ int main(void) {
       cmocka_unit_test(what_is_for_one_client_is_never_given_to_another),
       cmocka_unit_test(a_status_lives_as_corral_valid_says),
       cmocka_unit_test(a_body_over_the_limit_is_passed_on_whole),
-      cmocka_unit_test(the_rest_of_a_body_over_the_limit_isnt_read),
+      cmocka_unit_test(the_rest_of_a_body_over_the_limit_isnt_read_for_nobody),
       cmocka_unit_test(a_header_that_cant_be_kept_is_passed_on_whole),
       cmocka_unit_test(a_large_body_needs_no_room_among_the_upstreams_buffers),
       cmocka_unit_test(an_upstream_that_dies_mid_body_leaves_nothing_behind),

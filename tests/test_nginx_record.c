@@ -23,6 +23,8 @@ static unsigned char *written(size_t *size) {
                            .age_s = 7,
                            .ttl_ms = 60000,
                            .swr_ms = CRL_NGX_LONGEST_MS,
+                           .sie_ms = -1,
+                           .date_ms = -1500,
                            .vary = TEXT("accept-language x-kind"),
                            .vary_len = 22,
                            .body_len = 5};
@@ -44,6 +46,8 @@ static void what_is_written_is_read_back(void **state) {
   assert_int_equal(record.age_s, 7);
   assert_int_equal(record.ttl_ms, 60000);
   assert_true(record.swr_ms == CRL_NGX_LONGEST_MS);
+  assert_int_equal(record.sie_ms, -1);
+  assert_int_equal(record.date_ms, -1500);
   assert_int_equal(record.hash[19], 0xab);
   assert_int_equal(record.vary_len, 22);
   assert_memory_equal(record.vary, "accept-language x-kind", 22);
@@ -72,7 +76,7 @@ static void a_record_that_was_cut_or_changed_is_refused(void **state) {
     assert_true(crl_ngx_record_read(copy, cut, &record) < 0);
     free(copy);
   }
-  for (size_t i = 0; i < 58; i++) { /* each bit of the fixed part */
+  for (size_t i = 0; i < 74; i++) { /* each bit of the fixed part */
     for (int bit = 0; bit < 8; bit++) {
       bytes[i] ^= (unsigned char)(1 << bit);
       assert_int_equal(crl_ngx_record_read(bytes, size, &record), CRL_NGX_NO_RECORD);
@@ -88,7 +92,7 @@ static void fields_that_dont_fit_each_other_are_refused(void **state) {
   unsigned char *bytes = written(&size);
   crl_ngx_record record;
   /* lengths too: all that is read must lie within the record */
-  for (size_t i = 58 + 22; i < size - 5; i++) {
+  for (size_t i = 74 + 22; i < size - 5; i++) {
     for (int value = 0; value < 256; value += 5) {
       unsigned char kept = bytes[i];
       bytes[i] = (unsigned char)value;
@@ -166,6 +170,9 @@ static void what_no_response_may_have_is_neither_read_nor_written(void **state) 
                                 {.status = 200, .ttl_ms = INT64_MAX},
                                 {.status = 200, .swr_ms = INT64_MIN},
                                 {.status = 200, .ttl_ms = CRL_NGX_LONGEST_MS + 1},
+                                {.status = 200, .sie_ms = -2},
+                                {.status = 200, .date_ms = INT64_MIN},
+                                {.status = 200, .date_ms = CRL_NGX_LONGEST_MS + 1},
                                 {.status = 200, .vary = TEXT("a\nb"), .vary_len = 3},
                                 {.status = 200, .vary = TEXT("a:"), .vary_len = 2}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -174,12 +181,39 @@ static void what_no_response_may_have_is_neither_read_nor_written(void **state) 
       fail_msg("record %zu", i);
 }
 
+static void heads_are_the_same_but_for_a_part_of_a_second(void **state) {
+  (void)state;
+  static const struct {
+    crl_ngx_record record;
+    int is_same;
+  } rows[] = {{{.status = 200, .date_ms = 1000}, 1},
+              {{.status = 200, .date_ms = 1999}, 1},
+              {{.status = 200, .date_ms = 1}, 1},
+              {{.status = 200, .date_ms = 2000}, 0},
+              {{.status = 200, .date_ms = 0}, 0},
+              {{.status = 203, .date_ms = 1000}, 0},
+              {{.status = 200, .date_ms = 1000, .ttl_ms = 1}, 0},
+              {{.status = 200, .date_ms = 1000, .age_s = 1}, 0},
+              {{.status = 200, .date_ms = 1000, .sie_ms = 1}, 0},
+              {{.status = 200, .date_ms = 1000, .hash = {1}}, 0}};
+  unsigned char one[200], other[200];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    size_t size = crl_ngx_record_room(&rows[i].record, fields, 3);
+    (void)crl_ngx_record_write(one, &rows[0].record, fields, 3);
+    (void)crl_ngx_record_write(other, &rows[i].record, fields, 3);
+    assert_int_equal(crl_ngx_record_same_head(one, other, size), rows[i].is_same);
+    other[size - 1] ^= 1; /* of a field */
+    assert_int_equal(crl_ngx_record_same_head(one, other, size), 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_written_is_read_back),
       cmocka_unit_test(a_record_that_was_cut_or_changed_is_refused),
       cmocka_unit_test(fields_that_dont_fit_each_other_are_refused),
       cmocka_unit_test(what_is_out_of_bounds_is_not_written),
-      cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written)};
+      cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written),
+      cmocka_unit_test(heads_are_the_same_but_for_a_part_of_a_second)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

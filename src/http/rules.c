@@ -1,5 +1,5 @@
 /* rules.c: what the header of an HTTP response says about storing it in a shared cache: RFC
- * 9111 and RFC 5861. */
+ * 9111, RFC 5861, and CDN-Cache-Control of RFC 9213. */
 #include "rules.h"
 
 #include <string.h>
@@ -18,7 +18,9 @@ enum {
   SAID_MUST_REVALIDATE = 16,
   SAID_PROXY_REVALIDATE = 32,
   SAID_SET_COOKIE = 64,
-  SAID_ACCEL_AT = 128 /* X-Accel-Expires is a point in time */
+  SAID_ACCEL_AT = 128, /* X-Accel-Expires is a point in time */
+  SAID_CDN = 256,      /* a CDN-Cache-Control with at least one member */
+  SAID_BAD_CDN = 512   /* one that isn't valid, so that none counts */
 };
 
 /* ---- words --------------------------------------------------------------------------------- */
@@ -195,33 +197,46 @@ static const char *take_directive(const char *at, const char *end, directive *d)
   return at;
 }
 
-static void obey(crl_http_rules *r, const directive *d) {
-  static const struct {
-    const char *name;
-    uint32_t said;
-  } flags[] = {{"no-store", SAID_NO_STORE},
-               {"no-cache", SAID_NO_CACHE},
-               {"private", SAID_PRIVATE},
-               {"public", SAID_PUBLIC},
-               {"must-revalidate", SAID_MUST_REVALIDATE},
-               {"proxy-revalidate", SAID_PROXY_REVALIDATE}};
-  const struct {
-    const char *name;
-    int64_t *value;
-  } lives[] = {{"max-age", &r->max_age},
-               {"s-maxage", &r->s_maxage},
-               {"stale-while-revalidate", &r->swr},
-               {"stale-if-error", &r->sie}};
+static const struct {
+  const char *name;
+  uint32_t said;
+} flags[] = {{"no-store", SAID_NO_STORE},
+             {"no-cache", SAID_NO_CACHE},
+             {"private", SAID_PRIVATE},
+             {"public", SAID_PUBLIC},
+             {"must-revalidate", SAID_MUST_REVALIDATE},
+             {"proxy-revalidate", SAID_PROXY_REVALIDATE}};
+
+static const struct {
+  const char *name;
+  size_t at;
+} lives[] = {{"max-age", offsetof(crl_http_control, max_age)},
+             {"s-maxage", offsetof(crl_http_control, s_maxage)},
+             {"stale-while-revalidate", offsetof(crl_http_control, swr)},
+             {"stale-if-error", offsetof(crl_http_control, sie)}};
+
+/* The flag of this name, or 0. */
+static uint32_t flag_of(const char *name, size_t len) {
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-    if (is_word(d->name, d->name_len, flags[i].name) &&
-        (d->is_valid || flags[i].said != SAID_PUBLIC))
-      r->said |= flags[i].said;
-  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
-    if (is_word(d->name, d->name_len, lives[i].name))
-      keep_least(lives[i].value, d->is_valid && d->seconds != UNSAID ? d->seconds : INVALID);
+    if (is_word(name, len, flags[i].name)) return flags[i].said;
+  return 0;
 }
 
-static void take_cache_control(crl_http_rules *r, const char *at, size_t len) {
+/* The place of the life of this name, or NULL. */
+static int64_t *life_of(crl_http_control *c, const char *name, size_t len) {
+  for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
+    if (is_word(name, len, lives[i].name)) return (int64_t *)(void *)((char *)c + lives[i].at);
+  return NULL;
+}
+
+static void obey(crl_http_control *c, const directive *d) {
+  uint32_t flag = flag_of(d->name, d->name_len);
+  int64_t *life = life_of(c, d->name, d->name_len);
+  if (d->is_valid || flag != SAID_PUBLIC) c->said |= flag;
+  if (life != NULL) keep_least(life, d->is_valid && d->seconds != UNSAID ? d->seconds : INVALID);
+}
+
+static void take_cache_control(crl_http_control *c, const char *at, size_t len) {
   for (const char *end = at + len; at < end;) {
     directive d;
     if (*at == ',' || is_space(*at)) {
@@ -229,8 +244,102 @@ static void take_cache_control(crl_http_rules *r, const char *at, size_t len) {
       continue;
     }
     at = take_directive(at, end, &d);
-    obey(r, &d);
+    obey(c, &d);
   }
+}
+
+/* ---- CDN-Cache-Control, RFC 9213 ----------------------------------------------------------- */
+
+/* A dictionary of structured fields (RFC 8941 3.2), read as far as directives need: keys in lower
+ * case; integers, booleans, tokens, strings; parameters are skipped. */
+typedef struct cdn_text {
+  const char *at, *end;
+} cdn_text;
+
+static int is_next(const cdn_text *t, char c) { return t->at < t->end && *t->at == c; }
+
+static int takes_char(cdn_text *t, char c) {
+  if (!is_next(t, c)) return 0;
+  t->at++;
+  return 1;
+}
+
+static int is_key(char c, int is_first) {
+  return (c >= 'a' && c <= 'z') || c == '*' ||
+         (!is_first && (is_digit(c) || c == '_' || c == '-' || c == '.'));
+}
+
+static size_t take_key(cdn_text *t) {
+  const char *from = t->at;
+  while (t->at < t->end && is_key(*t->at, t->at == from)) t->at++;
+  return (size_t)(t->at - from);
+}
+
+static int takes_string(cdn_text *t) {
+  for (t->at++; t->at < t->end && *t->at != '"'; t->at++) {
+    if (*t->at == '\\' && (++t->at == t->end || (*t->at != '"' && *t->at != '\\'))) return 0;
+    if (*t->at < ' ' || *t->at > '~') return 0;
+  }
+  return takes_char(t, '"');
+}
+
+/* Reads a bare item. *seconds: its value if it is an integer, negative ones being 0; UNSAID for
+ * "true"; INVALID for any other. 0: it is none. */
+static int takes_item(cdn_text *t, int64_t *seconds) {
+  const char *from = t->at;
+  *seconds = INVALID;
+  if (is_next(t, '"')) return takes_string(t);
+  if (takes_char(t, '?')) {
+    *seconds = is_next(t, '1') ? UNSAID : INVALID;
+    return takes_char(t, '1') || takes_char(t, '0');
+  }
+  int is_negative = takes_char(t, '-');
+  if (t->at < t->end && is_digit(*t->at)) {
+    int64_t value = UNSAID;
+    while (t->at < t->end && is_digit(*t->at)) value = more_seconds(value, *t->at++);
+    *seconds = is_negative ? 0 : value;
+    return 1;
+  }
+  while (!is_negative && t->at < t->end && (is_token(*t->at) || is_next(t, ':') || is_next(t, '/')))
+    t->at++;
+  return t->at > from + is_negative;
+}
+
+static int takes_parameters(cdn_text *t) {
+  int64_t skipped;
+  while (takes_char(t, ';')) {
+    while (is_next(t, ' ')) t->at++;
+    if (take_key(t) == 0 || (takes_char(t, '=') && !takes_item(t, &skipped))) return 0;
+  }
+  return 1;
+}
+
+/* Reads one member. A directive whose value is of another type than it has makes the field
+ * invalid. Of several members with one key the last counts. */
+static int takes_member(cdn_text *t, crl_http_control *c) {
+  const char *name = t->at;
+  int64_t seconds = UNSAID;
+  size_t len = take_key(t);
+  if (len == 0 || (takes_char(t, '=') && !takes_item(t, &seconds)) || !takes_parameters(t))
+    return 0;
+  int64_t *life = life_of(c, name, len);
+  if (life != NULL) *life = seconds;
+  uint32_t flag = flag_of(name, len);
+  if (seconds == UNSAID || flag != SAID_PUBLIC) c->said |= flag;
+  return life == NULL || seconds >= 0;
+}
+
+/* A qualified form (no-cache="x") counts as the plain one, and a false one as a true one. */
+static void take_cdn(crl_http_rules *r, const char *at, size_t len) {
+  cdn_text t = {at, at + len};
+  int is_good = 1;
+  if (len == 0) return;
+  do {
+    while (t.at < t.end && is_space(*t.at)) t.at++;
+    is_good = takes_member(&t, &r->cdn);
+    while (t.at < t.end && is_space(*t.at)) t.at++;
+  } while (is_good && takes_char(&t, ','));
+  r->said |= is_good && t.at == t.end ? SAID_CDN : SAID_BAD_CDN;
 }
 
 /* ---- other fields -------------------------------------------------------------------------- */
@@ -342,11 +451,11 @@ static void take_date(crl_http_rules *r, int64_t date) {
 }
 
 void crl_http_rules_begin(crl_http_rules *r, int64_t now_ms) {
+  const crl_http_control unsaid = {
+      .max_age = UNSAID, .s_maxage = UNSAID, .swr = UNSAID, .sie = UNSAID};
   *r = (crl_http_rules){.now_ms = now_ms,
-                        .max_age = UNSAID,
-                        .s_maxage = UNSAID,
-                        .swr = UNSAID,
-                        .sie = UNSAID,
+                        .control = unsaid,
+                        .cdn = unsaid,
                         .age = UNSAID,
                         .accel = UNSAID,
                         .retry_after = UNSAID,
@@ -359,7 +468,9 @@ void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, 
   trim(&name, &name_len); /* RFC 9112 5.1: no space belongs there, but some readers accept it */
   trim(&value, &value_len);
   if (is_word(name, name_len, "Cache-Control"))
-    take_cache_control(r, value, value_len);
+    take_cache_control(&r->control, value, value_len);
+  else if (is_word(name, name_len, "CDN-Cache-Control"))
+    take_cdn(r, value, value_len);
   else if (is_word(name, name_len, "Expires"))
     keep_least(&r->expires, moment_of(r, value, value_len));
   else if (is_word(name, name_len, "Date"))
@@ -382,30 +493,36 @@ void crl_http_rules_field(crl_http_rules *r, const char *name, size_t name_len, 
 
 /* ---- the judgement ------------------------------------------------------------------------- */
 
+/* True when CDN-Cache-Control takes the place of Cache-Control and Expires. */
+static int is_by_cdn(const crl_http_rules *r, const crl_http_terms *terms) {
+  return terms->with_cdn && (r->said & (SAID_CDN | SAID_BAD_CDN)) == SAID_CDN;
+}
+
 /* The reason not to store the response, or NULL: RFC 9111 3, 3.5; RFC 9110 12.5.5. */
-static const char *why_not(const crl_http_rules *r, const crl_http_terms *terms, int by_accel) {
+static const char *why_not(const crl_http_rules *r, const crl_http_control *c,
+                           const crl_http_terms *terms, int by_accel) {
   uint32_t allowing = SAID_PUBLIC | SAID_MUST_REVALIDATE;
   if (strcmp(r->vary, "*") == 0) return "Vary: *";
   if ((r->said & SAID_SET_COOKIE) && !terms->with_cookies) return "Set-Cookie";
   if (by_accel) return r->accel == 0 ? "X-Accel-Expires: 0" : NULL;
-  if (r->said & SAID_NO_STORE) return "Cache-Control: no-store";
-  if (r->said & SAID_PRIVATE) return "Cache-Control: private";
-  if (terms->is_authorized && !(r->said & allowing) && r->s_maxage < 0)
+  if (c->said & SAID_NO_STORE) return "Cache-Control: no-store";
+  if (c->said & SAID_PRIVATE) return "Cache-Control: private";
+  if (terms->is_authorized && !(c->said & allowing) && c->s_maxage < 0)
     return "an answer to a request with Authorization";
   return NULL;
 }
 
 /* The freshness lifetime in seconds, RFC 9111 4.2.1, or UNSAID. Invalid freshness information makes
  * the response stale. */
-static int64_t lifetime(const crl_http_rules *r, int by_accel) {
+static int64_t lifetime(const crl_http_rules *r, const crl_http_control *c, int by_accel) {
   int64_t life = UNSAID, now = r->now_ms / 1000;
   if (by_accel)
     life = accel_life(r, (r->said & SAID_ACCEL_AT) != 0, r->accel);
-  else if (r->s_maxage != UNSAID)
-    life = r->s_maxage;
-  else if (r->max_age != UNSAID)
-    life = r->max_age;
-  else if (r->expires != UNSAID)
+  else if (c->s_maxage != UNSAID)
+    life = c->s_maxage;
+  else if (c->max_age != UNSAID)
+    life = c->max_age;
+  else if (c == &r->control && r->expires != UNSAID)
     life = r->expires == INVALID ? 0 : r->expires - (r->date >= 0 ? r->date : now);
   else
     return UNSAID;
@@ -421,21 +538,22 @@ static int64_t grace_ms(int64_t seconds, int is_forbidden, int is_s_maxage, int6
 
 crl_http_verdict crl_http_rules_judge(const crl_http_rules *r, const crl_http_terms *terms) {
   int by_accel = terms->with_accel && r->accel != UNSAID;
-  crl_http_verdict v = {.why_not = why_not(r, terms, by_accel),
+  const crl_http_control *c = is_by_cdn(r, terms) ? &r->cdn : &r->control;
+  crl_http_verdict v = {.why_not = why_not(r, c, terms, by_accel),
                         .retry_after_ms = r->retry_after > 0 ? r->retry_after * 1000 : 0};
-  int64_t life = lifetime(r, by_accel),
+  int64_t life = lifetime(r, c, by_accel),
           age = (r->age > 0 ? r->age : 0) + (terms->delay_ms > 0 ? terms->delay_ms / 1000 : 0);
   v.is_storable = v.why_not == NULL;
-  v.must_ask = !by_accel && (r->said & SAID_NO_CACHE) != 0;
+  v.must_ask = !by_accel && (c->said & SAID_NO_CACHE) != 0;
   if (by_accel) age = 0; /* as in nginx, it counts from now on */
   int64_t over = life == UNSAID || age <= life ? 0 : age - life;
-  int is_forbidden = v.must_ask || (r->said & (SAID_MUST_REVALIDATE | SAID_PROXY_REVALIDATE)) != 0;
-  int is_s_maxage = !by_accel && r->s_maxage != UNSAID;
+  int is_forbidden = v.must_ask || (c->said & (SAID_MUST_REVALIDATE | SAID_PROXY_REVALIDATE)) != 0;
+  int is_s_maxage = !by_accel && c->s_maxage != UNSAID;
   if (v.must_ask)
     v.fresh_ms = CRL_HTTP_NONE;
   else if (life != UNSAID)
     v.fresh_ms = life > age ? (life - age) * 1000 : CRL_HTTP_NONE;
-  v.swr_ms = grace_ms(r->swr, is_forbidden, is_s_maxage, over);
-  v.sie_ms = grace_ms(r->sie, is_forbidden, is_s_maxage, over);
+  v.swr_ms = grace_ms(c->swr, is_forbidden, is_s_maxage, over);
+  v.sie_ms = grace_ms(c->sie, is_forbidden, is_s_maxage, over);
   return v;
 }

@@ -1,5 +1,5 @@
 /* rules.h: what the header of an HTTP response says about storing it in a shared cache: RFC
- * 9111 and RFC 5861.
+ * 9111, RFC 5861, and CDN-Cache-Control of RFC 9213.
  *
  *   crl_http_rules rules;
  *   crl_http_rules_begin(&rules, wall_ms);
@@ -22,15 +22,20 @@ enum {
 };
 enum { CRL_HTTP_ETAG = 256, CRL_HTTP_DATE = 48, CRL_HTTP_VARY = 512 };
 
+/* The directives of a Cache-Control, or of a CDN-Cache-Control. */
+typedef struct crl_http_control {
+  int64_t max_age, s_maxage, swr, sie; /* seconds; below zero: see rules.c */
+  uint32_t said;                       /* flags of the directives that have no number */
+} crl_http_control;
+
 /* The fields read so far. Texts are terminated; a text is empty when none was given that is valid
  * and fits. */
 typedef struct crl_http_rules {
   int64_t now_ms; /* wall clock when the response came, ms since 1970 */
-  /* seconds; below zero: see rules.c */
-  int64_t max_age, s_maxage, swr, sie, age, accel, retry_after;
-  int64_t expires, date; /* seconds since 1970, likewise */
-  /* flags of the directives and fields that have no number */
-  uint32_t said;
+  crl_http_control control, cdn;
+  int64_t age, accel, retry_after;   /* seconds; below zero: see rules.c */
+  int64_t expires, date;             /* seconds since 1970, likewise */
+  uint32_t said;                     /* flags of other fields, and of the state of `cdn` */
   char etag[CRL_HTTP_ETAG];          /* valid by RFC 9110 8.8.3, as it was sent */
   char last_modified[CRL_HTTP_DATE]; /* a valid date, as it was sent */
   /* the names in lower case, each once, separated by spaces; "*" alone when that is among them or
@@ -43,6 +48,7 @@ typedef struct crl_http_terms {
   int64_t delay_ms;  /* time from the request to the response; whole seconds count */
   int is_authorized; /* the request had an Authorization field */
   int with_accel;    /* X-Accel-Expires holds, in place of Cache-Control and Expires, as in nginx */
+  int with_cdn;      /* CDN-Cache-Control holds, in place of Cache-Control and Expires (RFC 9213) */
   int with_cookies;  /* a response with Set-Cookie may be kept */
 } crl_http_terms;
 

@@ -4,20 +4,29 @@
  * (a stale one is rebuilt behind the answer). So the callbacks get a struct of their own, freed by
  * `gone`, and the request's count keeps the request until then. When nginx ends the request
  * nevertheless (the client's connection broke), the cleanup cancels the call. */
-#include "module.h"
+#include "stream.h"
 
 #include <stdlib.h>
 
-typedef struct crl_ngx_job {
+struct crl_ngx_job {
   crl_ngx_ctx *ctx; /* NULL: the request is dead */
   crl_ngx_zone *zone;
   corral_async_call *call; /* NULL from `done` on */
   ngx_http_cleanup_t *cleanup;
-} crl_ngx_job;
+};
+
+/* The request has no call any more. */
+static void part(crl_ngx_job *job) {
+  crl_ngx_ctx *ctx = job->ctx;
+  if (ctx == NULL || ctx->job != job) return;
+  crl_ngx_flights_stop_waiting(ctx);
+  ctx->job = NULL;
+}
 
 /* nginx ends the request before `gone`. */
 static void on_cleanup(void *data) {
   crl_ngx_job *job = data;
+  part(job);
   job->ctx = NULL;
   job->cleanup = NULL;
   if (job->call != NULL) corral_async_call_cancel(job->call);
@@ -33,6 +42,7 @@ static ngx_connection_t *enter(ngx_http_request_t *r) {
 static void on_done(void *arg, int status, corral_value *value, const corral_error *error) {
   crl_ngx_job *job = arg;
   job->call = NULL;
+  part(job);
   if (job->ctx == NULL) {
     corral_value_unref(value);
     return;
@@ -59,6 +69,7 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
     ngx_connection_t *connection = enter(job->ctx->r);
     job->ctx->has_led = job->call != NULL;
     job->ctx->had_old = corral_fill_old(fill, &size) != NULL;
+    job->ctx->purges = job->zone->counters->purges;
     crl_ngx_origin_begin(job->ctx, fill);
     ngx_http_run_posted_requests(connection);
   }
@@ -77,9 +88,20 @@ static void on_gone(void *arg) {
   ngx_http_run_posted_requests(connection);
 }
 
-int crl_ngx_suspend(ngx_http_request_t *r) {
+void crl_ngx_call_leave(crl_ngx_ctx *ctx) {
+  crl_ngx_job *job = ctx->job;
+  if (job == NULL) return;
+  part(job);
+  if (job->call != NULL) corral_async_call_cancel(job->call);
+  job->call = NULL;
+}
+
+int crl_ngx_call_is_open(const crl_ngx_ctx *ctx) {
+  return ctx->job != NULL && ctx->job->call != NULL;
+}
+
+int crl_ngx_notice_leaving(ngx_http_request_t *r) {
   ngx_event_t *reading = r->connection->read;
-  r->write_event_handler = ngx_http_request_empty_handler;
   if (r != r->main) return 0;
   r->read_event_handler = ngx_http_test_reading;
   if (ngx_handle_read_event(reading, 0) != NGX_OK) return -1;
@@ -89,10 +111,16 @@ int crl_ngx_suspend(ngx_http_request_t *r) {
   return 0;
 }
 
+int crl_ngx_suspend(ngx_http_request_t *r) {
+  r->write_event_handler = ngx_http_request_empty_handler;
+  return crl_ngx_notice_leaving(r);
+}
+
 corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy) {
   corral_call call = {.size = sizeof call, .policy = policy};
   *policy = ctx->conf->policy;
   policy->at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
+  if (ctx->is_strict) policy->soft_ms = CORRAL_OFF;
   if (!ctx->is_variant) return call;
   call.variant = ctx->variant;
   call.variant_len = sizeof ctx->variant;
@@ -128,6 +156,8 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   cleanup->data = job;
   cleanup->handler = on_cleanup;
   r->main->count++;
+  ctx->job = job;
+  crl_ngx_flights_wait(ctx);
   ctx->outcome = CRL_NGX_NONE;
   ctx->detail = NULL;
   crl_ngx_zone_hold(ctx->zone);

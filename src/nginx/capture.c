@@ -1,90 +1,172 @@
-/* capture.c: captures the answer of a subrequest that runs the origin, instead of sending it to the
- * client.
+/* capture.c: takes the answer of a subrequest that runs the origin, instead of the client.
  *
- * Two filters, before those of gzip and those that write. nginx reports a body that ended early
- * only by the lack of its last buffer: a body without one is a failure, and is never stored. */
-#include "module.h"
-
-enum { BLOCK = 32 * 1024 };
+ * Two filters, before those of gzip and those that write. The header decides: the answer is kept
+ * (its bytes go to a stream, and at the end to the fill), or it goes to the leading request's
+ * client alone, and the fill ends at once. nginx reports a body that ended early only by the lack
+ * of its last buffer: a body of unknown length without one is a failure, and is never stored. */
+#include "stream.h"
 
 struct crl_ngx_capture {
   crl_ngx_ctx *ctx;
   corral_fill *fill; /* NULL once it has ended */
   ngx_http_cleanup_t *cleanup;
   crl_ngx_response response;
-  ngx_chain_t **tail;
-  ngx_buf_t *block; /* the last one of the body */
-  off_t expected;   /* the body's size by its header; -1 unknown */
+  crl_ngx_verdict verdict;
+  crl_ngx_stream *stream; /* NULL: nothing is kept */
+  ngx_chain_t *held;      /* waits for room in the stream */
+  off_t expected, taken;  /* the body's size by its header, -1 unknown; bytes that came */
   unsigned has_header : 1;
-  unsigned is_whole : 1;
-  unsigned is_too_big : 1;
-  unsigned is_broken : 1; /* can't be kept: no memory, or a header out of bounds */
+  unsigned is_forwarded : 1;
+  unsigned has_last : 1;
+  unsigned is_renewal : 1; /* a 304 that was asked for */
 };
 
 static ngx_http_output_header_filter_pt next_header_filter;
 static ngx_http_output_body_filter_pt next_body_filter;
 
-/* ---- end ----------------------------------------------------------------------------------- */
+/* ---- the fill ------------------------------------------------------------------------------ */
 
 static corral_fill *take_fill(crl_ngx_capture *capture) {
   corral_fill *fill = capture->fill;
   capture->fill = NULL;
-  if (fill != NULL) capture->cleanup->handler = NULL;
   return fill;
 }
 
-/* nginx ends the request, and the subrequest with it. */
-static void on_cleanup(void *data) {
-  crl_ngx_capture *capture = data;
-  if (capture->fill != NULL) corral_fill_abandon(capture->fill);
-  capture->fill = NULL;
+/* The answer won't come, or nobody is to get it by the stream. */
+static void drop_stream(crl_ngx_capture *capture) {
+  crl_ngx_stream *stream = capture->stream;
+  capture->stream = NULL;
+  if (stream == NULL) return;
+  crl_ngx_stream_hold(stream);
+  crl_ngx_stream_leave(stream);
+}
+
+static void end_stream(crl_ngx_capture *capture, ngx_uint_t is_whole) {
+  crl_ngx_stream *stream = capture->stream;
+  capture->stream = NULL;
+  crl_ngx_stream_end(stream, is_whole);
+  crl_ngx_stream_leave(stream);
 }
 
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text) {
   corral_fill *fill = take_fill(capture);
   capture->ctx->fwd_status = status;
+  drop_stream(capture);
   if (fill == NULL) return;
   corral_fill_fail(fill, (int32_t)status, text);
   corral_fill_done(fill);
   crl_ngx_led(capture->ctx, (ngx_int_t)status);
 }
 
-static void give_up(crl_ngx_capture *capture, const char *detail) {
+/* The answer can't be kept: for a while all requests ask the origin themselves. */
+static void let_go(crl_ngx_capture *capture, const char *why) {
   corral_fill *fill = take_fill(capture);
-  if (fill != NULL) crl_ngx_store_nothing(capture->ctx, fill, detail);
+  capture->ctx->is_pass = 1;
+  capture->ctx->detail = why;
+  if (capture->stream != NULL) crl_ngx_stream_let_go(capture->stream);
+  corral_fill_pass(fill);
+  (void)corral_fill_bytes(fill, "", 0);
+  corral_fill_done(fill);
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+/* The call of the leading request is over, if only because the answer is stored. */
+void crl_ngx_capture_settled(crl_ngx_ctx *ctx) {
+  crl_ngx_capture *capture = ctx->capture;
+  if (capture == NULL || capture->fill != NULL || capture->stream == NULL ||
+      capture->ctx->is_leading)
+    return;
+  end_stream(capture, 1);
+}
+
+/* nginx ends the request, and the subrequest with it. */
+static void on_cleanup(void *data) {
+  crl_ngx_capture *capture = data;
+  corral_fill *fill = take_fill(capture);
+  ngx_uint_t is_whole = !capture->ctx->is_leading;
+  if (fill != NULL) corral_fill_abandon(fill);
+  if (capture->stream != NULL && crl_ngx_stream_is_started(capture->stream))
+    end_stream(capture, is_whole);
+  drop_stream(capture);
+  capture->ctx->capture = NULL;
+}
+
+/* An answer that broke off: clients that have its header are cut off, the others elect anew. */
+static void break_off(crl_ngx_capture *capture) {
+  if (!crl_ngx_stream_is_started(capture->stream)) {
+    crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer ended early");
+    return;
+  }
+  corral_fill *fill = take_fill(capture);
+  crl_ngx_call_leave(capture->ctx);
+  if (fill != NULL) corral_fill_abandon(fill);
+  end_stream(capture, 0);
+}
+
+static void end_whole(crl_ngx_capture *capture) {
+  crl_ngx_ctx *ctx = capture->ctx;
+  if (capture->fill != NULL) {
+    /* what is left to send waits for the store's answer, which is near */
+    crl_ngx_stream_hold(capture->stream);
+    if (crl_ngx_store(ctx, capture->fill, &capture->verdict, &capture->response,
+                      crl_ngx_stream_body(capture->stream)) == 0)
+      (void)take_fill(capture);
+    else
+      let_go(capture, "unkeepable");
+  }
+  ctx->is_leading = 0;
+  if (ctx->is_pass || ctx->is_late) (void)crl_ngx_stream_start(capture->stream);
+  if (!crl_ngx_stream_is_started(capture->stream))
+    drop_stream(capture);
+  else if (ctx->is_pass || !crl_ngx_call_is_open(ctx))
+    crl_ngx_capture_settled(ctx);
+}
+
+/* The old page holds. When the 304 is about another one, the origin is asked without conditions. */
+static void end_renewal(crl_ngx_capture *capture, ngx_http_request_t *sr) {
+  crl_ngx_ctx *ctx = capture->ctx;
+  corral_fill *fill = take_fill(capture);
+  if (fill == NULL) return;
+  ctx->is_leading = 0;
+  ctx->fwd_status = NGX_HTTP_NOT_MODIFIED;
+  if (crl_ngx_store_renewed(ctx, fill, sr, &capture->response) == 0) return;
+  ctx->renewal = NULL;
+  crl_ngx_origin_run(ctx, fill);
+}
+
+static ngx_uint_t is_whole(const crl_ngx_capture *capture) {
+  return capture->expected >= 0 ? capture->taken == capture->expected : capture->has_last;
 }
 
 /* Called at the end of the subrequest. If it ended by a status without an answer, nginx makes a
  * page for that status, and calls again. */
 static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   crl_ngx_capture *capture = data;
-  crl_ngx_response *response = &capture->response;
-  if (capture->fill == NULL) return NGX_OK;
+  if (rc != NGX_ERROR && sr->buffered && (capture->is_forwarded || capture->held != NULL))
+    return rc;
+  /* for the access log of the leading request */
+  if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states;
+  if (capture->is_forwarded) {
+    crl_ngx_forward_end(capture->ctx, rc != NGX_ERROR && is_whole(capture));
+    return NGX_OK;
+  }
+  if (capture->is_renewal) end_renewal(capture, sr);
+  if (capture->fill == NULL && capture->stream == NULL) return NGX_OK;
   if (!capture->has_header && rc != NGX_HTTP_CLOSE && rc != NGX_HTTP_REQUEST_TIME_OUT &&
       rc != NGX_HTTP_CLIENT_CLOSED_REQUEST &&
       (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT ||
        (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
     return rc;
-  /* for the access log of the leading request */
-  if (sr->main->upstream_states == NULL) sr->main->upstream_states = sr->upstream_states;
-  ngx_uint_t is_failure = response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR &&
-                          !crl_ngx_store_is_named(capture->ctx->conf, response->status);
-  if (rc >= NGX_HTTP_INTERNAL_SERVER_ERROR) {
+  if (capture->stream == NULL && rc >= NGX_HTTP_INTERNAL_SERVER_ERROR)
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
-  } else if (capture->is_too_big) {
-    give_up(capture, "too-big");
-  } else if (!capture->has_header) {
+  else if (capture->stream == NULL)
     crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin gave no answer");
-  } else if (is_failure) {
-    crl_ngx_capture_fail(capture, response->status, "the origin's status");
-  } else if (capture->is_broken) {
-    give_up(capture, "unkeepable");
-  } else if (rc == NGX_ERROR || !capture->is_whole ||
-             (capture->expected >= 0 && (off_t)response->body_len != capture->expected)) {
-    crl_ngx_capture_fail(capture, NGX_HTTP_BAD_GATEWAY, "the origin's answer ended early");
-  } else {
-    crl_ngx_store(capture->ctx, take_fill(capture), sr, response);
-  }
+  else if (rc == NGX_ERROR || rc >= NGX_HTTP_SPECIAL_RESPONSE || !is_whole(capture))
+    break_off(capture);
+  else
+    end_whole(capture);
+  capture->ctx->is_leading = 0;
   return NGX_OK;
 }
 
@@ -105,8 +187,8 @@ crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
   if (capture == NULL || after == NULL || cleanup == NULL) return NULL;
   capture->ctx = ctx;
   capture->fill = fill;
-  capture->tail = &capture->response.body;
   capture->expected = -1;
+  ctx->capture = capture;
   capture->cleanup = cleanup;
   cleanup->data = capture;
   cleanup->handler = on_cleanup;
@@ -126,6 +208,58 @@ static void dont_buffer(ngx_http_request_t *sr) {
     sr->upstream->buffering = 0;
 }
 
+/* Sends the answer to the leading request's client alone, if that still waits. NGX_ERROR ends the
+ * subrequest. */
+static ngx_int_t forward(crl_ngx_capture *capture, ngx_http_request_t *sr) {
+  if (capture->ctx->is_counted) return NGX_ERROR;
+  capture->is_forwarded = 1;
+  return crl_ngx_forward_header(capture->ctx, sr);
+}
+
+/* A failure is remembered, and answered by a stale page where there is one. */
+static ngx_int_t forward_failure(crl_ngx_capture *capture, ngx_http_request_t *sr) {
+  ngx_uint_t status = capture->response.status;
+  if (crl_ngx_has_stale(capture->fill) || capture->ctx->is_counted) {
+    crl_ngx_capture_fail(capture, status, "the origin's status");
+    return NGX_ERROR;
+  }
+  corral_fill *fill = take_fill(capture);
+  capture->ctx->detail = "failed";
+  ngx_int_t rc = forward(capture, sr);
+  corral_fill_fail(fill, (int32_t)status, "the origin's status");
+  corral_fill_done(fill);
+  return rc;
+}
+
+static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
+  crl_ngx_ctx *ctx = capture->ctx;
+  crl_ngx_response *response = &capture->response;
+  capture->expected = sr->headers_out.content_length_n;
+  response->status = sr->headers_out.status;
+  dont_buffer(sr);
+  if (response->status >= NGX_HTTP_INTERNAL_SERVER_ERROR &&
+      !crl_ngx_store_is_answer(ctx, sr, response->status))
+    return forward_failure(capture, sr);
+  if (crl_ngx_renew_is_answer(ctx, response)) {
+    capture->is_renewal = 1;
+    return NGX_OK;
+  }
+  ctx->renewal = NULL;
+  const char *why = crl_ngx_fields_collect(sr, response, sr->pool) != 0
+                        ? "unkeepable"
+                        : crl_ngx_judge(ctx, sr, response, &capture->verdict);
+  if (why == NULL) {
+    capture->stream = crl_ngx_stream_new(ctx, sr, capture->fill, &capture->verdict, response);
+    if (capture->stream == NULL) why = "unkeepable";
+  }
+  if (why == NULL) {
+    sr->filter_need_in_memory = 1;
+    return NGX_OK;
+  }
+  let_go(capture, why);
+  return forward(capture, sr);
+}
+
 static ngx_int_t header_filter(ngx_http_request_t *r) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) {
@@ -133,73 +267,73 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
     return ctx == NULL || crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r)
                                                                  : NGX_ERROR;
   }
-  r->filter_need_in_memory = 1;
   r->header_sent = 1;
   if (capture->has_header) return NGX_OK;
   capture->has_header = 1;
-  capture->expected = r->headers_out.content_length_n;
-  capture->response.status = r->headers_out.status;
-  if (crl_ngx_fields_collect(r, &capture->response, r->pool) != 0) capture->is_broken = 1;
-  dont_buffer(r);
-  if (capture->expected <= (off_t)capture->ctx->conf->max_size) return NGX_OK;
-  capture->is_too_big = 1;
-  return NGX_ERROR; /* ends the upstream; on_end tells the reason */
+  /* for variables of the leading request */
+  r->parent->upstream_states = r->upstream_states;
+  return take_header(capture, r);
 }
 
-static int append(crl_ngx_capture *capture, ngx_pool_t *pool, const u_char *bytes, size_t size) {
-  crl_ngx_response *response = &capture->response;
-  while (size > 0) {
-    ngx_buf_t *block = capture->block;
-    if (block == NULL || block->last == block->end) {
-      size_t room = capture->expected > 0 ? (size_t)capture->expected
-                                          : ngx_max((size_t)BLOCK, response->body_len);
-      ngx_chain_t *link = ngx_alloc_chain_link(pool);
-      block = capture->block = ngx_create_temp_buf(pool, ngx_max(room, (size_t)BLOCK));
-      if (link == NULL || block == NULL) return -1;
-      link->buf = block;
-      link->next = NULL;
-      *capture->tail = link;
-      capture->tail = &link->next;
-    }
-    size_t part = ngx_min(size, (size_t)(block->end - block->last));
-    block->last = ngx_cpymem(block->last, bytes, part);
-    response->body_len += part;
-    bytes += part;
-    size -= part;
-  }
-  return 0;
-}
-
-/* The body is larger than may be kept: the leading request doesn't wait for the rest, and the
- * origin needn't send it. */
+/* The client that the rest of the answer is for is gone, and it isn't to be kept. */
 static void stop(crl_ngx_capture *capture, ngx_http_request_t *sr) {
-  capture->is_too_big = 1;
-  give_up(capture, "too-big");
+  if (capture->fill != NULL || crl_ngx_stream_is_read(capture->stream)) return;
   if (sr->upstream != NULL && !sr->upstream->buffering) sr->upstream->error = 1;
 }
 
-static void keep(crl_ngx_capture *capture, ngx_http_request_t *sr, ngx_buf_t *b) {
-  if (b->last_buf || b->last_in_chain) capture->is_whole = 1;
-  if (!ngx_buf_in_memory(b)) {
-    if (b->in_file && b->file_last > b->file_pos) capture->is_broken = 1;
-    b->file_pos = b->file_last;
-    return;
+/* Takes a buffer's bytes: 0. 1: there is no room yet; -1: no memory. */
+static int keep(crl_ngx_capture *capture, ngx_http_request_t *sr, ngx_buf_t *b) {
+  size_t size = ngx_buf_in_memory(b) ? (size_t)(b->last - b->pos) : 0;
+  if (capture->fill != NULL && size > 0 &&
+      capture->taken + (off_t)size > (off_t)capture->ctx->conf->max_size) {
+    let_go(capture, "too-big");
+    (void)crl_ngx_stream_start(capture->stream);
   }
-  size_t size = (size_t)(b->last - b->pos);
-  if (!capture->is_too_big && !capture->is_broken && capture->fill != NULL) {
-    if (size > capture->ctx->conf->max_size - capture->response.body_len)
-      stop(capture, sr);
-    else if (append(capture, sr->pool, b->pos, size) != 0)
-      capture->is_broken = 1;
-  }
+  int result = size > 0 ? crl_ngx_stream_append(capture->stream, b->pos, size) : 0;
+  if (result != 0) return result;
+  capture->taken += (off_t)size;
+  if (b->last_buf || b->last_in_chain) capture->has_last = 1;
   b->pos = b->last;
-  if (b->in_file) b->file_pos = b->file_last;
+  b->file_pos = b->file_last;
+  stop(capture, sr);
+  return 0;
+}
+
+static ngx_int_t take_body(crl_ngx_capture *capture, ngx_http_request_t *sr, ngx_chain_t *in) {
+  int result = 0;
+  if (ngx_chain_add_copy(sr->pool, &capture->held, in) != NGX_OK) return NGX_ERROR;
+  while (capture->held != NULL && (result = keep(capture, sr, capture->held->buf)) == 0) {
+    ngx_chain_t *link = capture->held;
+    capture->held = link->next;
+    ngx_free_chain(sr->pool, link);
+  }
+  return result == 0 ? NGX_OK : result > 0 ? NGX_AGAIN : NGX_ERROR;
+}
+
+/* Throws away what nobody wants any more. */
+static void discard(ngx_chain_t *in) {
+  for (; in != NULL; in = in->next) {
+    in->buf->pos = in->buf->last;
+    in->buf->file_pos = in->buf->file_last;
+  }
+}
+
+static void count_forwarded(crl_ngx_capture *capture, const ngx_chain_t *in) {
+  for (; in != NULL; in = in->next) {
+    capture->taken += ngx_buf_size(in->buf);
+    if (in->buf->last_buf || in->buf->last_in_chain) capture->has_last = 1;
+  }
 }
 
 static ngx_int_t body_filter(ngx_http_request_t *r, ngx_chain_t *in) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) return next_body_filter(r, in);
-  for (; in != NULL; in = in->next) keep(capture, r, in->buf);
+  if (capture->is_forwarded) {
+    count_forwarded(capture, in);
+    return crl_ngx_forward_body(capture->ctx, in);
+  }
+  if (capture->stream != NULL) return take_body(capture, r, in);
+  discard(in);
   return NGX_OK;
 }
 

@@ -88,6 +88,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   zone->options.policy = policy;
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
     if (zone_parameter(cf, zone, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
+  if (policy->compute_ms == 0) policy->compute_ms = CRL_NGX_COMPUTE_MS;
   if (zone->options.store == NULL) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing",
                        &zone->name);

@@ -1,8 +1,9 @@
 /* fields.c: the header fields that are stored with an answer, and sent to each client that gets it
  * from the store.
  *
- * Left out are those of one connection (RFC 9110, 7.6.1), those that each answer has of its own
- * (Date, Server, Content-Length, Age), and those meant for nginx (X-Accel-*). Fields that nginx
+ * Left out are those of one connection, with those that its Connection field names (RFC 9110,
+ * 7.6.1), those that the record has elsewhere (Date, Age) or that each answer has of its own
+ * (Server, Content-Length), and those meant for nginx (X-Accel-*). Fields that nginx
  * keeps outside of the list are added to it. */
 #include "module.h"
 
@@ -26,8 +27,34 @@ static int add(crl_ngx_response *response, const char *name, const u_char *value
   return 0;
 }
 
+/* True when the list of a Connection field has this name. */
+static int is_listed(const ngx_str_t *list, const crl_ngx_field *field) {
+  for (const u_char *at = list->data, *end = at + list->len; at < end; at++) {
+    const u_char *from = at;
+    while (at < end && *at != ',' && *at != ' ' && *at != '\t') at++;
+    if ((size_t)(at - from) == field->name_len &&
+        ngx_strncasecmp((u_char *)from, (u_char *)field->name, field->name_len) == 0)
+      return 1;
+  }
+  return 0;
+}
+
+/* True for fields that the origin's Connection names: they are of that connection alone (RFC 9110,
+ * 7.6.1). nginx has its lines only in the raw header. */
+static int is_of_connection(ngx_list_part_t *raw, const crl_ngx_field *field) {
+  for (; raw != NULL; raw = raw->next) {
+    ngx_table_elt_t *line = raw->elts;
+    for (ngx_uint_t i = 0; i < raw->nelts; i++)
+      if (line[i].key.len == 10 &&
+          ngx_strncasecmp(line[i].key.data, (u_char *)"connection", 10) == 0 &&
+          is_listed(&line[i].value, field))
+        return 1;
+  }
+  return 0;
+}
+
 /* Adds the list of an answer's fields; `hash` 0 marks a removed one. */
-static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
+static int add_list(crl_ngx_response *response, ngx_list_part_t *part, ngx_list_part_t *raw) {
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
@@ -35,7 +62,9 @@ static int add_list(crl_ngx_response *response, ngx_list_part_t *part) {
                              .name_len = from[i].key.len,
                              .value = from[i].value.data,
                              .value_len = from[i].value.len};
-      if (from[i].hash == 0 || field.name_len == 0 || is_left_out(&field)) continue;
+      if (from[i].hash == 0 || field.name_len == 0 || is_left_out(&field) ||
+          is_of_connection(raw, &field))
+        continue;
       if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
       response->fields[response->count++] = field;
     }
@@ -70,7 +99,8 @@ static int add_modified(crl_ngx_response *response, ngx_http_headers_out_t *out,
 
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool) {
   ngx_http_headers_out_t *out = &sr->headers_out;
+  ngx_list_part_t *raw = sr->upstream != NULL ? &sr->upstream->headers_in.headers.part : NULL;
   return add_type(response, out, pool) == 0 && add_modified(response, out, pool) == 0
-             ? add_list(response, &out->headers.part)
+             ? add_list(response, &out->headers.part, raw)
              : -1;
 }

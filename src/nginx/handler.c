@@ -1,5 +1,5 @@
 /* handler.c: the way of a request through a location with `corral NAME`. */
-#include "module.h"
+#include "stream.h"
 
 static void ctx_mark(void *data) { (void)data; } /* its address marks a context in the pool */
 
@@ -25,6 +25,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
   ctx->zone = conf->zone;
   ctx->conf = conf;
   ctx->begun = ngx_current_msec;
+  ctx->purges = ctx->zone->counters->purges;
   ngx_http_set_ctx(r, ctx, ngx_http_corral_module);
   return ctx;
 }
@@ -79,6 +80,13 @@ static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const cha
   return CRL_NGX_OWN_WAY;
 }
 
+static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
+  ctx->outcome = CRL_NGX_ERROR;
+  ctx->detail = detail;
+  *rc = status;
+  return CRL_NGX_REPLIED;
+}
+
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
                                   const crl_ngx_record *record) {
   switch (how) {
@@ -91,16 +99,33 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
   }
 }
 
+enum { VARIANTS = 4 };
+void crl_ngx_count(crl_ngx_ctx *ctx) {
+  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
+  ctx->is_counted = 1;
+}
+
+void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
+                      corral_how how) {
+  ctx->age_ms = age_ms;
+  ctx->ttl_ms = record->ttl_ms + (int64_t)record->age_s * 1000;
+  ctx->outcome = outcome_of(ctx, how, record);
+  ctx->is_answered = 1;
+  if (ctx->fwd_status != NGX_HTTP_NOT_MODIFIED) ctx->fwd_status = record->status;
+  crl_ngx_count(ctx);
+}
+
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 
 /* The record is of another variant than this request wants: the variant with that hash is the right
  * one. */
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
-  /* the origin's Vary has other names than before */
-  if (ctx->is_variant) return own_way(ctx, CRL_NGX_PASS, "vary");
+  /* each time the origin's Vary has other names than before */
+  if (ctx->variants++ == VARIANTS) return own_way(ctx, CRL_NGX_PASS, "vary");
   (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
+  if (crl_ngx_is_led_in_front(ctx)) return own_way(ctx, CRL_NGX_PASS, "loop");
   return ask(ctx, rc);
 }
 
@@ -116,6 +141,19 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
                 "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
                 "made anew");
   return crl_ngx_drop_begin(ctx);
+}
+
+/* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). With
+ * corral_soft somebody may still rebuild it. */
+static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  if (ctx->conf->policy.soft_ms > 0 && !ctx->is_strict) {
+    ctx->is_strict = 1;
+    return ask(ctx, rc);
+  }
+  return fail(ctx,
+              ctx->fwd_status >= NGX_HTTP_INTERNAL_SERVER_ERROR ? (ngx_int_t)ctx->fwd_status
+                                                                : NGX_HTTP_GATEWAY_TIME_OUT,
+              "failed", rc);
 }
 
 /* Takes a value: answers with it, or goes on without it. */
@@ -136,32 +174,26 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
       return ask_variant(ctx, hash, rc);
     }
   }
-  ctx->age_ms = corral_value_age_ms(value) + (int64_t)record.age_s * 1000;
-  ctx->ttl_ms = record.ttl_ms + (int64_t)record.age_s * 1000;
-  ctx->outcome = outcome_of(ctx, how, &record);
+  int64_t kept_ms = corral_value_age_ms(value);
+  if (how == CORRAL_STALE && !crl_ngx_may_be_stale(&record, kept_ms)) {
+    corral_value_unref(value);
+    return refuse_stale(ctx, rc);
+  }
+  crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
-  ctx->is_answered = 1;
-  ctx->fwd_status = record.status;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
   *rc = crl_ngx_reply(ctx, value, &record);
   return CRL_NGX_REPLIED;
 }
 
-/* Answers with the worker's own copy, or begins a call. */
+/* Answers with the worker's own copy, joins an answer that is coming, or begins a call. */
 static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   corral_value *value;
   corral_policy policy;
   corral_call call = crl_ngx_call(ctx, &policy);
   if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &call, &value) == CORRAL_OK)
     return take(ctx, value, rc);
-  return crl_ngx_call_begin(ctx);
-}
-
-static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
-  ctx->outcome = CRL_NGX_ERROR;
-  ctx->detail = detail;
-  *rc = status;
-  return CRL_NGX_REPLIED;
+  return crl_ngx_stream_join(ctx) ? CRL_NGX_WAITS : crl_ngx_call_begin(ctx);
 }
 
 /* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
@@ -193,11 +225,6 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
 
 /* ---- going on ------------------------------------------------------------------------------ */
 
-static void count(crl_ngx_ctx *ctx) {
-  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
-  ctx->is_counted = 1;
-}
-
 /* With corral_pass the request is redirected to its origin. This is its last step here. */
 static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
@@ -219,7 +246,7 @@ static void redirect(crl_ngx_ctx *ctx) {
 /* Resumes a suspended request. */
 static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
-  count(ctx);
+  crl_ngx_count(ctx);
   r->write_event_handler = ngx_http_core_run_phases;
   if (r == r->main) r->read_event_handler = ngx_http_block_reading;
   if (step == CRL_NGX_REPLIED) {
@@ -235,6 +262,11 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
                       const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
+  if (ctx->is_sent) {
+    corral_value_unref(value);
+    crl_ngx_capture_settled(ctx);
+    return;
+  }
   ctx->waited = ngx_current_msec - ctx->begun;
   crl_ngx_step step =
       status == CORRAL_OK ? take(ctx, value, &rc) : take_status(ctx, status, error, &rc);
@@ -248,38 +280,35 @@ void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
-static void on_late(ngx_http_request_t *r) {
+static void on_end(ngx_http_request_t *r) {
   crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
-  ngx_int_t rc = NGX_ERROR;
-  ctx->waited = ngx_current_msec - ctx->begun;
-  if (ctx->late_status == 0) {
-    ctx->outcome = ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
-    ctx->is_answered = 1;
-    rc = crl_ngx_reply(ctx, NULL, &ctx->late);
-  }
-  crl_ngx_step step = ctx->late_status == 0 ? CRL_NGX_REPLIED
-                      : ctx->late_status == NGX_DECLINED
-                          ? own_way(ctx, CRL_NGX_PASS, NULL)
-                          : fail(ctx, ctx->late_status, "failed", &rc);
-  finish(ctx, step, rc);
+  r->write_event_handler = ngx_http_request_empty_handler;
+  if (r == r->main) r->read_event_handler = ngx_http_block_reading;
+  ngx_http_finalize_request(r, ctx->late_status);
 }
 
-/* Posts the request instead of answering at once, since this is called from within the end of the
- * subrequest. */
+void crl_ngx_end_later(crl_ngx_ctx *ctx, ngx_int_t rc) {
+  ctx->late_status = rc;
+  ctx->r->write_event_handler = on_end;
+  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
+}
+
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
+  ngx_int_t rc;
   ctx->is_leading = 0;
   if (!ctx->is_late) return;
   ctx->is_late = 0;
-  ctx->late_status = status;
-  ctx->r->write_event_handler = on_late;
-  if (ngx_http_post_request(ctx->r, NULL) != NGX_OK) ngx_http_finalize_request(ctx->r, NGX_ERROR);
+  ctx->waited = ngx_current_msec - ctx->begun;
+  (void)fail(ctx, status, "failed", &rc);
+  crl_ngx_count(ctx);
+  crl_ngx_end_later(ctx, rc);
 }
 
 /* Like finish, from within nginx's phases. */
 static ngx_int_t go_on(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
   if (step == CRL_NGX_WAITS) return NGX_DONE;
-  count(ctx);
+  crl_ngx_count(ctx);
   if (step == CRL_NGX_OWN_WAY && ctx->conf->pass == NULL) return NGX_DECLINED;
   if (step == CRL_NGX_OWN_WAY) {
     redirect(ctx);
@@ -294,6 +323,15 @@ static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
   return conditions != NULL && ngx_http_test_predicates(r, conditions) == NGX_DECLINED;
 }
 
+/* The body may decide the answer: it goes to the origin, and the answer to this client alone. */
+static int has_body(const ngx_http_request_t *r) {
+  if (r != r->main) return 0;
+#if (NGX_HTTP_V2)
+  if (r->stream != NULL && !r->stream->in_closed) return 1;
+#endif
+  return r->headers_in.content_length_n > 0 || r->headers_in.chunked;
+}
+
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
@@ -302,10 +340,15 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
     return NGX_DECLINED;
   crl_ngx_ctx *ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  if (!(r->method & conf->methods)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
+  if (!(r->method & conf->methods & (NGX_HTTP_GET | NGX_HTTP_HEAD))) {
+    ctx->is_unsafe = crl_ngx_is_unsafe(r) && conf->zone->loop != NULL && make_key(ctx) == 0;
+    return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
+  }
+  if (has_body(r)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "body"), rc);
   if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
+  if (crl_ngx_is_led_in_front(ctx)) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "loop"), rc);
   ctx->is_lookup = holds(r, conf->no_store) & 1;
   crl_ngx_step step = ask(ctx, &rc);
   return go_on(ctx, step, rc);

@@ -7,6 +7,7 @@ static ngx_conf_bitmask_t ignored[] = {{ngx_string("X-Accel-Expires"), CRL_NGX_I
                                        {ngx_string("Cache-Control"), CRL_NGX_IGNORE_CONTROL},
                                        {ngx_string("Set-Cookie"), CRL_NGX_IGNORE_COOKIE},
                                        {ngx_string("Vary"), CRL_NGX_IGNORE_VARY},
+                                       {ngx_string("CDN-Cache-Control"), CRL_NGX_IGNORE_CDN},
                                        {ngx_null_string, 0}};
 
 static ngx_conf_bitmask_t methods[] = {
@@ -24,6 +25,16 @@ enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 #define DIRECTIVE(name, where, arguments, set, offset, post)                                       \
   { ngx_string(name), (where) | (arguments), set, NGX_HTTP_LOC_CONF_OFFSET, offset, post }
 #define AT(field) offsetof(crl_ngx_conf, field)
+
+static char *set_revalidate(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
+  crl_ngx_conf *to = conf;
+  const ngx_str_t *given = (ngx_str_t *)cf->args->elts + 1;
+  if (to->revalidate != NGX_CONF_UNSET_MSEC || given->len != 3 ||
+      ngx_strncmp(given->data, "off", 3) != 0)
+    return ngx_conf_set_msec_slot(cf, cmd, conf);
+  to->revalidate = 0;
+  return NGX_CONF_OK;
+}
 
 /* The directives that the table of options makes. */
 #define OPTION_NONE(field, name)
@@ -51,6 +62,7 @@ static ngx_command_t commands[] = {
               AT(no_store), NULL),
     DIRECTIVE("corral_max_size", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_size_slot, AT(max_size),
               NULL),
+    DIRECTIVE("corral_revalidate", ANYWHERE, NGX_CONF_TAKE1, set_revalidate, AT(revalidate), NULL),
     DIRECTIVE("corral_pass", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE1, crl_ngx_set_pass, 0, NULL),
     DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_str_slot, AT(tag), NULL),
     DIRECTIVE("corral_cache_status", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_cache_status, 0, NULL),
@@ -80,6 +92,7 @@ static void *create_location(ngx_conf_t *cf) {
   conf->policy.size = sizeof conf->policy;
   conf->purge_from = NGX_CONF_UNSET_UINT;
   conf->max_size = NGX_CONF_UNSET_SIZE;
+  conf->revalidate = NGX_CONF_UNSET_MSEC;
   return conf;
 }
 
@@ -96,6 +109,9 @@ static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *n
   return NGX_CONF_ERROR;
 }
 
+enum { REVALIDATE_MS = 600000 }; /* the default of corral_revalidate */
+enum { STALE_IF_ERROR_MS = 600000 }; /* the default of corral_stale_if_error */
+
 static void merge_policy(corral_policy *policy, const corral_policy *above) {
 #define MERGE(field, name, group, unit, def, least, most, command, nginx, text)                    \
   if (policy->field == 0) policy->field = above->field;
@@ -110,12 +126,15 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
   ngx_conf_merge_bitmask_value(conf->ignore, above->ignore, NGX_CONF_BITMASK_SET);
   merge_policy(&conf->policy, &above->policy);
+  if (conf->policy.wait_ms == 0) conf->policy.wait_ms = CRL_NGX_WAIT_MS;
+  if (conf->policy.sie_ms == 0) conf->policy.sie_ms = STALE_IF_ERROR_MS;
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,
                                NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
   ngx_conf_merge_ptr_value(conf->bypass, above->bypass, NULL);
   ngx_conf_merge_ptr_value(conf->no_store, above->no_store, NULL);
   ngx_conf_merge_size_value(conf->max_size, above->max_size, 1024 * 1024);
+  ngx_conf_merge_msec_value(conf->revalidate, above->revalidate, REVALIDATE_MS);
   ngx_conf_merge_str_value(conf->tag, above->tag, "");
   ngx_conf_merge_str_value(conf->cache_status, above->cache_status, "on");
   if (conf->purge_zone.len > 0 &&
@@ -136,7 +155,7 @@ static ngx_int_t after_configuration(ngx_conf_t *cf) {
   ngx_http_handler_pt *handler = ngx_array_push(&core->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
   if (handler == NULL) return NGX_ERROR;
   *handler = crl_ngx_handler;
-  return crl_ngx_capture_init(cf);
+  return crl_ngx_unsafe_init(cf) == NGX_OK ? crl_ngx_capture_init(cf) : NGX_ERROR;
 }
 
 static ngx_http_module_t context = {.preconfiguration = crl_ngx_variables_add,

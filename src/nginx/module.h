@@ -4,8 +4,10 @@
  * worker answers at once; else the request begins a call of the zone's corral_loop and is
  * suspended, until a callback resumes it: with a record (reply.c), with a status page, or on its
  * own way: to the location's content handler, as if corral weren't there. A request that is told to
- * compute runs the location's handler once more as a background subrequest (origin.c), whose answer
- * goes into a fill instead of to the client (capture.c).
+ * compute runs the location's handler once more as a background subrequest (origin.c). Its answer
+ * is judged by its header (store.c). What can be kept goes into a fill (capture.c), and meanwhile
+ * to the clients of this worker that wait for it (stream.c). What can't goes to the leading
+ * request's client alone (forward.c).
  *
  * All of it runs on the worker's only thread, except count_event in zone.c, which threads of the
  * library call. */
@@ -19,6 +21,7 @@
 #include <corral.h>
 #include <corral/loop.h>
 
+#include "http/rules.h"
 #include "record.h"
 
 #if !(NGX_HTTP_CACHE)
@@ -40,11 +43,21 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
 
+/* Where the configuration says nothing. An answer may take as long as its origin sends; a request
+ * waits for others as long as nginx waits for an origin that is silent. */
+enum { CRL_NGX_COMPUTE_MS = 600000, CRL_NGX_WAIT_MS = 60000 };
+
 /* In the zone's shared memory: for all workers together, and across reloads. */
 typedef struct crl_ngx_counters {
   ngx_atomic_t events[CORRAL_EVENT_COUNT];
   ngx_atomic_t requests[CRL_NGX_OUTCOMES];
+  ngx_atomic_t purges; /* of anything: requests that come later join no answer begun before */
 } crl_ngx_counters;
+
+typedef struct crl_ngx_flights crl_ngx_flights;
+typedef struct crl_ngx_job crl_ngx_job;
+typedef struct crl_ngx_reader crl_ngx_reader;
+typedef struct crl_ngx_capture crl_ngx_capture;
 
 typedef struct crl_ngx_zone {
   ngx_str_t name;
@@ -57,6 +70,7 @@ typedef struct crl_ngx_zone {
   /* a timer while calls are under way: a worker that shuts down waits for timers */
   ngx_event_t hold;
   ngx_uint_t calls;
+  crl_ngx_flights *flights;
   ngx_uint_t is_closing;
   /* how often the store began to rest, and was back; counted by any thread */
   ngx_atomic_t downs, ups;
@@ -74,7 +88,8 @@ enum {
   CRL_NGX_IGNORE_EXPIRES = 4,
   CRL_NGX_IGNORE_CONTROL = 8,
   CRL_NGX_IGNORE_COOKIE = 16,
-  CRL_NGX_IGNORE_VARY = 32
+  CRL_NGX_IGNORE_VARY = 32,
+  CRL_NGX_IGNORE_CDN = 64
 };
 
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
@@ -88,6 +103,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t methods; /* of NGX_HTTP_GET... */
   ngx_array_t *bypass, *no_store;
   size_t max_size;
+  ngx_msec_t revalidate; /* how long a page with a validator is kept after its fresh life; 0: off */
   ngx_http_complex_value_t *pass;
   ngx_str_t tag;          /* name of a response header; "": none */
   ngx_str_t cache_status; /* "": off; data NULL: unset; "on": the zone's name */
@@ -103,6 +119,9 @@ typedef struct crl_ngx_conf {
   ngx_uint_t purge_tag;
 } crl_ngx_conf;
 
+typedef struct crl_ngx_renewal crl_ngx_renewal;
+typedef struct crl_ngx_hold crl_ngx_hold;
+
 /* The context of a request. It survives internal redirects, which clear nginx's own table of
  * contexts. */
 typedef struct crl_ngx_ctx {
@@ -115,7 +134,10 @@ typedef struct crl_ngx_ctx {
   const char *detail; /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
   ngx_msec_t begun, waited;
-  ngx_uint_t fwd_status; /* the origin's; 0: unknown */
+  ngx_uint_t fwd_status;    /* the origin's; 0: unknown */
+  ngx_uint_t variants;      /* looks at variants so far */
+  crl_ngx_renewal *renewal; /* while its origin is asked whether the old page still holds */
+  crl_ngx_hold *hold;       /* while its answer waits for an invalidation */
   unsigned is_variant : 1;
   unsigned is_lookup : 1; /* no_store: only a look, without a compute */
   unsigned has_led : 1;
@@ -126,17 +148,23 @@ typedef struct crl_ngx_ctx {
   unsigned is_counted : 1;
   unsigned is_leading : 1;  /* its origin's subrequest runs */
   unsigned has_dropped : 1; /* a record that can't be sent was removed from the store */
+  unsigned is_strict : 1;   /* what is in the store may not be sent stale: corral_soft is off */
+  unsigned is_unsafe : 1;   /* its method changes what the store has */
+  unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
+  unsigned is_waiting : 1;  /* linked as `waiting` */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
-  /* for is_late: 0: reply with `late`; NGX_DECLINED: its own way; else a status page */
-  ngx_int_t late_status;
-  crl_ngx_record late;
+  ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
+  ngx_atomic_uint_t purges; /* the zone's, when the request came */
+  crl_ngx_job *job;         /* its call; NULL: none under way */
+  crl_ngx_capture *capture; /* of the answer that it leads; NULL: none */
+  ngx_http_request_t *sr;   /* its origin's subrequest, whose answer is forwarded; NULL: none */
+  crl_ngx_reader *reader;   /* of an answer that comes; NULL: none */
+  ngx_queue_t waiting;      /* among the requests of the worker with a call under way */
 } crl_ngx_ctx;
 
 /* The result of a step. */
 typedef enum crl_ngx_step { CRL_NGX_REPLIED, CRL_NGX_OWN_WAY, CRL_NGX_WAITS } crl_ngx_step;
-
-typedef struct crl_ngx_capture crl_ngx_capture;
 
 extern ngx_module_t ngx_http_corral_module;
 
@@ -164,15 +192,23 @@ void crl_ngx_zone_exit_process(ngx_cycle_t *cycle);
 void crl_ngx_zone_hold(crl_ngx_zone *zone);
 void crl_ngx_zone_release(crl_ngx_zone *zone);
 void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome);
+/* Something was purged: no later request joins an answer that is coming. */
+void crl_ngx_zone_purged(crl_ngx_zone *zone);
 
 /* handler.c */
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
 /* NULL: corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
-/* The origin of this request has ended. A request that is_late is answered now: with ctx->late
- * (status 0, set before), on its own way (NGX_DECLINED), or with a status page. */
+/* The origin of this request has failed with this status: a request that is_late is answered. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
+/* The request is answered: counts how, once. */
+void crl_ngx_count(crl_ngx_ctx *ctx);
+/* Sets what is told of a record that answers this request. */
+void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
+                      corral_how how);
+/* Ends the request with this result of its output, not from within its subrequest. */
+void crl_ngx_end_later(crl_ngx_ctx *ctx, ngx_int_t rc);
 
 /* call.c: a call of the zone's loop on behalf of a request. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * it couldn't begin. */
@@ -182,11 +218,26 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx);
 corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy);
 /* Suspends the request; a client that leaves is noticed. 0, or -1. */
 int crl_ngx_suspend(ngx_http_request_t *r);
+/* A client that leaves ends the request, and what it leads. 0, or -1. */
+int crl_ngx_notice_leaving(ngx_http_request_t *r);
+/* The request doesn't need its call any more; what the call computes goes on. */
+void crl_ngx_call_leave(crl_ngx_ctx *ctx);
+/* True while the call's result is to come. */
+int crl_ngx_call_is_open(const crl_ngx_ctx *ctx);
 /* Called by call.c with the result of the call; takes `value`. */
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value, const corral_error *error);
 
 /* origin.c: runs the origin for a fill, and ends the fill in any case, now or later. */
 void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill);
+/* The same without a condition. */
+void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill);
+
+/* loop_guard.c: true when the request comes, through other proxies, from one that leads its page on
+ * this very store. */
+ngx_uint_t crl_ngx_is_led_in_front(const crl_ngx_ctx *ctx);
+enum { CRL_NGX_MARK = 32 };
+/* Adds the field by which that is seen to the header of the origin's subrequest. */
+ngx_int_t crl_ngx_mark_led(const crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 
 /* capture.c */
 ngx_int_t crl_ngx_capture_init(ngx_conf_t *cf);
@@ -195,24 +246,54 @@ crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r);
 /* NULL without memory. */
 crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
                                      ngx_http_post_subrequest_t **ret);
+/* The call of a request that is_sent is over. */
+void crl_ngx_capture_settled(crl_ngx_ctx *ctx);
 /* Fails the fill. */
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
 
-/* store.c: fills with the captured answer. */
 typedef struct crl_ngx_response {
   ngx_uint_t status;
   crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
   size_t count;
-  ngx_chain_t *body; /* in memory */
-  size_t body_len;
 } crl_ngx_response;
-void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
-                   crl_ngx_response *response);
-/* Fills with the empty value, "go your own way": this request asks the origin a second time, and
- * for a while all requests ask it themselves. `detail` is static. */
-void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail);
-/* True when corral_valid names exactly this status. */
-int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status);
+
+/* store.c: true when a 5xx is an answer, not a failure: corral_valid names its very status, or the
+ * response says how long it lives and there is no old page to be sent instead. */
+int crl_ngx_store_is_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr, ngx_uint_t status);
+
+/* renew.c: revalidation (RFC 9111, 4.3). Looks whether the old page of this fill has a validator;
+ * then the origin is asked with it. */
+void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill);
+/* Adds the conditions to the header of the request for the origin. NGX_OK, or NGX_ERROR. */
+ngx_int_t crl_ngx_renew_ask(const crl_ngx_ctx *ctx, ngx_http_headers_in_t *in, ngx_pool_t *pool);
+/* True when this answer is the 304 that was asked for. */
+int crl_ngx_renew_is_answer(const crl_ngx_ctx *ctx, const crl_ngx_response *response);
+/* Makes the header of the page that a 304 renews, which points into the old page; the rules get the
+ * stored fields that the 304 doesn't have. 0; -1: too many fields; CRL_NGX_OTHER_PAGE: the 304 is
+ * about another page than the old one. */
+enum { CRL_NGX_OTHER_PAGE = -2 };
+int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules,
+                        ngx_pool_t *pool);
+/* The life of the old page; 0: nothing is renewed. */
+int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx);
+/* True when the new record's header is the old one's: its body needn't be stored again. */
+int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
+                          const crl_ngx_response *response);
+size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret);
+/* True when a failure of this fill would be answered with a page that may be sent stale. */
+int crl_ngx_has_stale(corral_fill *fill);
+/* True when the page may be sent stale, that long after it was stored. */
+int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms);
+
+/* unsafe.c: what an unsafe method invalidates (RFC 9111, 4.4). */
+ngx_int_t crl_ngx_unsafe_init(ngx_conf_t *cf);
+int crl_ngx_is_unsafe(const ngx_http_request_t *r);
+
+/* forward.c: sends an answer that can't be kept to the leading request's client, as it comes. */
+ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
+ngx_int_t crl_ngx_forward_body(crl_ngx_ctx *ctx, ngx_chain_t *in);
+/* The origin's subrequest has ended. */
+void crl_ngx_forward_end(crl_ngx_ctx *ctx, ngx_uint_t is_whole);
 
 /* fields.c: collects the header fields of an answer that are kept. 0; -1: too many, or too long. */
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
@@ -226,8 +307,11 @@ enum { CRL_NGX_VARY_TAG = 64 };
 size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
 
 /* reply.c: sends the record as the request's answer; returns a status for nginx's finalization.
- * Takes `value`, which the record points into; NULL: it points into the request's pool. */
+ * Takes `value`, which the record points into. */
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
+/* Its first step: sends the header, with this length of the body (-1: unknown). The record lives as
+ * long as the request. NGX_OK: the body may follow, unless r->header_only. */
+ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, off_t length);
 
 /* variables.c */
 ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
@@ -235,7 +319,9 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* purge.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+/* purge.c: invalidates a page with all its variants. Blocks. */
+int crl_ngx_invalidate_page(corral *c, const void *key, size_t len, corral_error *error);
+/* Begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
 /* Called by purge.c at the end of that. */

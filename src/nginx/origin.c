@@ -3,7 +3,8 @@
  *
  * Without corral_pass it is a clone, which goes on from the request's present phase to the
  * location's own content handler. It is a GET without a body, and without the header fields that
- * would make the answer one for this client only: ranges, conditions, Accept-Encoding. */
+ * would make the answer one for this client only: ranges, conditions, Accept-Encoding. The
+ * conditions of a revalidation are its own. */
 #include "module.h"
 
 static const ngx_str_t dropped[] = {
@@ -106,6 +107,11 @@ static ngx_http_request_t *subrequest(crl_ngx_ctx *ctx, ngx_http_post_subrequest
 }
 
 void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
+  crl_ngx_renew_begin(ctx, fill);
+  crl_ngx_origin_run(ctx, fill);
+}
+
+void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill) {
   ngx_http_post_subrequest_t *after;
   crl_ngx_capture *capture = crl_ngx_capture_new(ctx, fill, &after);
   if (capture == NULL) {
@@ -123,7 +129,8 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
   sr->method = NGX_HTTP_GET;
   sr->method_name = ngx_http_core_get_method;
   sr->request_body = NULL;
-  if (own_header(sr) != NGX_OK || own_variables(sr) != NGX_OK) {
+  if (own_header(sr) != NGX_OK || crl_ngx_renew_ask(ctx, &sr->headers_in, sr->pool) != NGX_OK ||
+      own_variables(sr) != NGX_OK || crl_ngx_mark_led(ctx, sr) != NGX_OK) {
     crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
     return;
   }

@@ -89,19 +89,24 @@ typedef struct crl_ngx_purge {
   unsigned char key[];
 } crl_ngx_purge;
 
+int crl_ngx_invalidate_page(corral *c, const void *key, size_t len, corral_error *error) {
+  unsigned char variants[CRL_NGX_VARY_TAG];
+  int status = corral_invalidate(c, key, len, CORRAL_CALL(.error = error));
+  return status != CORRAL_OK
+             ? status
+             : corral_invalidate_tag(c, variants, crl_ngx_vary_tag(key, len, variants), error);
+}
+
 static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_purge *purge = arg;
-  unsigned char variants[CRL_NGX_VARY_TAG];
   if (purge->is_variant)
     return corral_invalidate(c, purge->key, purge->len,
                              CORRAL_CALL(.variant = purge->variant,
                                          .variant_len = sizeof purge->variant, .error = error));
   if (purge->is_tag) return corral_invalidate_tag(c, purge->key, purge->len, error);
-  int status = corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error));
-  return status != CORRAL_OK || purge->ctx != NULL
-             ? status
-             : corral_invalidate_tag(c, variants,
-                                     crl_ngx_vary_tag(purge->key, purge->len, variants), error);
+  return purge->ctx != NULL
+             ? corral_invalidate(c, purge->key, purge->len, CORRAL_CALL(.error = error))
+             : crl_ngx_invalidate_page(c, purge->key, purge->len, error);
 }
 
 static void on_cleanup(void *data) {
@@ -124,6 +129,7 @@ static void on_done(void *arg, int status, corral_value *value, const corral_err
   crl_ngx_purge *purge = arg;
   ngx_http_request_t *r = purge->r;
   purge->call = NULL;
+  crl_ngx_zone_purged(purge->zone);
   corral_value_unref(value);
   if (r == NULL) return;
   ngx_connection_t *connection = r->connection;
@@ -138,6 +144,7 @@ static void on_gone(void *arg) {
   crl_ngx_purge *purge = arg;
   crl_ngx_zone *zone = purge->zone;
   ngx_http_request_t *r = purge->r;
+  crl_ngx_zone_purged(zone);
   if (purge->cleanup != NULL) purge->cleanup->handler = NULL;
   free(purge);
   crl_ngx_zone_release(zone);

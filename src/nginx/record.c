@@ -1,10 +1,10 @@
 /* record.c: an HTTP response as the nginx module stores it; see record.h.
  *
- *   0  "cNX1"              16  i64 ttl_ms      36  u16 length of vary
+ *   0  "cNX2"              16  i64 ttl_ms      36  u16 length of vary
  *   4  u16 status          24  i64 swr_ms      38  hash
- *   6  u16 zero            32  u32 checksum    58  vary, fields, body
- *   8  u32 age_s
- *  12  u32 size of fields
+ *   6  u16 zero            32  u32 checksum    58  i64 sie_ms
+ *   8  u32 age_s                               66  i64 date_ms
+ *  12  u32 size of fields                      74  vary, fields, body
  *
  * A field is u16 length of the name, u16 length of the value, name, value. The store's own envelope
  * has a checksum of all bytes. The checksum here, of the head, tells a record from a foreign value
@@ -15,7 +15,7 @@
 #include <strings.h>
 
 enum {
-  HEAD = 58,
+  HEAD = 74,
   AT_STATUS = 4,
   AT_ZERO = 6,
   AT_AGE = 8,
@@ -24,10 +24,12 @@ enum {
   AT_SWR = 24,
   AT_CHECK = 32,
   AT_VARY = 36,
-  AT_HASH = 38
+  AT_HASH = 38,
+  AT_SIE = 58,
+  AT_DATE = 66
 };
 enum { FIELD_HEAD = 4, LONGEST = 65535 };
-static const unsigned char magic[4] = {'c', 'N', 'X', '1'};
+static const unsigned char magic[4] = {'c', 'N', 'X', '2'};
 
 static void put(unsigned char *to, uint64_t number, size_t bytes) {
   for (size_t i = 0; i < bytes; i++) to[i] = (unsigned char)(number >> (8 * i));
@@ -93,7 +95,8 @@ static int is_response(const crl_ngx_record *record) {
   for (size_t i = 0; i < record->vary_len; i++)
     if (record->vary[i] != ' ' && !is_token(record->vary[i])) return 0;
   return record->status >= 200 && record->status <= 599 && is_life(record->ttl_ms) &&
-         is_life(record->swr_ms);
+         is_life(record->swr_ms) && is_life(record->sie_ms) &&
+         record->date_ms >= -CRL_NGX_LONGEST_MS && record->date_ms <= CRL_NGX_LONGEST_MS;
 }
 
 /* ---- bytes --------------------------------------------------------------------------------- */
@@ -133,10 +136,21 @@ unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *rec
   put(to + AT_FIELDS, (size_t)(at - begin), 4);
   put(to + AT_TTL, (uint64_t)record->ttl_ms, 8);
   put(to + AT_SWR, (uint64_t)record->swr_ms, 8);
+  put(to + AT_SIE, (uint64_t)record->sie_ms, 8);
+  put(to + AT_DATE, (uint64_t)record->date_ms, 8);
   put(to + AT_VARY, record->vary_len, 2);
   memcpy(to + AT_HASH, record->hash, CRL_NGX_RECORD_HASH);
   put(to + AT_CHECK, check(to), 4);
   return at;
+}
+
+int crl_ngx_record_same_head(const void *one, const void *other, size_t size) {
+  const unsigned char *a = one, *b = other;
+  if (size < HEAD) return 0;
+  int64_t apart = (int64_t)take(a + AT_DATE, 8) - (int64_t)take(b + AT_DATE, 8);
+  return apart > -1000 && apart < 1000 && memcmp(a, b, AT_CHECK) == 0 &&
+         memcmp(a + AT_VARY, b + AT_VARY, AT_DATE - AT_VARY) == 0 &&
+         memcmp(a + HEAD, b + HEAD, size - HEAD) == 0;
 }
 
 int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret) {
@@ -148,6 +162,8 @@ int crl_ngx_record_read(const void *data, size_t size, crl_ngx_record *ret) {
                          .age_s = (uint32_t)take(head + AT_AGE, 4),
                          .ttl_ms = (int64_t)take(head + AT_TTL, 8),
                          .swr_ms = (int64_t)take(head + AT_SWR, 8),
+                         .sie_ms = (int64_t)take(head + AT_SIE, 8),
+                         .date_ms = (int64_t)take(head + AT_DATE, 8),
                          .vary_len = (size_t)take(head + AT_VARY, 2),
                          .fields_len = (size_t)take(head + AT_FIELDS, 4)};
   if (take(head + AT_ZERO, 2) != 0 || read.vary_len > CRL_NGX_RECORD_VARY)

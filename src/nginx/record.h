@@ -24,6 +24,11 @@ typedef struct crl_ngx_record {
   uint32_t status;        /* 200 to 599 */
   uint32_t age_s;         /* its age when it was stored */
   int64_t ttl_ms, swr_ms; /* lives at its storing, CRL_NGX_LONGEST_MS at most; for display */
+  /* How long after its fresh life it may be sent when rebuilding fails; -1: never. The store may
+   * have it for longer, to ask the origin whether it changed. */
+  int64_t sie_ms;
+  /* its Date minus the moment of its storing; at most CRL_NGX_LONGEST_MS either way */
+  int64_t date_ms;
   /* names in lower case, separated by spaces; at most CRL_NGX_RECORD_VARY bytes */
   const unsigned char *vary;
   size_t vary_len;
@@ -44,6 +49,9 @@ unsigned char *crl_ngx_record_write(unsigned char *to, const crl_ngx_record *rec
 /* True for fields of one connection or of one answer, and those meant for nginx: no record has
  * them. */
 int crl_ngx_record_leaves_out(const crl_ngx_field *field);
+/* True when both records, each of so many bytes without its body, send the same header: they differ
+ * at most in the Date, by less than a second. */
+int crl_ngx_record_same_head(const void *one, const void *other, size_t size);
 /* 0, and *ret points into `data`; CRL_NGX_NO_RECORD: no record of this format; CRL_NGX_BAD_RECORD:
  * one that crl_ngx_record_write can't have written. */
 enum { CRL_NGX_NO_RECORD = -1, CRL_NGX_BAD_RECORD = -2 };

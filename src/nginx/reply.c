@@ -83,17 +83,62 @@ static int set_fields(ngx_http_request_t *r, const crl_ngx_record *record) {
   return 0;
 }
 
-/* Sets the Age of a stored answer (RFC 9111, 5.1). */
-static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx) {
+/* Adds a line whose value has room for `room` bytes; the caller writes it. NULL without memory. */
+static ngx_table_elt_t *add_own(ngx_http_request_t *r, const char *name, size_t room) {
   ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
-  u_char *text = ngx_pnalloc(r->pool, NGX_INT64_LEN);
-  if (line == NULL || text == NULL) return -1;
+  u_char *text = ngx_pnalloc(r->pool, room);
+  if (line == NULL) return NULL;
   ngx_memzero(line, sizeof *line);
+  if (text == NULL) return NULL;
   line->hash = 1;
-  ngx_str_set(&line->key, "Age");
+  line->key.data = (u_char *)name;
+  line->key.len = ngx_strlen(name);
   line->value.data = text;
-  line->value.len = (size_t)(ngx_sprintf(text, "%L", (int64_t)(ctx->age_ms / 1000)) - text);
+  return line;
+}
+
+/* Sets the Age (RFC 9111, 5.1); the origin's own answer has one only if it came with it. */
+static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_record *record) {
+  int is_own = ctx->is_pass || ctx->outcome == CRL_NGX_MISS || ctx->outcome == CRL_NGX_EXPIRED;
+  if (is_own && record->age_s == 0) return 0;
+  ngx_table_elt_t *line = add_own(r, "Age", NGX_INT64_LEN);
+  if (line == NULL) return -1;
+  line->value.len =
+      (size_t)(ngx_sprintf(line->value.data, "%L", ctx->age_ms / 1000) - line->value.data);
   return 0;
+}
+
+/* Sets the Date of the origin's answer: a cache doesn't renew it (RFC 9110, 6.6.1). */
+static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_record *record) {
+  const ngx_time_t *now = ngx_timeofday();
+  int64_t kept_ms = ngx_max(ctx->age_ms - (int64_t)record->age_s * 1000, 0);
+  int64_t date_ms = (int64_t)now->sec * 1000 + (int64_t)now->msec - kept_ms + record->date_ms;
+  ngx_table_elt_t *line = add_own(r, "Date", sizeof "Mon, 28 Sep 1970 06:00:00 GMT");
+  if (line == NULL) return -1;
+  line->value.len = (size_t)(ngx_http_time(line->value.data, (time_t)((date_ms + 500) / 1000)) -
+                             line->value.data);
+  r->headers_out.date = line;
+  return 0;
+}
+
+/* nginx's filter looks at all conditions; RFC 9110, 13.2.2: those by date count only where there is
+ * none by entity tag. */
+static void choose_conditions(ngx_http_headers_in_t *in) {
+  if (in->if_match != NULL) in->if_unmodified_since = NULL;
+  if (in->if_none_match != NULL) in->if_modified_since = NULL;
+}
+
+ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, off_t length) {
+  ngx_http_request_t *r = ctx->r;
+  ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
+  if (rc != NGX_OK) return rc;
+  r->headers_out.status = record->status;
+  r->headers_out.content_length_n = length;
+  r->allow_ranges = 1;
+  choose_conditions(&r->headers_in);
+  if (set_fields(r, record) != 0 || set_age(r, ctx, record) != 0 || set_date(r, ctx, record) != 0)
+    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  return ngx_http_send_header(r);
 }
 
 ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record) {
@@ -105,15 +150,7 @@ ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_rec
   }
   cleanup->data = value;
   cleanup->handler = release;
-  ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
-  if (rc != NGX_OK) return rc;
-  r->headers_out.status = record->status;
-  r->headers_out.content_length_n = (off_t)record->body_len;
-  r->allow_ranges = 1;
-  if (set_fields(r, record) != 0 ||
-      (!ctx->is_pass && ctx->outcome != CRL_NGX_MISS && set_age(r, ctx) != 0))
-    return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  rc = ngx_http_send_header(r);
+  ngx_int_t rc = crl_ngx_reply_header(ctx, record, (off_t)record->body_len);
   if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) return rc;
   ngx_buf_t *body = ngx_calloc_buf(r->pool);
   if (body == NULL) return NGX_ERROR;

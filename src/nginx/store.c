@@ -1,8 +1,6 @@
-/* store.c: puts the captured answer into the fill: kept, for how long, for which requests; or not
- * to be kept. */
-#include "module.h"
-
-#include "http/rules.h"
+/* store.c: judges an answer (kept, for how long, for which requests; or not to be kept), and puts
+ * what is kept into the fill. */
+#include "judge.h"
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
@@ -10,11 +8,9 @@ static ngx_uint_t is_ignored(const crl_ngx_conf *conf, const crl_ngx_field *fiel
   static const struct {
     const char *name;
     ngx_uint_t bit;
-  } rows[] = {{"x-accel-expires", CRL_NGX_IGNORE_ACCEL},
-              {"expires", CRL_NGX_IGNORE_EXPIRES},
-              {"cache-control", CRL_NGX_IGNORE_CONTROL},
-              {"pragma", CRL_NGX_IGNORE_CONTROL},
-              {"vary", CRL_NGX_IGNORE_VARY}};
+  } rows[] = {{"x-accel-expires", CRL_NGX_IGNORE_ACCEL}, {"expires", CRL_NGX_IGNORE_EXPIRES},
+              {"cache-control", CRL_NGX_IGNORE_CONTROL}, {"cdn-cache-control", CRL_NGX_IGNORE_CDN},
+              {"pragma", CRL_NGX_IGNORE_CONTROL},        {"vary", CRL_NGX_IGNORE_VARY}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if ((conf->ignore & rows[i].bit) && crl_ngx_field_is(field, rows[i].name)) return 1;
   return 0;
@@ -53,14 +49,30 @@ static crl_http_verdict judge(const crl_http_rules *rules, crl_ngx_ctx *ctx) {
   return crl_http_rules_judge(
       rules, &(crl_http_terms){.is_authorized = ctx->r->headers_in.authorization != NULL,
                                .with_accel = 1,
+                               .with_cdn = 1,
                                .with_cookies = (ctx->conf->ignore & CRL_NGX_IGNORE_COOKIE) != 0});
 }
 
-int crl_ngx_store_is_named(const crl_ngx_conf *conf, ngx_uint_t status) {
+/* True when corral_valid names exactly this status. */
+static int is_named(const crl_ngx_conf *conf, ngx_uint_t status) {
   ngx_http_cache_valid_t *valid = conf->valid != NULL ? conf->valid->elts : NULL;
   for (ngx_uint_t i = 0; valid != NULL && i < conf->valid->nelts; i++)
     if (valid[i].status == status) return 1;
   return 0;
+}
+
+int crl_ngx_store_is_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr, ngx_uint_t status) {
+  crl_http_rules rules;
+  if (is_named(ctx->conf, status)) return 1;
+  if (ctx->had_old) return 0;
+  read_rules(&rules, ctx->conf, sr);
+  crl_http_verdict verdict = judge(&rules, ctx);
+  return verdict.is_storable && verdict.fresh_ms > 0;
+}
+
+/* A 5xx that lives by its own header alone: no longer than a failure is remembered. */
+static int is_brief(const crl_ngx_conf *conf, ngx_uint_t status) {
+  return status >= NGX_HTTP_INTERNAL_SERVER_ERROR && !is_named(conf, status);
 }
 
 /* The fresh life in ms; 0: not to be kept, *why tells the reason. A response that lives by its
@@ -143,88 +155,155 @@ static void drop_cookies(crl_ngx_response *response) {
   response->count = kept;
 }
 
-/* 0; -1: `to` is NULL, there was no room. */
-static int write_record(unsigned char *to, const crl_ngx_record *record,
-                        const crl_ngx_response *response) {
-  if (to == NULL) return -1;
-  to = crl_ngx_record_write(to, record, response->fields, response->count);
-  for (ngx_chain_t *link = response->body; link != NULL; link = link->next)
-    to = ngx_cpymem(to, link->buf->pos, (size_t)(link->buf->last - link->buf->pos));
-  return 0;
-}
-
 static int64_t life(int64_t ms) {
   return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS);
 }
 
-static void set_lives(corral_fill *fill, const crl_http_verdict *verdict, crl_ngx_record *record,
-                      const crl_ngx_conf *conf) {
-  int64_t swr = life(verdict->swr_ms), sie = life(verdict->sie_ms);
-  record->ttl_ms = life(record->ttl_ms);
-  corral_fill_lives(fill, record->ttl_ms, swr, sie);
-  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : ngx_max(conf->policy.swr_ms, 0);
+/* The Date minus now; an origin without a Date, or with an unbelievable one, answered now. */
+static int64_t date_of(const crl_http_rules *rules) {
+  int64_t this_second = -(rules->now_ms % 1000);
+  int64_t apart = rules->date > 0 ? rules->date * 1000 - rules->now_ms : this_second;
+  return apart >= -CRL_NGX_LONGEST_MS && apart <= CRL_NGX_LONGEST_MS ? apart : this_second;
 }
 
-void crl_ngx_store_nothing(crl_ngx_ctx *ctx, corral_fill *fill, const char *detail) {
-  ctx->is_pass = 1;
-  ctx->detail = detail;
-  corral_fill_pass(fill);
-  (void)corral_fill_bytes(fill, "", 0);
-  corral_fill_done(fill);
-  crl_ngx_led(ctx, NGX_DECLINED);
-}
-
-/* The record for a leading request whose call is over, in the request's pool. 0, or a status. */
-static ngx_int_t late_record(crl_ngx_ctx *ctx, size_t room, const crl_ngx_record *record,
-                             const crl_ngx_response *response) {
-  unsigned char *bytes = ngx_palloc(ctx->r->pool, room);
-  if (write_record(bytes, record, response) != 0 ||
-      crl_ngx_record_read(bytes, room, &ctx->late) != 0)
-    return NGX_HTTP_INTERNAL_SERVER_ERROR;
+static ngx_uint_t has_validator(const crl_ngx_response *response) {
+  for (size_t i = 0; i < response->count; i++)
+    if (crl_ngx_field_is(&response->fields[i], "etag") ||
+        crl_ngx_field_is(&response->fields[i], "last-modified"))
+      return 1;
   return 0;
 }
 
-static void put(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record,
-                const crl_ngx_response *response) {
-  size_t room = crl_ngx_record_room(record, response->fields, response->count);
-  if (room == 0 || write_record(corral_fill_reserve(fill, room), record, response) != 0) {
-    crl_ngx_store_nothing(ctx, fill, "unkeepable");
-    return;
-  }
-  corral_fill_done(fill);
-  crl_ngx_led(ctx, ctx->is_late ? late_record(ctx, room, record, response) : 0);
+/* A page with a validator stays in the store for corral_revalidate, longer than it may be sent. */
+static void set_lives(crl_ngx_verdict *verdict, const crl_ngx_conf *conf,
+                      const crl_ngx_response *response) {
+  crl_ngx_record *record = &verdict->record;
+  int is_stale_never = is_brief(conf, response->status);
+  int64_t swr = is_stale_never ? CORRAL_OFF : life(verdict->lives.swr_ms);
+  int64_t sie = is_stale_never ? CORRAL_OFF : life(verdict->lives.sie_ms);
+  int64_t kept = has_validator(response) && !is_stale_never ? (int64_t)conf->revalidate : 0;
+  record->ttl_ms = life(record->ttl_ms);
+  record->swr_ms = swr == CORRAL_OFF ? 0 : swr > 0 ? swr : ngx_max(conf->policy.swr_ms, 0);
+  record->sie_ms = sie == 0 ? conf->policy.sie_ms : sie;
+  if (record->sie_ms > kept) kept = record->sie_ms;
+  verdict->swr_ms = swr;
+  verdict->kept_ms = kept > 0 ? kept : CORRAL_OFF;
 }
+
+int crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, crl_ngx_verdict *verdict,
+                  const crl_ngx_response *response, const crl_ngx_body *body) {
+  crl_ngx_record *record = &verdict->record;
+  record->body_len = (size_t)body->size;
+  corral_fill_lives(fill, record->ttl_ms, verdict->swr_ms, verdict->kept_ms);
+  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
+  if (to == NULL) return -1;
+  add_tags(fill, ctx, response);
+  crl_ngx_body_copy(body, crl_ngx_record_write(to, record, response->fields, response->count));
+  corral_fill_done(fill);
+  return 0;
+}
+
+/* ---- judgement ----------------------------------------------------------------------------- */
 
 static ngx_uint_t is_unwanted(ngx_http_request_t *sr, const crl_ngx_conf *conf) {
   return conf->no_store != NULL && ngx_http_test_predicates(sr, conf->no_store) == NGX_DECLINED;
 }
 
-void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
-                   crl_ngx_response *response) {
-  unsigned char names[CRL_HTTP_VARY];
-  crl_http_rules rules;
+enum { BRIEF_MS = 30000 }; /* the default of corral_retry_max */
+
+/* The life of an answer that may be kept; 0: not to be kept, *why tells the reason. */
+static int64_t judge_life(crl_ngx_ctx *ctx, ngx_http_request_t *sr, const crl_http_verdict *verdict,
+                          const crl_ngx_response *response, const char **why) {
+  int64_t ttl = fresh_life(verdict, ctx->conf, response->status, why);
+  /* the old page's life may have come from a field that isn't stored, or sent to clients */
+  if (ttl == 0 && verdict->is_storable && verdict->fresh_ms == CRL_HTTP_UNSAID &&
+      !verdict->must_ask)
+    ttl = crl_ngx_renew_ttl(ctx);
+  int64_t most = ctx->conf->policy.retry_max_ms > 0 ? ctx->conf->policy.retry_max_ms : BRIEF_MS;
+  if (is_brief(ctx->conf, response->status)) ttl = ngx_min(ttl, most);
+  if (ttl == 0 || !is_unwanted(sr, ctx->conf)) return ttl;
+  *why = "corral_no_store";
+  return 0;
+}
+
+/* A stream of events or of pictures has no end that anybody could wait for. */
+static ngx_uint_t is_endless(const ngx_http_request_t *sr) {
+  static const ngx_str_t types[] = {ngx_string("text/event-stream"),
+                                    ngx_string("multipart/x-mixed-replace")};
+  const ngx_str_t *type = &sr->headers_out.content_type;
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    if (type->len >= types[i].len && ngx_strncasecmp(type->data, types[i].data, types[i].len) == 0)
+      return 1;
+  return 0;
+}
+
+/* Judges a header whose rules were read. */
+static const char *judge_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr,
+                                crl_ngx_response *response, const crl_http_rules *rules,
+                                crl_ngx_verdict *verdict) {
+  crl_ngx_record *record = &verdict->record;
   const char *why;
+  verdict->lives = judge(rules, ctx);
+  record->status = (uint32_t)response->status;
+  record->date_ms = date_of(rules);
+  record->age_s = (uint32_t)ngx_min(ngx_max(rules->age, 0), 0x7fffffff);
+  record->ttl_ms = judge_life(ctx, sr, &verdict->lives, response, &why);
+  if (record->ttl_ms <= 0) return why;
+  set_lives(verdict, ctx->conf, response);
+  record->vary = verdict->names;
+  record->vary_len = vary_names(rules->vary, verdict->names);
+  if (record->vary_len > 0)
+    crl_ngx_vary_hash(ctx->r, verdict->names, record->vary_len, record->hash);
+  drop_cookies(response);
+  return NULL;
+}
+
+const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_response *response,
+                          crl_ngx_verdict *verdict) {
+  crl_http_rules rules;
   read_rules(&rules, ctx->conf, sr);
-  crl_http_verdict verdict = judge(&rules, ctx);
-  crl_ngx_record record = {
-      .status = (uint32_t)response->status, .body_len = response->body_len, .vary = names};
-  record.age_s = (uint32_t)ngx_min(ngx_max(rules.age, 0), 0x7fffffff);
-  record.ttl_ms = fresh_life(&verdict, ctx->conf, response->status, &why);
-  if (record.ttl_ms > 0 && is_unwanted(sr, ctx->conf)) {
-    record.ttl_ms = 0;
-    why = "corral_no_store";
-  }
-  ctx->fwd_status = response->status;
-  if (record.ttl_ms > 0) {
-    record.vary_len = vary_names(rules.vary, names);
-    if (record.vary_len > 0) crl_ngx_vary_hash(ctx->r, names, record.vary_len, record.hash);
-    drop_cookies(response);
-    set_lives(fill, &verdict, &record, ctx->conf);
-    add_tags(fill, ctx, response);
-  } else {
-    ctx->is_pass = 1;
+  if (is_endless(sr)) return "endless";
+  if (sr->headers_out.content_length_n > (off_t)ctx->conf->max_size) return "too-big";
+  return judge_header(ctx, sr, response, &rules, verdict);
+}
+
+/* ---- renewal ------------------------------------------------------------------------------- */
+
+/* Gives the fill the old page, whose life begins anew; else the new page. 0; -1: no room. */
+static int give(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record,
+                const crl_ngx_response *response, const unsigned char *body) {
+  if (!ctx->is_pass && crl_ngx_renew_is_same(ctx, record, response))
+    return corral_fill_not_modified(fill) == CORRAL_OK ? 0 : -1;
+  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
+  if (to == NULL) return -1;
+  to = crl_ngx_record_write(to, record, response->fields, response->count);
+  ngx_memcpy(to, body, record->body_len);
+  return 0;
+}
+
+int crl_ngx_store_renewed(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
+                          crl_ngx_response *response) {
+  crl_http_rules rules;
+  crl_ngx_verdict verdict = {.record = {0}};
+  const unsigned char *body;
+  read_rules(&rules, ctx->conf, sr);
+  if (crl_ngx_fields_collect(sr, response, sr->pool) != 0 ||
+      crl_ngx_renew_merge(ctx, response, &rules, sr->pool) != 0)
+    return -1;
+  const char *why = judge_header(ctx, sr, response, &rules, &verdict);
+  verdict.record.body_len = crl_ngx_renew_body(ctx, &body);
+  ctx->is_pass = why != NULL;
+  if (give(ctx, fill, &verdict.record, response, body) != 0) return ctx->is_pass = 0, -1;
+  if (why != NULL) {
     ctx->detail = why;
     corral_fill_pass(fill);
+  } else {
+    corral_fill_lives(fill, verdict.record.ttl_ms, verdict.swr_ms, verdict.kept_ms);
+    add_tags(fill, ctx, response);
   }
-  put(ctx, fill, &record, response);
+  corral_fill_done(fill);
+  crl_ngx_led(ctx, NGX_HTTP_GATEWAY_TIME_OUT);
+  return 0;
 }

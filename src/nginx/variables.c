@@ -91,10 +91,17 @@ static u_char *put_name(u_char *at, u_char *end, const ngx_str_t *name) {
   return ngx_slprintf(at, end, is_token(name->data, name->len) ? "%V" : "\"%V\"", name);
 }
 
+/* What is left of the fresh life in seconds; below zero for a stale page. */
+static int64_t ttl_of(const crl_ngx_ctx *ctx) {
+  int64_t left_ms = ctx->ttl_ms - ctx->age_ms;
+  return left_ms >= 0 ? left_ms / 1000 : -((-left_ms + 999) / 1000);
+}
+
 /* The reason for going to the origin. */
 static const char *forward_of(const crl_ngx_ctx *ctx) {
   if (ctx->outcome == CRL_NGX_EXPIRED) return "stale";
-  if (ctx->outcome == CRL_NGX_BYPASS) return ctx->detail != NULL ? "method" : "bypass";
+  if (ctx->outcome == CRL_NGX_BYPASS)
+    return ctx->detail != NULL && ngx_strcmp(ctx->detail, "method") == 0 ? "method" : "bypass";
   return ctx->is_variant ? "vary-miss" : "miss";
 }
 
@@ -105,7 +112,7 @@ static u_char *put_forward(u_char *at, u_char *end, ngx_http_request_t *r, const
   if (status > 0 && ctx->outcome != CRL_NGX_COLLAPSED)
     at = ngx_slprintf(at, end, "; fwd-status=%ui", status);
   if (ctx->is_stored && ctx->is_answered)
-    at = ngx_slprintf(at, end, "; stored; ttl=%L", (ctx->ttl_ms - ctx->age_ms) / 1000);
+    at = ngx_slprintf(at, end, "; stored; ttl=%L", ttl_of(ctx));
   if (ctx->outcome == CRL_NGX_COLLAPSED) at = ngx_slprintf(at, end, "; collapsed");
   return at;
 }
@@ -123,7 +130,7 @@ ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx) {
   u_char *at = put_name(text, end, name);
   if (ctx->outcome == CRL_NGX_HIT || ctx->outcome == CRL_NGX_STALE ||
       ctx->outcome == CRL_NGX_UPDATING)
-    at = ngx_slprintf(at, end, "; hit; ttl=%L", (ctx->ttl_ms - ctx->age_ms) / 1000);
+    at = ngx_slprintf(at, end, "; hit; ttl=%L", ttl_of(ctx));
   else
     at = put_forward(at, end, r, ctx);
   if (ctx->outcome == CRL_NGX_STALE) at = ngx_slprintf(at, end, "; detail=stale-if-error");

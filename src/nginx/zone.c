@@ -5,7 +5,7 @@
  * channel, so that nginx neither closes it as idle nor waits for it when the worker shuts down. A
  * timer runs while calls are under way, since a worker that shuts down lives as long as there are
  * timers. */
-#include "module.h"
+#include "stream.h"
 
 enum { HOLD_MS = 1000 };
 
@@ -77,6 +77,10 @@ void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome) {
   (void)ngx_atomic_fetch_add(&zone->counters->requests[outcome], 1);
 }
 
+void crl_ngx_zone_purged(crl_ngx_zone *zone) {
+  (void)ngx_atomic_fetch_add(&zone->counters->purges, 1);
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 static void on_readable(ngx_event_t *event) {
@@ -145,7 +149,8 @@ static void open_zone(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
   zone->options.on_event = count_event;
   zone->options.event_arg = zone;
   if (corral_open(&zone->options, &zone->c, &error) == CORRAL_OK &&
-      corral_loop_open(zone->c, &zone->loop, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK)
+      corral_loop_open(zone->c, &zone->loop, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK &&
+      crl_ngx_flights_init(zone, cycle->pool) == NGX_OK)
     return;
   ngx_log_error(NGX_LOG_ALERT, cycle->log, 0, "corral_zone \"%V\": %s; this worker goes without it",
                 &zone->name, error.text[0] != '\0' ? error.text : "its loop can't be watched");

@@ -1,0 +1,78 @@
+/* flights.c: the requests of this worker with a call under way, and the answers that are coming, by
+ * key. */
+#include "stream.h"
+
+enum { BUCKETS = 1024 };
+
+struct crl_ngx_flights {
+  uint32_t seed;
+  struct {
+    ngx_queue_t waiting, answers;
+  } buckets[BUCKETS];
+};
+
+ngx_int_t crl_ngx_flights_init(crl_ngx_zone *zone, ngx_pool_t *pool) {
+  crl_ngx_flights *flights = ngx_palloc(pool, sizeof *flights);
+  if (flights == NULL) return NGX_ERROR;
+  flights->seed = (uint32_t)ngx_random();
+  for (size_t i = 0; i < BUCKETS; i++) {
+    ngx_queue_init(&flights->buckets[i].waiting);
+    ngx_queue_init(&flights->buckets[i].answers);
+  }
+  zone->flights = flights;
+  return NGX_OK;
+}
+
+static size_t bucket_of(const crl_ngx_ctx *ctx) {
+  return (ngx_murmur_hash2(ctx->key.data, ctx->key.len) ^ ctx->zone->flights->seed) % BUCKETS;
+}
+
+static int is_same(const crl_ngx_ctx *a, const crl_ngx_ctx *b) {
+  return a->key.len == b->key.len && ngx_memcmp(a->key.data, b->key.data, a->key.len) == 0 &&
+         a->is_variant == b->is_variant &&
+         (!a->is_variant || ngx_memcmp(a->variant, b->variant, sizeof a->variant) == 0);
+}
+
+void crl_ngx_flights_wait(crl_ngx_ctx *ctx) {
+  ngx_queue_insert_tail(&ctx->zone->flights->buckets[bucket_of(ctx)].waiting, &ctx->waiting);
+  ctx->is_waiting = 1;
+}
+
+void crl_ngx_flights_stop_waiting(crl_ngx_ctx *ctx) {
+  if (ctx->is_waiting) {
+    ngx_queue_remove(&ctx->waiting); /* several statements */
+  }
+  ctx->is_waiting = 0;
+}
+
+crl_ngx_ctx *crl_ngx_flights_next(const crl_ngx_ctx *ctx, const crl_ngx_ctx *after) {
+  ngx_queue_t *all = &ctx->zone->flights->buckets[bucket_of(ctx)].waiting;
+  ngx_queue_t *at = after != NULL ? ngx_queue_next(&after->waiting) : ngx_queue_head(all);
+  for (; at != ngx_queue_sentinel(all); at = ngx_queue_next(at)) {
+    crl_ngx_ctx *other = ngx_queue_data(at, crl_ngx_ctx, waiting);
+    if (other != ctx && is_same(ctx, other)) return other;
+  }
+  return NULL;
+}
+
+void crl_ngx_flights_offer(crl_ngx_flight_link *link, const crl_ngx_ctx *leader) {
+  link->ctx = leader;
+  ngx_queue_insert_tail(&leader->zone->flights->buckets[bucket_of(leader)].answers, &link->queue);
+}
+
+void crl_ngx_flights_withdraw(crl_ngx_flight_link *link) {
+  if (link->ctx != NULL) {
+    ngx_queue_remove(&link->queue); /* several statements */
+  }
+  link->ctx = NULL;
+}
+
+crl_ngx_flight_link *crl_ngx_flights_find(const crl_ngx_ctx *ctx) {
+  ngx_queue_t *all = &ctx->zone->flights->buckets[bucket_of(ctx)].answers;
+  for (ngx_queue_t *at = ngx_queue_head(all); at != ngx_queue_sentinel(all);
+       at = ngx_queue_next(at)) {
+    crl_ngx_flight_link *link = ngx_queue_data(at, crl_ngx_flight_link, queue);
+    if (is_same(ctx, link->ctx)) return link;
+  }
+  return NULL;
+}

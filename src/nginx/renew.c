@@ -1,0 +1,173 @@
+/* renew.c: revalidation (RFC 9111, 4.3): the origin is asked whether the old page still holds, by
+ * its ETag and Last-Modified. A 304 gives the old page a new life and updates its header; where
+ * nothing in the header changed, the body isn't stored again. */
+#include "module.h"
+
+struct crl_ngx_renewal {
+  crl_ngx_record old; /* in the fill, as long as that runs */
+  const unsigned char *bytes;
+  size_t size;
+  crl_ngx_field etag, modified; /* without a value: none */
+};
+
+static crl_ngx_field find(const crl_ngx_record *record, const char *name) {
+  crl_ngx_field field;
+  for (size_t at = 0; crl_ngx_record_next(record, &at, &field);)
+    if (crl_ngx_field_is(&field, name)) return field;
+  return (crl_ngx_field){0};
+}
+
+/* True when the record answers this request. A validator of another variant would prove nothing: a
+ * Last-Modified doesn't tell variants apart. */
+static int is_selected(ngx_http_request_t *r, const crl_ngx_record *record) {
+  unsigned char hash[CRL_NGX_RECORD_HASH];
+  if (record->vary_len == 0) return 1;
+  crl_ngx_vary_hash(r, record->vary, record->vary_len, hash);
+  return ngx_memcmp(hash, record->hash, sizeof hash) == 0;
+}
+
+void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
+  crl_ngx_renewal made;
+  made.bytes = corral_fill_old(fill, &made.size);
+  ctx->renewal = NULL;
+  if (ctx->conf->revalidate == 0 || made.bytes == NULL ||
+      crl_ngx_record_read(made.bytes, made.size, &made.old) != 0 || !is_selected(ctx->r, &made.old))
+    return;
+  made.etag = find(&made.old, "etag");
+  made.modified = find(&made.old, "last-modified");
+  if (made.etag.value_len == 0 && made.modified.value_len == 0) return;
+  ctx->renewal = ngx_palloc(ctx->r->pool, sizeof made);
+  if (ctx->renewal != NULL) *ctx->renewal = made; /* without memory the whole page is asked for */
+}
+
+/* ---- the request --------------------------------------------------------------------------- */
+
+static ngx_int_t add_condition(ngx_http_headers_in_t *in, const char *name,
+                               const crl_ngx_field *field, ngx_pool_t *pool) {
+  if (field->value_len == 0) return NGX_OK;
+  ngx_table_elt_t *line = ngx_list_push(&in->headers);
+  u_char *value = ngx_pnalloc(pool, field->value_len + 1),
+         *lower = ngx_pstrdup(pool, &(ngx_str_t){.data = (u_char *)name, .len = ngx_strlen(name)});
+  if (line == NULL || value == NULL || lower == NULL) return NGX_ERROR;
+  ngx_memzero(line, sizeof *line);
+  line->key.data = (u_char *)name;
+  line->key.len = ngx_strlen(name);
+  ngx_strlow(lower, lower, line->key.len);
+  line->lowcase_key = lower;
+  line->hash = ngx_hash_key(lower, line->key.len);
+  *ngx_cpymem(value, field->value, field->value_len) = '\0';
+  line->value.data = value;
+  line->value.len = field->value_len;
+  return NGX_OK;
+}
+
+ngx_int_t crl_ngx_renew_ask(const crl_ngx_ctx *ctx, ngx_http_headers_in_t *in, ngx_pool_t *pool) {
+  const crl_ngx_renewal *renewal = ctx->renewal;
+  if (renewal == NULL) return NGX_OK;
+  return add_condition(in, "If-None-Match", &renewal->etag, pool) == NGX_OK
+             ? add_condition(in, "If-Modified-Since", &renewal->modified, pool)
+             : NGX_ERROR;
+}
+
+/* ---- the 304 ------------------------------------------------------------------------------- */
+
+int crl_ngx_renew_is_answer(const crl_ngx_ctx *ctx, const crl_ngx_response *response) {
+  return ctx->renewal != NULL && response->status == NGX_HTTP_NOT_MODIFIED;
+}
+
+/* The opaque part of an entity tag (RFC 9110, 8.8.3.2). */
+static crl_ngx_field opaque(crl_ngx_field tag) {
+  if (tag.value_len > 2 && ngx_strncmp(tag.value, "W/", 2) == 0) {
+    tag.value += 2;
+    tag.value_len -= 2;
+  }
+  return tag;
+}
+
+/* RFC 9111, 4.3.4: a 304 whose entity tag isn't the stored one updates nothing. */
+static int is_other(const crl_ngx_renewal *renewal, const crl_ngx_response *response) {
+  crl_ngx_field stored = opaque(renewal->etag);
+  for (size_t i = 0; i < response->count; i++) {
+    if (!crl_ngx_field_is(&response->fields[i], "etag")) continue;
+    crl_ngx_field given = opaque(response->fields[i]);
+    return stored.value_len > 0 && (given.value_len != stored.value_len ||
+                                    ngx_memcmp(given.value, stored.value, given.value_len) != 0);
+  }
+  return 0;
+}
+
+/* True for fields that describe the stored body: a 304 doesn't update them (RFC 9111, 3.2). */
+static int is_of_body(const crl_ngx_field *field) {
+  return crl_ngx_field_is(field, "content-encoding") || crl_ngx_field_is(field, "content-type") ||
+         crl_ngx_field_is(field, "content-range");
+}
+
+static int has(const crl_ngx_field *fields, size_t count, const crl_ngx_field *like) {
+  for (size_t i = 0; i < count; i++)
+    if (fields[i].name_len == like->name_len &&
+        ngx_strncasecmp((u_char *)fields[i].name, (u_char *)like->name, like->name_len) == 0)
+      return 1;
+  return 0;
+}
+
+/* Puts the old page's fields before those of the 304, which take the place of their like. */
+static int merge_fields(const crl_ngx_record *old, crl_ngx_response *response, ngx_pool_t *pool,
+                        crl_http_rules *rules) {
+  size_t count = 0, merged = 0;
+  crl_ngx_field field, *given = ngx_palloc(pool, sizeof response->fields);
+  if (given == NULL) return -1;
+  for (size_t i = 0; i < response->count; i++)
+    if (!is_of_body(&response->fields[i])) given[count++] = response->fields[i];
+  for (size_t at = 0; crl_ngx_record_next(old, &at, &field);) {
+    if (has(given, count, &field)) continue;
+    if (merged + count == CRL_NGX_RECORD_FIELDS) return -1;
+    response->fields[merged++] = field;
+    crl_http_rules_field(rules, (const char *)field.name, field.name_len, (const char *)field.value,
+                         field.value_len);
+  }
+  ngx_memcpy(response->fields + merged, given, count * sizeof *given);
+  response->count = merged + count;
+  return 0;
+}
+
+int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules,
+                        ngx_pool_t *pool) {
+  const crl_ngx_renewal *renewal = ctx->renewal;
+  if (is_other(renewal, response)) return CRL_NGX_OTHER_PAGE;
+  response->status = renewal->old.status;
+  return merge_fields(&renewal->old, response, pool, rules);
+}
+
+size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret) {
+  *ret = ctx->renewal->old.body;
+  return ctx->renewal->old.body_len;
+}
+
+int crl_ngx_has_stale(corral_fill *fill) {
+  crl_ngx_record old;
+  size_t size;
+  const void *bytes = corral_fill_old(fill, &size);
+  return corral_fill_has_stale(fill) && bytes != NULL &&
+         crl_ngx_record_read(bytes, size, &old) == 0 && (old.sie_ms > 0 || old.swr_ms > 0);
+}
+
+int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx) {
+  return ctx->renewal != NULL ? ctx->renewal->old.ttl_ms : 0;
+}
+
+int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
+                          const crl_ngx_response *response) {
+  const crl_ngx_renewal *renewal = ctx->renewal;
+  size_t head = renewal->size - renewal->old.body_len;
+  if (crl_ngx_record_room(record, response->fields, response->count) != renewal->size) return 0;
+  unsigned char *made = ngx_alloc(head, ctx->r->connection->log);
+  if (made == NULL) return 0;
+  (void)crl_ngx_record_write(made, record, response->fields, response->count);
+  int is_same = crl_ngx_record_same_head(made, renewal->bytes, head);
+  ngx_free(made);
+  return is_same;
+}
+
+int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms) {
+  return record->sie_ms >= 0 && kept_ms <= record->ttl_ms + record->sie_ms;
+}

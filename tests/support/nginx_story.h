@@ -1,0 +1,114 @@
+/* nginx_story.h: tests of HTTP rules as tables: the origin's answers, the requests, what each
+ * client sees, and what the origin was asked.
+ *
+ *   static const nginx_story stories[] = {
+ *     {"4.2", "/fresh", {{.answer = HTTP_ANSWER(.headers = KEPT, .body = "a"), .seen = 1},
+ *                        {.page = "a", .seen = 1}}}};
+ *   nginx_story_run(server, stories, sizeof stories / sizeof *stories);
+ *
+ * All stories go step by step together, so that those that wait for an expiry wait once. */
+#ifndef TESTS_NGINX_STORY_H
+#define TESTS_NGINX_STORY_H
+
+#include <strings.h>
+#include <time.h>
+
+#include "support/nginx_kit.h"
+
+enum { NGINX_STEPS = 6 };
+
+typedef struct nginx_step {
+  const http_answer *answer; /* the origin's, from now on; NULL: as before */
+  const char *method;        /* NULL: GET */
+  const char *headers, *body;
+  const char *path;  /* NULL: the story's */
+  int status;        /* of the reply; 0: 200 */
+  const char *page;  /* the reply's body; NULL: any */
+  const char *has;   /* "Name: value" of the reply, or the beginning of that */
+  const char *lacks; /* a name that the reply doesn't have */
+  const char *asked; /* "Name: value" of the origin's last request for the story's path */
+  const char *unasked;
+  int seen;    /* requests of the origin for the story's path; -1: any; 0 ends the story */
+  int expires; /* 1: what lives for two seconds is stale after this step */
+} nginx_step;
+
+typedef struct nginx_story {
+  const char *section, *path;
+  nginx_step steps[NGINX_STEPS];
+} nginx_story;
+
+/* Fails unless `found` begins with the value of "Name: value". */
+static inline void nginx_story_field(const nginx_story *story, int at, const char *text,
+                                     const char *found) {
+  const char *value = text + strcspn(text, ":") + 2;
+  if (found == NULL || strncmp(found, value, strlen(value)) != 0)
+    fail_msg("%s %s, step %d: \"%s\" is \"%s\"", story->section, story->path, at + 1, text,
+             found != NULL ? found : "missing");
+}
+
+static inline const char *nginx_story_name(const char *text, char *room) {
+  snprintf(room, 64, "%.*s", (int)strcspn(text, ":"), text);
+  return room;
+}
+
+static inline void nginx_story_origin(const nginx_story *story, int at) {
+  const nginx_step *step = &story->steps[at];
+  char name[64];
+  int seen = http_origin_seen(nginx_kit_origin, story->path);
+  if (step->seen >= 0 && seen != step->seen)
+    fail_msg("%s %s, step %d: the origin saw %d requests, not %d", story->section, story->path,
+             at + 1, seen, step->seen);
+  if (step->asked != NULL)
+    nginx_story_field(
+        story, at, step->asked,
+        http_origin_header(nginx_kit_origin, story->path,
+                           *step->asked == ':' ? ":method" : nginx_story_name(step->asked, name)));
+  if (step->unasked != NULL &&
+      http_origin_header(nginx_kit_origin, story->path, step->unasked) != NULL)
+    fail_msg("%s %s, step %d: the origin got %s", story->section, story->path, at + 1,
+             step->unasked);
+}
+
+static inline void nginx_story_step(nginx_server *server, const nginx_story *story, int at) {
+  const nginx_step *step = &story->steps[at];
+  char name[64];
+  if (step->answer != NULL) http_origin_answer(nginx_kit_origin, story->path, step->answer);
+  http_client *client = http_client_new(nginx_server_address(server));
+  http_reply reply =
+      http_client_ask(client, &(http_request){.method = step->method,
+                                              .path = step->path != NULL ? step->path : story->path,
+                                              .headers = step->headers,
+                                              .body = step->body,
+                                              .size = step->body != NULL ? strlen(step->body) : 0,
+                                              .closes = 1});
+  if (reply.status != (step->status != 0 ? step->status : 200))
+    fail_msg("%s %s, step %d: status %d (%s)", story->section, story->path, at + 1, reply.status,
+             reply.error);
+  if (step->page != NULL && strcmp(reply.body, step->page) != 0)
+    fail_msg("%s %s, step %d: \"%s\", not \"%s\"", story->section, story->path, at + 1, reply.body,
+             step->page);
+  if (step->has != NULL)
+    nginx_story_field(story, at, step->has,
+                      http_reply_header(&reply, nginx_story_name(step->has, name)));
+  if (step->lacks != NULL && http_reply_header(&reply, step->lacks) != NULL)
+    fail_msg("%s %s, step %d: the reply has %s", story->section, story->path, at + 1, step->lacks);
+  http_reply_free(&reply);
+  http_client_free(client);
+  nginx_story_origin(story, at);
+}
+
+static inline void nginx_story_run(nginx_server *server, const nginx_story *stories, size_t count) {
+  for (int at = 0; at < NGINX_STEPS; at++) {
+    int expires = 0;
+    for (size_t i = 0; i < count; i++) {
+      if (stories[i].steps[at].seen == 0) continue;
+      nginx_story_step(server, &stories[i], at);
+      expires |= stories[i].steps[at].expires;
+    }
+    if (expires) nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 100000000}, NULL);
+  }
+}
+#define NGINX_STORIES(server, stories)                                                             \
+  nginx_story_run(server, stories, sizeof stories / sizeof *stories)
+
+#endif

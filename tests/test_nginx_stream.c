@@ -1,0 +1,365 @@
+/* test_nginx_stream.c: the nginx module sends an answer while it comes: to the leading request's
+ * client and to the waiters of its worker; clients that leave, an origin that breaks off, answers
+ * that can't be kept. The test moves origin and clients by hand, so orders are exact. */
+#include <signal.h>
+#include <time.h>
+
+#include "support/nginx_kit.h"
+
+#include "support/hand_origin.h"
+
+#define LOCATIONS                                                                                  \
+  "location = /status { corral_status; }"                                                          \
+  "location = /purge { corral_purge pages http://localhost$arg_path; }"                            \
+  "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
+  "  corral_max_size 100k; proxy_pass http://127.0.0.1:%d; }"                                      \
+  "location /none/ { corral pages; proxy_pass http://127.0.0.1:%d; }"                              \
+  "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
+  "  proxy_pass http://127.0.0.1:%d; }"
+
+#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+enum { WAITERS = 20 };
+
+static nginx_server *server;
+static hand_origin origin;
+
+static char *locations(void) {
+  char *text = NULL;
+  if (asprintf(&text, LOCATIONS, origin.port, origin.port, origin.port) < 0) abort();
+  return text;
+}
+
+static nginx_server *another(int first) {
+  char *text = locations();
+  nginx_kit_plan plan = {.locations = text, .zone = "near=off jitter=0"};
+  nginx_server *made = first ? nginx_kit_start(&plan) : nginx_kit_another(&plan);
+  free(text);
+  return made;
+}
+
+static int start(void **state) {
+  (void)state;
+  hand_origin_open(&origin);
+  server = another(1);
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  nginx_kit_end(server, 0);
+  hand_origin_close(&origin);
+  return 0;
+}
+
+static int ask(const char *path) {
+  return hand_client_ask(nginx_server_port(server), "GET", path, NULL);
+}
+
+static void ends(int client) {
+  (void)hand_client_drain(client);
+  close(client);
+}
+
+static void await_joined(long before, int count) {
+  for (int i = 0; i < 2000 && nginx_kit_counter(server, "join") < before + count; i++)
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  assert_int_equal(nginx_kit_counter(server, "join"), before + count);
+}
+
+/* A leading request, whose request of the origin is *upstream, and `count` that wait for it. */
+static void herd(const char *path, int *clients, int count, int *upstream) {
+  long before = nginx_kit_counter(server, "join");
+  clients[0] = ask(path);
+  *upstream = hand_origin_take(&origin, path);
+  for (int i = 1; i <= count; i++) clients[i] = ask(path);
+  await_joined(before, count);
+}
+
+static void is_stored(const char *path, const char *body) {
+  nginx_kit_expect(server, path, NULL, 200, body, NULL);
+  assert_true(hand_origin_is_idle(&origin));
+}
+
+static void an_event_stream_passes_live(void **state) {
+  (void)state;
+  char event[64], chunk[96];
+  int client = ask("/events"), upstream = hand_origin_take(&origin, "/events");
+  hand_send(upstream, CHUNKED "Content-Type: text/event-stream\r\n\r\n");
+  hand_client_await(client, "text/event-stream");
+  for (int i = 0; i < 100; i++) {
+    snprintf(event, sizeof event, "data: %d\n\n", i);
+    snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
+    hand_send(upstream, chunk);
+    hand_client_await(client, event);
+  }
+  /* meanwhile others have streams of their own */
+  int other = ask("/events"), second = hand_origin_take(&origin, "/events");
+  close(client);
+  assert_true(hand_is_hung_up(upstream)); /* nobody listens any more */
+  close(other);
+  close(upstream);
+  assert_true(hand_is_hung_up(second));
+  close(second);
+}
+
+static void waiters_for_what_cant_be_kept_go_their_own_way_at_its_header(void **state) {
+  (void)state;
+  int clients[4], upstream, others[3];
+  herd("/none/cookie", clients, 3, &upstream);
+  hand_send(upstream, CHUNKED "Set-Cookie: a=b\r\n\r\n3\r\none\r\n");
+  hand_client_await(clients[0], "one");
+  for (int i = 0; i < 3; i++) others[i] = hand_origin_take(&origin, "/none/cookie");
+  for (int i = 0; i < 3; i++) hand_send(others[i], CHUNKED "\r\n3\r\ntwo\r\n0\r\n\r\n");
+  hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+  hand_client_await(clients[0], "end");
+  for (int i = 1; i < 4; i++) hand_client_await(clients[i], "two");
+  for (int i = 0; i < 4; i++) ends(clients[i]);
+  for (int i = 0; i < 3; i++) close(others[i]);
+  close(upstream);
+  assert_true(hand_origin_is_idle(&origin));
+}
+
+static void all_clients_of_the_worker_have_the_first_part_before_the_second_is_sent(void **state) {
+  (void)state;
+  int clients[WAITERS + 1], upstream;
+  herd("/live", clients, WAITERS, &upstream);
+  hand_send(upstream, CHUNKED "\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "\r\n\r\n");
+  hand_send(upstream, "5\r\nfirst\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "first");
+  int late = ask("/live"); /* joins what is under way */
+  hand_client_await(late, "first");
+  hand_send(upstream, "6\r\nsecond\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "second");
+  hand_client_await(late, "second");
+  hand_send(upstream, "0\r\n\r\n");
+  for (int i = 0; i <= WAITERS; i++) ends(clients[i]);
+  ends(late);
+  close(upstream);
+  is_stored("/live", "firstsecond");
+}
+
+static void a_head_of_a_slow_body_is_answered_at_its_header(void **state) {
+  (void)state;
+  static const char *const paths[] = {"/head", "/none/head"};
+  for (int i = 0; i < 2; i++) {
+    int client = hand_client_ask(nginx_server_port(server), "HEAD", paths[i], NULL);
+    int upstream = hand_origin_take(&origin, paths[i]);
+    hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nfour");
+    hand_client_await(client, "Content-Length: 8");
+    if (i == 0) {
+      hand_send(upstream, "more");
+      nginx_kit_expect(server, paths[i], NULL, 200, "fourmore", NULL);
+    }
+    ends(client);
+    close(upstream);
+  }
+}
+
+static void clients_that_leave_in_any_phase_cost_no_second_request(void **state) {
+  (void)state;
+  char path[32];
+  for (int phase = 0; phase < 3; phase++) {
+    int clients[5], upstream;
+    snprintf(path, sizeof path, "/leave%d", phase);
+    herd(path, clients, 4, &upstream);
+    if (phase == 0) close(clients[0]), close(clients[1]);
+    hand_send(upstream, CHUNKED "\r\n3\r\none\r\n");
+    if (phase > 0) hand_client_await(clients[0], "one");
+    if (phase == 1) close(clients[0]), close(clients[1]);
+    hand_client_await(clients[2], "one");
+    hand_send(upstream, "3\r\ntwo\r\n");
+    hand_client_await(clients[2], "two");
+    if (phase == 2) close(clients[0]), close(clients[1]);
+    hand_send(upstream, "0\r\n\r\n");
+    for (int i = 2; i < 5; i++) ends(clients[i]);
+    close(upstream);
+    is_stored(path, "onetwo");
+  }
+}
+
+static void an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew(void **state) {
+  (void)state;
+  int clients[3], upstream;
+  herd("/breaks", clients, 2, &upstream);
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+  for (int i = 0; i < 3; i++) hand_client_await(clients[i], "half");
+  close(upstream);
+  for (int i = 0; i < 3; i++) assert_int_equal(hand_client_drain(clients[i]), 0);
+  for (int i = 0; i < 3; i++) close(clients[i]);
+  int next = ask("/breaks");
+  upstream = hand_origin_take(&origin, "/breaks");
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole");
+  hand_client_await(next, "whole");
+  ends(next);
+  close(upstream);
+  is_stored("/breaks", "whole");
+}
+
+static void send_part(int upstream, char letter, int size) {
+  char *text = calloc(1, (size_t)size + 32);
+  int at = snprintf(text, 16, "%x\r\n", size);
+  memset(text + at, letter, (size_t)size);
+  memcpy(text + at + size, "\r\n", 3);
+  hand_send(upstream, text);
+  free(text);
+}
+
+static void a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight(void **state) {
+  (void)state;
+  enum { PARTS = 8, SIZE = 20000 };
+  int clients[3], upstream;
+  herd("/large", clients, 2, &upstream);
+  hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
+  for (int i = 0; i < 3; i++) hand_client_await(clients[i], "first");
+  for (int i = 0; i < PARTS; i++) send_part(upstream, 'x', SIZE);
+  hand_send(upstream, "4\r\nlast\r\n0\r\n\r\n");
+  for (int i = 0; i < 3; i++) {
+    hand_client_await(clients[i], "last");
+    ends(clients[i]);
+  }
+  assert_true(hand_origin_is_idle(&origin));
+  close(upstream);
+}
+
+static void a_failure_is_handed_on_whole_and_remembered(void **state) {
+  (void)state;
+  int client = ask("/none/busy"), upstream = hand_origin_take(&origin, "/none/busy");
+  hand_send(upstream, "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 10\r\n\r\ncome ");
+  assert_non_null(strstr(hand_client_await(client, "come "), "Retry-After: 7"));
+  hand_send(upstream, "later");
+  hand_client_await(client, "later");
+  ends(client);
+  nginx_kit_expect(server, "/none/busy", NULL, 503, NULL, NULL);
+  assert_true(hand_origin_is_idle(&origin));
+  close(upstream);
+}
+
+static void a_stale_page_is_better_than_a_failure(void **state) {
+  (void)state;
+  int client = ask("/old/page"), upstream = hand_origin_take(&origin, "/old/page");
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");
+  hand_client_await(client, "old");
+  ends(client);
+  close(upstream);
+  nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL); /* its life */
+  client = ask("/old/page");
+  upstream = hand_origin_take(&origin, "/old/page");
+  hand_send(upstream, "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nso");
+  hand_client_await(client, "old");
+  ends(client);
+  close(upstream);
+}
+
+static void nobody_joins_an_answer_after_a_purge(void **state) {
+  (void)state;
+  int first = ask("/purged"), upstream = hand_origin_take(&origin, "/purged");
+  hand_send(upstream, CHUNKED "\r\n3\r\nold\r\n");
+  hand_client_await(first, "old");
+  http_reply reply = nginx_kit_ask(server, "PURGE", "/purge?path=/purged", NULL);
+  assert_int_equal(reply.status, 200);
+  http_reply_free(&reply);
+  int second = ask("/purged"), anew = hand_origin_take(&origin, "/purged");
+  hand_send(anew, CHUNKED "\r\n3\r\nnew\r\n0\r\n\r\n");
+  hand_client_await(second, "new");
+  hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+  hand_client_await(first, "end");
+  ends(first);
+  ends(second);
+  close(upstream);
+  close(anew);
+  is_stored("/purged", "new");
+}
+
+static void a_slow_client_slows_nobody(void **state) {
+  (void)state;
+  enum { PARTS = 600, SIZE = 40000 }; /* more than sockets hold */
+  int clients[2], upstream;
+  herd("/slow", clients, 1, &upstream);
+  hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
+  for (int i = 0; i < 2; i++) hand_client_await(clients[i], "first");
+  for (int i = 0; i < PARTS; i++) {
+    send_part(upstream, 'x', SIZE);
+    hand_send(upstream, "3\r\nend\r\n");
+    hand_client_await(clients[1], "end");
+  }
+  hand_send(upstream, "4\r\nlast\r\n0\r\n\r\n");
+  hand_client_await(clients[1], "last");
+  assert_true(hand_client_drain(clients[0]) > (size_t)PARTS * SIZE);
+  ends(clients[0]);
+  ends(clients[1]);
+  close(upstream);
+  assert_non_null(strstr(nginx_server_log(server), "buffered to a temporary file"));
+}
+
+static void waiters_of_a_killed_leader_elect_anew(void **state) {
+  (void)state;
+  enum { COUNT = 10 };
+  int clients[COUNT];
+  pid_t worker;
+  nginx_server *leading = another(0);
+  int leader = hand_client_ask(nginx_server_port(leading), "GET", "/killed", NULL);
+  int upstream = hand_origin_take(&origin, "/killed");
+  long before = nginx_kit_counter(server, "wait") + nginx_kit_counter(server, "join");
+  for (int i = 0; i < COUNT; i++) clients[i] = ask("/killed");
+  for (int i = 0;
+       i < 2000 &&
+       nginx_kit_counter(server, "wait") + nginx_kit_counter(server, "join") < before + COUNT;
+       i++)
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  assert_int_equal(nginx_server_workers(leading, &worker, 1), 1);
+  kill(worker, SIGKILL);
+  int second = hand_origin_take(&origin, "/killed"); /* within its patience of 10 s */
+  hand_send(second, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nanew");
+  for (int i = 0; i < COUNT; i++) {
+    hand_client_await(clients[i], "anew");
+    ends(clients[i]);
+  }
+  close(leader);
+  close(upstream);
+  close(second);
+  assert_true(hand_origin_is_idle(&origin));
+  nginx_kit_end(leading, 1);
+}
+
+static void two_tiers_on_one_store_dont_wait_for_each_other(void **state) {
+  (void)state;
+  char *text = NULL;
+  if (asprintf(&text,
+               "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "
+               "proxy_pass http://127.0.0.1:%d; }",
+               nginx_server_port(server)) < 0)
+    abort();
+  nginx_server *front = nginx_kit_another(&(nginx_kit_plan){.locations = text});
+  int client = hand_client_ask(nginx_server_port(front), "GET", "/tiers", NULL);
+  int upstream = hand_origin_take(&origin, "/tiers");
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nonce");
+  hand_client_await(client, "once");
+  ends(client);
+  close(upstream);
+  nginx_kit_expect(front, "/tiers", NULL, 200, "once", NULL);
+  is_stored("/tiers", "once");
+  nginx_kit_end(front, 0);
+  free(text);
+}
+
+int main(void) {
+  if (!nginx_kit_open()) return 77;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_event_stream_passes_live),
+      cmocka_unit_test(waiters_for_what_cant_be_kept_go_their_own_way_at_its_header),
+      cmocka_unit_test(all_clients_of_the_worker_have_the_first_part_before_the_second_is_sent),
+      cmocka_unit_test(a_head_of_a_slow_body_is_answered_at_its_header),
+      cmocka_unit_test(clients_that_leave_in_any_phase_cost_no_second_request),
+      cmocka_unit_test(an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew),
+      cmocka_unit_test(a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight),
+      cmocka_unit_test(a_failure_is_handed_on_whole_and_remembered),
+      cmocka_unit_test(a_stale_page_is_better_than_a_failure),
+      cmocka_unit_test(nobody_joins_an_answer_after_a_purge),
+      cmocka_unit_test(a_slow_client_slows_nobody),
+      cmocka_unit_test(waiters_of_a_killed_leader_elect_anew),
+      cmocka_unit_test(two_tiers_on_one_store_dont_wait_for_each_other),
+  };
+  int failed = cmocka_run_group_tests(tests, start, stop);
+  return failed + nginx_kit_close();
+}
