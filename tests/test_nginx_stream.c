@@ -10,6 +10,9 @@
 
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
+  "location = /twice { ssi on; default_type text/html; "                                           \
+  "  return 200 '<<!--# include virtual=\"$arg_part\" -->|<!--# include virtual=\"$arg_part\" "    \
+  "-->>'; } "                                                                                      \
   "location = /purge { corral_purge pages http://localhost$arg_path; }"                            \
   "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
   "  corral_max_size 100k; proxy_pass http://127.0.0.1:%d; }"                                      \
@@ -145,10 +148,10 @@ static void a_head_of_a_slow_body_is_answered_at_its_header(void **state) {
   for (int i = 0; i < 2; i++) {
     int client = hand_client_ask(nginx_server_port(server), "HEAD", paths[i], NULL);
     int upstream = hand_origin_take(&origin, paths[i]);
-    hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nfour");
+    hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n");
     hand_client_await(client, "Content-Length: 8");
     if (i == 0) {
-      hand_send(upstream, "more");
+      hand_send(upstream, "fourmore");
       nginx_kit_expect(server, paths[i], NULL, 200, "fourmore", NULL);
     }
     ends(client);
@@ -182,8 +185,8 @@ static void an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew(void **
   (void)state;
   int clients[3], upstream;
   herd("/breaks", clients, 2, &upstream);
-  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
-  for (int i = 0; i < 3; i++) hand_client_await(clients[i], "half");
+  hand_send(upstream, CHUNKED "\r\n4\r\nhalf\r\n");
+  for (int i = 0; i < 3; i++) hand_client_await(clients[i], "half\r\n");
   close(upstream);
   for (int i = 0; i < 3; i++) assert_int_equal(hand_client_drain(clients[i]), 0);
   for (int i = 0; i < 3; i++) close(clients[i]);
@@ -271,6 +274,43 @@ static void nobody_joins_an_answer_after_a_purge(void **state) {
   is_stored("/purged", "new");
 }
 
+static void a_fragment_streams_into_its_page_twice(void **state) {
+  (void)state;
+  int client = ask("/twice?part=/fragment"), upstream = hand_origin_take(&origin, "/fragment");
+  hand_send(upstream, CHUNKED "\r\n");
+  hand_client_await(client, "<");
+  hand_send(upstream, "3\r\none\r\n");
+  hand_client_await(client, "one");
+  hand_send(upstream, "3\r\ntwo\r\n0\r\n\r\n");
+  hand_client_await(client, "two");
+  hand_client_await(client, "|");
+  assert_null(strstr(strstr(hand_client_await(client, ">"), "one") + 3, "one"));
+  ends(client);
+  close(upstream);
+  is_stored("/fragment", "onetwo");
+  client = ask("/twice?part=/none/fragment"); /* isn't kept: each include has its own */
+  upstream = hand_origin_take(&origin, "/none/fragment");
+  hand_send(upstream, CHUNKED "\r\n3\r\none\r\n");
+  hand_client_await(client, "one");
+  int second = hand_origin_take(&origin, "/none/fragment");
+  hand_send(second, CHUNKED "\r\n3\r\nsix\r\n0\r\n\r\n");
+  hand_send(upstream, "3\r\ntwo\r\n0\r\n\r\n");
+  hand_client_await(client, "six");
+  ends(client);
+  close(upstream);
+  close(second);
+  for (int i = 0; i < 2; i++) { /* broken, by the origin or by the client */
+    client = ask("/twice?part=/cut");
+    upstream = hand_origin_take(&origin, "/cut");
+    hand_send(upstream, CHUNKED "\r\n3\r\none\r\n");
+    hand_client_await(client, "one");
+    close(i == 0 ? upstream : client);
+    if (i == 0) assert_true(hand_is_hung_up(client));
+    if (i == 1) hand_send(upstream, "3\r\ntwo\r\n0\r\n\r\n");
+    close(i == 0 ? client : upstream);
+  }
+}
+
 static void a_slow_client_slows_nobody(void **state) {
   (void)state;
   enum { PARTS = 600, SIZE = 40000 }; /* more than sockets hold */
@@ -356,6 +396,7 @@ int main(void) {
       cmocka_unit_test(a_failure_is_handed_on_whole_and_remembered),
       cmocka_unit_test(a_stale_page_is_better_than_a_failure),
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),
+      cmocka_unit_test(a_fragment_streams_into_its_page_twice),
       cmocka_unit_test(a_slow_client_slows_nobody),
       cmocka_unit_test(waiters_of_a_killed_leader_elect_anew),
       cmocka_unit_test(two_tiers_on_one_store_dont_wait_for_each_other),

@@ -102,6 +102,16 @@ static void lose(crl_ngx_reader *reader, ngx_int_t rc) {
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
+/* A buffer without bytes. It counts as sent at once, but filters may hold it longer: it is not used
+ * again. */
+static ngx_chain_t *link_to_nothing(ngx_http_request_t *r) {
+  ngx_chain_t *link = ngx_alloc_chain_link(r->pool);
+  ngx_buf_t *buf = ngx_calloc_buf(r->pool);
+  if (link == NULL || buf == NULL) return NULL;
+  link->buf = buf;
+  return link;
+}
+
 static ngx_chain_t *link_to(crl_ngx_reader *reader, const crl_ngx_piece *piece) {
   ngx_http_request_t *r = reader->ctx->r;
   ngx_chain_t *link = ngx_chain_get_free_buf(r->pool, &reader->free);
@@ -109,7 +119,6 @@ static ngx_chain_t *link_to(crl_ngx_reader *reader, const crl_ngx_piece *piece) 
   ngx_buf_t *buf = link->buf;
   ngx_memzero(buf, sizeof *buf);
   buf->tag = (ngx_buf_tag_t)&ngx_http_corral_module;
-  if (piece == NULL) return link;
   size_t skipped = (size_t)(reader->at - piece->from);
   if (piece->file_at >= 0) {
     buf->in_file = 1;
@@ -138,8 +147,7 @@ static int collect(crl_ngx_reader *reader, ngx_chain_t **ret) {
     tail = &last->next;
   }
   *tail = NULL;
-  if (last == NULL && (stream->is_whole || !reader->is_flushed))
-    last = *ret = link_to(reader, NULL);
+  if (last == NULL && (stream->is_whole || !reader->is_flushed)) last = *ret = link_to_nothing(r);
   if (last == NULL) return stream->is_whole || !reader->is_flushed ? -1 : 0;
   reader->is_flushed = 1;
   last->next = NULL;
