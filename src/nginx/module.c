@@ -109,7 +109,7 @@ static char *find_zone(ngx_conf_t *cf, const char *directive, const ngx_str_t *n
   return NGX_CONF_ERROR;
 }
 
-enum { REVALIDATE_MS = 600000 }; /* the default of corral_revalidate */
+enum { REVALIDATE_MS = 600000 };     /* the default of corral_revalidate */
 enum { STALE_IF_ERROR_MS = 600000 }; /* the default of corral_stale_if_error */
 
 static void merge_policy(corral_policy *policy, const corral_policy *above) {

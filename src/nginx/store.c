@@ -16,8 +16,9 @@ static ngx_uint_t is_ignored(const crl_ngx_conf *conf, const crl_ngx_field *fiel
   return 0;
 }
 
+/* In an upstream's own list nginx (from 1.23 on) takes the hash from a field that came twice. */
 static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_part_t *part,
-                      ngx_uint_t only_cookies) {
+                      ngx_uint_t is_raw, ngx_uint_t only_cookies) {
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
@@ -25,7 +26,7 @@ static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_
                              .name_len = from[i].key.len,
                              .value = from[i].value.data,
                              .value_len = from[i].value.len};
-      if (from[i].hash == 0 || is_ignored(conf, &field) ||
+      if ((from[i].hash == 0 && !is_raw) || is_ignored(conf, &field) ||
           (only_cookies && !crl_ngx_field_is(&field, "set-cookie")))
         continue;
       crl_http_rules_field(rules, (const char *)field.name, field.name_len,
@@ -41,8 +42,8 @@ static void read_rules(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_http
   ngx_http_upstream_t *upstream = sr->upstream;
   ngx_uint_t has_raw = upstream != NULL && upstream->headers_in.headers.part.nelts > 0;
   crl_http_rules_begin(rules, (int64_t)now->sec * 1000 + (int64_t)now->msec);
-  if (has_raw) read_list(rules, conf, &upstream->headers_in.headers.part, 0);
-  read_list(rules, conf, &sr->headers_out.headers.part, has_raw);
+  if (has_raw) read_list(rules, conf, &upstream->headers_in.headers.part, 1, 0);
+  read_list(rules, conf, &sr->headers_out.headers.part, 0, has_raw);
 }
 
 static crl_http_verdict judge(const crl_http_rules *rules, crl_ngx_ctx *ctx) {
