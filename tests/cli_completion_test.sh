@@ -66,12 +66,16 @@ in_bash() {
 # typed_in_zsh LINE...: the lines of a terminal's zsh, each after a Tab behind it.
 cat >type.zsh <<'END'
 zmodload zsh/zpty
-zpty shell TERM=dumb zsh -f -i
+zpty shell TERM=dumb zsh -f -i || exit 1
 zpty -w shell 'PS1= PS2= fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D'
 zpty -w shell 'show() { print -r -- "$BUFFER" >>typed; BUFFER= }; zle -N show'
 zpty -w shell 'bindkey "^X" show; bindkey "^I" complete-word; : >typed'
-until [[ -e typed ]]; do zpty -r -t shell line; sleep 0.02; done
-count=0
+looks=0 count=0
+until [[ -e typed ]]; do
+  zpty -r -t shell line
+  ((++looks > 1500)) && exit 1
+  sleep 0.02
+done
 while IFS= read -r line; do
   zpty -w -n shell "$line"$'\t\C-X'
   ((count++))
