@@ -198,10 +198,11 @@ flags() {
   }'
 }
 
+# nginx has another default for what is done without the store.
 heads() {
   options | awk -F '\t' "$option_functions"'
-    { word = argument(); gsub(/ /, "", word) }
-    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" shown($5) "`:" }
+    { word = argument(); gsub(/ /, "", word); usual = $2 == "away" ? "stale" : shown($5) }
+    $9 == "ZONE" { print "- `" $2 "=" word "`, default `" usual "`:" }
     $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " shown($5) }'
 }
 

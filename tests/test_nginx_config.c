@@ -24,6 +24,7 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {"corral_zone pages store=%REDIS% ttl=3;", "\"ttl=3\" isn't valid"},
       {"corral_zone pages store=%REDIS% jitter=91;", "accepted: off, 1% to 90%"},
       {"corral_zone pages store=%REDIS% host_lock=maybe;", "accepted: on, off"},
+      {"corral_zone pages store=%REDIS% away=maybe;", "accepted: compute|stale|error"},
       {"corral_zone off store=%REDIS%;", "a name of 1 to 100 bytes other than \"off\""},
       {ZONE ZONE, "there is a zone \"pages\" already"},
       {"server { corral other; }",
@@ -66,6 +67,10 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
       "max_computes=100 fleet_max=10 ramp=on\n"
       "  host_lock=on jitter=0 compute=1m;\n"
       "corral_zone more store=memory: near=off host_lock=off;\n"
+      "corral_zone others store=memory: generation=on compress=4k max_value=8m watch=off "
+      "away=stale breaker_failures=2 breaker_rest=2s outbox=1m outbox_ttl=30s lease=3s "
+      "lease_min=100ms pass_ttl=5s poll=10ms poll_max=100ms host_dir=/tmp origin=pages;\n"
+      "corral_zone fields store=memory: when_away=compute near_ms=500 name_space=b;\n"
       "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; "
       "corral_ignore_headers Vary X-Accel-Expires;\n"
       "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
@@ -332,6 +337,7 @@ static void await_line(const char *line) {
     snprintf(path, sizeof path, "/away?%d", i);
     nginx_kit_expect(server, path, NULL, 200, "page", NULL);
     if (strstr(nginx_server_log(server), line) != NULL) return;
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
   }
   fail_msg("the log has no line with: %s", line);
 }

@@ -17,19 +17,20 @@ static ngx_uint_t is(const ngx_str_t *s, const char *text) {
 
 /* ---- corral_zone --------------------------------------------------------------------------- */
 
-#define NAME_NONE(name)
-#define NAME_LOCATION(name)
-#define NAME_ZONE(name) name,
-#define TEXT_NAME(field, name, group, command, nginx, text) NAME_##nginx(name)
+/* Both names that the library knows an option by, name and field. */
+#define NAME_NONE(field, name)
+#define NAME_LOCATION(field, name)
+#define NAME_ZONE(field, name) name, #field,
+#define TEXT_NAME(field, name, group, command, nginx, text) NAME_##nginx(field, name)
 #define ROW_NAME(field, name, group, unit, def, least, most, command, nginx, text)                 \
-  NAME_##nginx(name)
+  NAME_##nginx(field, name)
 static const char *const zone_names[] = {CORRAL_TEXT_MAP(TEXT_NAME) CORRAL_OPTION_MAP(ROW_NAME)
                                              CORRAL_POLICY_MAP(ROW_NAME)};
 enum { ZONE_NAMES = sizeof zone_names / sizeof zone_names[0] };
 
 static char *unknown_parameter(ngx_conf_t *cf, const ngx_str_t *given) {
-  u_char names[512], *at = names, *end = names + sizeof names;
-  for (ngx_uint_t i = 0; i < ZONE_NAMES; i++)
+  u_char names[1024], *at = names, *end = names + sizeof names;
+  for (ngx_uint_t i = 0; i < ZONE_NAMES; i += 2)
     at = ngx_snprintf(at, (size_t)(end - at), "%s%s", i > 0 ? ", " : "", zone_names[i]);
   ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                      "corral_zone: \"%V\" isn't valid; accepted: NAME=VALUE, with one of %*s",
@@ -88,6 +89,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   zone->options.policy = policy;
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
     if (zone_parameter(cf, zone, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
+  if (policy->when_away == 0) policy->when_away = CORRAL_AWAY_STALE;
   if (zone->options.store == NULL) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing",
                        &zone->name);

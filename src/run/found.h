@@ -149,7 +149,8 @@ void crl_found_date_near(const crl_found *found, crl_request *e);
 /* Keeps a near-tier copy of the record found: of its value, if there is one that is fresh or that
  * is served stale while a failure is remembered; or of that failure alone. */
 void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked);
-/* Takes the value of the key's copy, for a store that is away, as the record found: 1. */
-int crl_found_take_near(crl_found *found, int64_t now);
+/* Takes the value of the key's copy, for a store that is away, as the record found, and sets the
+ * lives that it has left: 1. */
+int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives);
 
 #endif
