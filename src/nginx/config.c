@@ -173,16 +173,47 @@ static char *set_handler(ngx_conf_t *cf, crl_ngx_conf *to, ngx_http_handler_pt h
   return NGX_CONF_OK;
 }
 
+/* Words behind the key: 0, or -1. */
+static int purge_word(crl_ngx_conf *to, const ngx_str_t *word) {
+  if (is(word, "soft") && !to->purge_soft) return to->purge_soft = 1, 0;
+  if (to->purge_kind != CRL_NGX_PURGE_KEY) return -1;
+  if (is(word, "tag")) return to->purge_kind = CRL_NGX_PURGE_TAG, 0;
+  if (is(word, "prefix")) return to->purge_kind = CRL_NGX_PURGE_PREFIX, 0;
+  return -1;
+}
+
 char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
+  ngx_uint_t words = 2;
   (void)cmd;
-  if (to->purge_key != NULL) return "is duplicate";
-  if (cf->args->nelts == 4 && !is(argument(cf, 3), "tag"))
-    return wrong(cf, "corral_purge", argument(cf, 3), "tag");
+  if (to->purge_zone.len > 0) return "is duplicate";
   to->purge_zone = *argument(cf, 1);
-  to->purge_tag = cf->args->nelts == 4;
-  to->purge_key = complex(cf, argument(cf, 2));
-  return to->purge_key != NULL ? set_handler(cf, to, crl_ngx_purge_handler) : NGX_CONF_ERROR;
+  ngx_str_t *what = cf->args->nelts > 2 ? argument(cf, 2) : NULL;
+  if (what != NULL && is(what, "all")) {
+    to->purge_kind = CRL_NGX_PURGE_ALL;
+    words = 3;
+  } else if (what != NULL && !is(what, "soft")) {
+    to->purge_kind = CRL_NGX_PURGE_KEY;
+    to->purge_key = complex(cf, what);
+    if (to->purge_key == NULL) return NGX_CONF_ERROR;
+    words = 3;
+  }
+  for (; words < cf->args->nelts; words++)
+    if (purge_word(to, argument(cf, words)) != 0)
+      return wrong(cf, "corral_purge", argument(cf, words), "tag or prefix behind a key; soft");
+  return set_handler(cf, to, crl_ngx_purge_handler);
+}
+
+char *crl_ngx_set_tag(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
+  crl_ngx_conf *to = conf;
+  ngx_uint_t count = cf->args->nelts - 1;
+  (void)cmd;
+  if (to->tags != NULL) return "is duplicate";
+  to->tags = ngx_array_create(cf->pool, count, sizeof(ngx_str_t));
+  if (to->tags == NULL) return NGX_CONF_ERROR;
+  if (count == 1 && is(argument(cf, 1), "off")) return NGX_CONF_OK;
+  for (ngx_uint_t i = 1; i <= count; i++) *(ngx_str_t *)ngx_array_push(to->tags) = *argument(cf, i);
+  return NGX_CONF_OK;
 }
 
 char *crl_ngx_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {

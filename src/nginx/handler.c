@@ -85,6 +85,7 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
     case CORRAL_STALE:
       return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
     case CORRAL_COMPUTED:
+      if (ctx->is_refresh) return CRL_NGX_BYPASS;
       return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
     case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
     default: return CRL_NGX_HIT;
@@ -111,6 +112,8 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
     return own_way(ctx, CRL_NGX_PASS, "unreadable");
   ctx->has_dropped = 1;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "unreadable";
   (void)ngx_atomic_fetch_add(&ctx->zone->counters->events[CORRAL_EVENT_FOREIGN], 1);
   ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
                 "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
@@ -157,6 +160,13 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   return crl_ngx_call_begin(ctx);
 }
 
+/* Answers by a new page, in place of the one that is stored. */
+static crl_ngx_step refresh(crl_ngx_ctx *ctx) {
+  ctx->is_refresh = ctx->has_dropped = 1;
+  ctx->outcome = CRL_NGX_BYPASS;
+  return crl_ngx_drop_begin(ctx);
+}
+
 static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail, ngx_int_t *rc) {
   ctx->outcome = CRL_NGX_ERROR;
   ctx->detail = detail;
@@ -193,11 +203,6 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
 
 /* ---- going on ------------------------------------------------------------------------------ */
 
-static void count(crl_ngx_ctx *ctx) {
-  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
-  ctx->is_counted = 1;
-}
-
 /* With corral_pass the request is redirected to its origin. This is its last step here. */
 static void redirect(crl_ngx_ctx *ctx) {
   ngx_http_request_t *r = ctx->r;
@@ -219,7 +224,7 @@ static void redirect(crl_ngx_ctx *ctx) {
 /* Resumes a suspended request. */
 static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
-  count(ctx);
+  crl_ngx_count(ctx);
   r->write_event_handler = ngx_http_core_run_phases;
   if (r == r->main) r->read_event_handler = ngx_http_block_reading;
   if (step == CRL_NGX_REPLIED) {
@@ -243,8 +248,9 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
 
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   ngx_int_t rc = NGX_ERROR;
-  crl_ngx_step step =
-      status == CORRAL_OK ? ask(ctx, &rc) : own_way(ctx, CRL_NGX_PASS, "unreadable");
+  crl_ngx_step step = status == CORRAL_OK ? ask(ctx, &rc)
+                      : ctx->is_refresh   ? own_way(ctx, CRL_NGX_BYPASS, NULL)
+                                          : own_way(ctx, CRL_NGX_PASS, "unreadable");
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
@@ -279,7 +285,7 @@ void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
 static ngx_int_t go_on(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
   ngx_http_request_t *r = ctx->r;
   if (step == CRL_NGX_WAITS) return NGX_DONE;
-  count(ctx);
+  crl_ngx_count(ctx);
   if (step == CRL_NGX_OWN_WAY && ctx->conf->pass == NULL) return NGX_DECLINED;
   if (step == CRL_NGX_OWN_WAY) {
     redirect(ctx);
@@ -294,19 +300,32 @@ static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
   return conditions != NULL && ngx_http_test_predicates(r, conditions) == NGX_DECLINED;
 }
 
+/* True for a subrequest of auth_request: its answer is about one client, and its variables are
+ * those of an upstream. */
+static unsigned is_auth(const ngx_http_request_t *r) { return r != r->main && r->header_only; }
+
+static ngx_int_t purge(crl_ngx_ctx *ctx) {
+  ngx_int_t rc = make_key(ctx) == 0 ? crl_ngx_purge_page(ctx->r, &ctx->key)
+                                    : crl_ngx_purge_refuse(ctx->r, NGX_HTTP_BAD_REQUEST, "no key");
+  if (rc != NGX_DONE) ngx_http_finalize_request(ctx->r, rc);
+  return NGX_DONE;
+}
+
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
-  if (conf->zone == NULL || r->background || r->subrequest_in_memory ||
+  if (conf->zone == NULL || r->background || r->subrequest_in_memory || is_auth(r) ||
       crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL)
     return NGX_DECLINED;
   crl_ngx_ctx *ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (conf->with_purge && crl_ngx_is_purge(r)) return purge(ctx);
   if (!(r->method & conf->methods)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
   if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
-  ctx->is_lookup = holds(r, conf->no_store) & 1;
-  crl_ngx_step step = ask(ctx, &rc);
+  unsigned is_rare = conf->min_uses > 1 && crl_ngx_is_rare(ctx);
+  ctx->is_lookup = (is_rare || holds(r, conf->no_store)) & 1;
+  crl_ngx_step step = !is_rare && holds(r, conf->refresh) ? refresh(ctx) : ask(ctx, &rc);
   return go_on(ctx, step, rc);
 }

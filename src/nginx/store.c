@@ -94,45 +94,6 @@ static size_t vary_names(const char *vary, unsigned char *names) {
   return len;
 }
 
-/* ---- tags ---------------------------------------------------------------------------------- */
-
-enum { TAGS = 15, TAG_LONGEST = 200 };
-
-/* Adds the words of the header that corral_tag names. Tags beyond TAGS, or longer than TAG_LONGEST,
- * are left out and logged. */
-static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *field,
-                      ngx_uint_t *count) {
-  const u_char *from = field->value, *end = from + field->value_len;
-  while (from < end) {
-    const u_char *to = from;
-    while (to < end && *to != ' ' && *to != ',' && *to != '\t') to++;
-    size_t len = (size_t)(to - from);
-    if (len > TAG_LONGEST || (len > 0 && *count == TAGS)) {
-      ngx_log_error(
-          NGX_LOG_WARN, ctx->r->connection->log, 0,
-          "corral_tag: more than %d tags, or one of more than %d bytes, in \"%V\": left out",
-          (int)TAGS, (int)TAG_LONGEST, &ctx->conf->tag);
-    } else if (len > 0) {
-      (void)corral_fill_tag(fill, from, len);
-      ++*count;
-    }
-    from = to + 1;
-  }
-}
-
-static void add_tags(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_response *response) {
-  unsigned char variants[CRL_NGX_VARY_TAG];
-  ngx_uint_t count = 0;
-  if (ctx->is_variant)
-    (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->key.data, ctx->key.len, variants));
-  for (size_t i = 0; ctx->conf->tag.len > 0 && i < response->count; i++) {
-    const crl_ngx_field *field = &response->fields[i];
-    if (field->name_len == ctx->conf->tag.len &&
-        ngx_strncasecmp((u_char *)field->name, ctx->conf->tag.data, field->name_len) == 0)
-      add_words(fill, ctx, field, &count);
-  }
-}
-
 /* ---- the record ---------------------------------------------------------------------------- */
 
 static void drop_cookies(crl_ngx_response *response) {
@@ -214,13 +175,16 @@ void crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
     record.ttl_ms = 0;
     why = "corral_no_store";
   }
+  if (record.ttl_ms > 0 && crl_ngx_tags_add(ctx, fill, sr) != 0) {
+    record.ttl_ms = 0;
+    why = "tags";
+  }
   ctx->fwd_status = response->status;
   if (record.ttl_ms > 0) {
     record.vary_len = vary_names(rules.vary, names);
     if (record.vary_len > 0) crl_ngx_vary_hash(ctx->r, names, record.vary_len, record.hash);
     drop_cookies(response);
     set_lives(fill, &verdict, &record, ctx->conf);
-    add_tags(fill, ctx, response);
   } else {
     ctx->is_pass = 1;
     ctx->detail = why;
