@@ -47,6 +47,20 @@ static void a_fresh_page_costs_the_origin_nothing(void **state) {
   end(server);
 }
 
+/* A store that hangs is slow for away_after, and requests wait for it; then it is away. */
+static void a_store_that_hangs_costs_the_origin_nothing_either(void **state) {
+  (void)state;
+  nginx_server *server = begin("near=8m near_ttl=10ms op=50ms away_after=300ms", 1);
+  page("/hung", "max-age=600");
+  nginx_kit_expect(server, "/hung", NULL, 200, "page 1", NULL);
+  redis_server_pause(nginx_kit_redis);
+  pause_ms(50);
+  for (int i = 0; i < REQUESTS; i++) nginx_kit_expect(server, "/hung", NULL, 200, "page 1", NULL);
+  assert_int_equal(seen("/hung"), 1);
+  redis_server_resume(nginx_kit_redis);
+  nginx_kit_end(server, 0);
+}
+
 static void
 a_page_that_nobody_had_is_fetched_once_by_a_worker_with_and_without_a_near_tier(void **state) {
   (void)state;
@@ -170,6 +184,7 @@ static void the_zone_says_what_requests_get(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       T(a_fresh_page_costs_the_origin_nothing),
+      T(a_store_that_hangs_costs_the_origin_nothing_either),
       T(a_page_that_nobody_had_is_fetched_once_by_a_worker_with_and_without_a_near_tier),
       T(a_page_that_may_be_stale_is_served_at_once_and_fetched_behind_that),
       T(without_its_origin_too_a_site_serves_what_it_may),

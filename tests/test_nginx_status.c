@@ -13,8 +13,10 @@ static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){
-      .locations = LOCATIONS, .workers = 2, .zone = "jitter=0 breaker_rest=50ms"});
+  server =
+      nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
+                                        .workers = 2,
+                                        .zone = "near=4m near_ttl=1h jitter=0 breaker_rest=50ms"});
   return 0;
 }
 
@@ -54,7 +56,7 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   (void)state;
   enum { WAITERS = 5 };
   http_client *clients[WAITERS + 1];
-  assert_true(has_json("\"now\":{\"calls\":0,\"leading\":0,\"store_up\":true}"));
+  assert_true(has_json("\"now\":{\"calls\":0,\"leading\":0,\"near\":0,\"store_up\":true}"));
   http_origin_answer(nginx_kit_origin, "/held", HTTP_ANSWER(.body = "page", .held = 1));
   for (int i = 0; i <= WAITERS; i++) {
     clients[i] = http_client_new(nginx_server_address(server));
@@ -71,6 +73,8 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   }
   await_row("corral_calls{zone=\"pages\"}", 0);
   await_row("corral_leading{zone=\"pages\"}", 0);
+  double near = row("corral_near_bytes{zone=\"pages\"}");
+  if (near < 4 || near > 2 * 4 * 1024 * 1024) fail_msg("near: %g", near);
   assert_true(row("corral_requests_total{zone=\"pages\",status=\"COLLAPSED\"}") == WAITERS);
   assert_true(row("corral_wait_seconds_count{zone=\"pages\"}") == WAITERS);
 }

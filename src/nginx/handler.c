@@ -82,6 +82,9 @@ static crl_ngx_step own_way(crl_ngx_ctx *ctx, crl_ngx_outcome outcome, const cha
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
                                   const crl_ngx_record *record) {
   switch (how) {
+    case CORRAL_OUTBOX:
+      if (ctx->age_ms <= ctx->ttl_ms) return CRL_NGX_HIT;
+      /* fall through */
     case CORRAL_STALE:
       return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
     case CORRAL_COMPUTED:

@@ -58,9 +58,9 @@ typedef struct crl_ngx_histogram {
 } crl_ngx_histogram;
 
 /* Of one worker: requests in corral, those of them whose origin is asked, servers of the store that
- * rest. */
+ * rest, bytes of the near tier. */
 typedef struct crl_ngx_gauges {
-  ngx_atomic_t calls, leading, down;
+  ngx_atomic_t calls, leading, down, near;
 } crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */
@@ -202,7 +202,7 @@ void crl_ngx_count_event(const corral_event_info *info, void *arg);
 /* Counts a request, once, and tells the error log why its answer isn't the usual one. */
 void crl_ngx_count(crl_ngx_ctx *ctx);
 void crl_ngx_gauges_reset(crl_ngx_zone *zone);
-void crl_ngx_gauge_calls(crl_ngx_zone *zone);               /* as zone->calls has them */
+void crl_ngx_gauge_calls(crl_ngx_zone *zone);               /* calls, and the near tier */
 void crl_ngx_gauge_leading(crl_ngx_zone *zone, int more);   /* 1 or -1 */
 crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone); /* of all workers */
 

@@ -65,8 +65,9 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
   for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
     at = ngx_sprintf(at, "%s\"%s\":%uA", i > 0 ? "," : "", corral_event_name((corral_event)i),
                      zone->counters->events[i]);
-  at = ngx_sprintf(at, "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"store_up\":%s},\"times\":{",
-                   now.calls, now.leading, now.down == 0 ? "true" : "false");
+  at = ngx_sprintf(
+      at, "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"near\":%uA,\"store_up\":%s},\"times\":{",
+      now.calls, now.leading, now.near, now.down == 0 ? "true" : "false");
   return ngx_sprintf(put_times(at, zone), "}}");
 }
 
@@ -106,12 +107,13 @@ static u_char *put_gauge(u_char *at, crl_ngx_zone **zones, ngx_uint_t count, ngx
   static const char *const rows[][2] = {
       {"corral_calls", "Requests under way: leading, waiting, or asking the store."},
       {"corral_leading", "Requests of these whose origin is being asked."},
+      {"corral_near_bytes", "Room that copies in the workers take."},
       {"corral_store_up", "1: no worker finds a server of the store away."}};
   at = put_head(at, rows[which][0], "gauge", rows[which][1]);
   for (ngx_uint_t z = 0; z < count; z++) {
     crl_ngx_gauges now = crl_ngx_gauges_of(zones[z]);
-    ngx_atomic_uint_t number = which == 0 ? now.calls : which == 1 ? now.leading : now.down == 0;
-    at = ngx_sprintf(put_zone(at, rows[which][0], "", zones[z]), "} %uA\n", number);
+    ngx_atomic_uint_t numbers[] = {now.calls, now.leading, now.near, now.down == 0};
+    at = ngx_sprintf(put_zone(at, rows[which][0], "", zones[z]), "} %uA\n", numbers[which]);
   }
   return at;
 }
@@ -127,7 +129,7 @@ static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count
     for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
       at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i),
                    zones[z]->counters->events[i]);
-  for (ngx_uint_t which = 0; which < 3; which++) at = put_gauge(at, zones, count, which);
+  for (ngx_uint_t which = 0; which < 4; which++) at = put_gauge(at, zones, count, which);
   for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
     at = put_head(at, times[t].family, "histogram", times[t].text);
     for (ngx_uint_t z = 0; z < count; z++) at = put_histogram(at, zones[z], t);

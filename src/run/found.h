@@ -19,7 +19,8 @@ typedef struct crl_found {
   crl_tag_versions tag_versions; /* of its tags, as of the last GET */
   crl_tags *tags;                /* of `record`, if has_tags */
   int has_tags, is_void;         /* `record` has tags; they were invalidated */
-  int has_over;                  /* the last look found a dead leader's lease: `over` */
+  int is_own;   /* `record` is what this process has while the store is away: see offline.c */
+  int has_over; /* the last look found a dead leader's lease: `over` */
   uint64_t stored_version;
   /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
   uint64_t print;

@@ -140,6 +140,7 @@ static int take_copy(crl_found *found, const crl_near_copy *copy, int64_t now) {
   crl_bytes *bytes = crl_near_bytes(copy, &offset);
   if (bytes == NULL) return 0;
   crl_found_change(found, bytes);
+  found->is_own = 1;
   found->envelope = (crl_envelope){.kind = copy->kind,
                                    .payload_at = offset,
                                    .payload_len = copy->size,

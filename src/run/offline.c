@@ -78,6 +78,7 @@ static int find_fill(crl_run *r, int64_t now, crl_lives *lives) {
                                  crl_key_digest(&r->found.key), &r->found.envelope);
   if (status == CORRAL_OK) {
     crl_found_change(&r->found, entry.record);
+    r->found.is_own = 1;
     r->found.age_ms = now - entry.made;
     *lives = lives_of(&r->found.envelope, r->found.age_ms);
     return 1;
