@@ -138,16 +138,17 @@ static void the_death_of_the_store_under_load_costs_only_what_expired(void **sta
     page(paths[i] = fresh[i], "max-age=600");
   }
   page(paths[FRESH] = "/brief", "max-age=2, stale-if-error=600");
+  time_t from = time(NULL);
   http_storm_run *run = http_client_storm_start(
       &(http_storm){.address = nginx_server_address(server), .connections = 8, .paths = paths});
   while (http_client_storm_answered(run) < 4000) pause_ms(10);
-  time_t from = time(NULL);
   redis_server_kill(nginx_kit_redis);
+  time_t killed = time(NULL);
   int before = http_client_storm_answered(run);
-  while (http_client_storm_answered(run) < before + 4000 || time(NULL) < from + 2 * LIFE_S)
+  while (http_client_storm_answered(run) < before + 4000 || time(NULL) < killed + 2 * LIFE_S)
     pause_ms(10);
-  long lives = (long)(time(NULL) - from) / LIFE_S + 2;
   http_storm_result storm = http_client_storm_end(run);
+  long lives = (long)(time(NULL) - from) / LIFE_S + 2;
   if (storm.errors != 0 || storm.good != storm.count)
     fail_msg("%d of %d: %s\n%s", storm.good, storm.count, storm.error, nginx_server_log(server));
   print_message("           %d requests, %d of the origin for the page that expires\n", storm.count,
