@@ -170,6 +170,36 @@ static void a_tag_is_found_in_each_field_also_in_one_that_clients_do_not_see(voi
   stored("/tagged", 6);
 }
 
+static void answer_tagged(const char *path, const char *headers) {
+  nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  http_origin_answer(
+      nginx_kit_origin, path,
+      HTTP_ANSWER(.body = "page", .numbered = 1, .headers = headers, .etag = "\"one\""));
+}
+
+static void expect_renewed(const char *path, const char *headers, int number, int seen) {
+  answer_tagged(path, headers);
+  stored(path, number);
+  assert_int_equal(http_origin_seen(nginx_kit_origin, path), seen);
+}
+
+/* The 304 has no field of tags. Where the page's header changes, and has no such field either, the
+ * page is asked for as a whole. */
+static void a_page_that_is_renewed_keeps_its_tags(void **state) {
+  (void)state;
+  static const char brief[] = "Cache-Control: max-age=2\r\nSurrogate-Key: hidden\r\n";
+  static const char *const paths[] = {"/same", "/method/changed", "/changed"};
+  for (int i = 0; i < 3; i++) answer_tagged(paths[i], brief), expect_page(paths[i], 1);
+  nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 100000000}, NULL);
+  expect_renewed("/same", "Cache-Control: max-age=2\r\n", 1, 2);
+  expect_renewed("/method/changed", "Cache-Control: max-age=60\r\n", 1, 2);
+  expect_renewed("/changed", "Cache-Control: max-age=60\r\n", 3, 3);
+  expect_purge(&(asked){.path = "/purge?tag=hidden"}, 200, NULL);
+  expect_page("/same", 3);
+  expect_page("/method/changed", 3);
+  expect_page("/changed", 3);
+}
+
 /* Fifteen tags are kept, and each is found; a page with more is never stored. */
 static void a_page_with_more_tags_than_can_be_kept_is_not_stored(void **state) {
   (void)state;
@@ -279,6 +309,7 @@ int main(void) {
       T(a_body_purges_many_keys_and_tells_how_many_were_there),
       T(the_method_purge_purges_the_page_itself_with_its_variants),
       T(a_tag_is_found_in_each_field_also_in_one_that_clients_do_not_see),
+      T(a_page_that_is_renewed_keeps_its_tags),
       T(a_page_with_more_tags_than_can_be_kept_is_not_stored),
       T(a_prefix_purges_what_is_below_it),
       T(all_pages_of_a_zone_are_purged_at_once),

@@ -132,6 +132,7 @@ static void end_renewal(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   ctx->fwd_status = NGX_HTTP_NOT_MODIFIED;
   if (crl_ngx_store_renewed(ctx, fill, sr, &capture->response) == 0) return;
   ctx->renewal = NULL;
+  ctx->fwd_status = 0;
   crl_ngx_origin_run(ctx, fill);
 }
 

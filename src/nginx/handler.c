@@ -97,7 +97,9 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
       return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
     case CORRAL_COMPUTED:
       if (ctx->is_refresh) return CRL_NGX_BYPASS;
-      return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+      if (ctx->is_pass) return CRL_NGX_PASS;
+      if (!ctx->had_old) return CRL_NGX_MISS;
+      return ctx->fwd_status == NGX_HTTP_NOT_MODIFIED ? CRL_NGX_REVALIDATED : CRL_NGX_EXPIRED;
     case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
     default: return CRL_NGX_HIT;
   }

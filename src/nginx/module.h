@@ -39,6 +39,7 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_BYPASS,
   CRL_NGX_PASS,
   CRL_NGX_EXPIRED,
+  CRL_NGX_REVALIDATED,
   CRL_NGX_ERROR,
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;

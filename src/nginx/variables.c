@@ -4,7 +4,8 @@
 
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome) {
   static const char *const names[CRL_NGX_OUTCOMES] = {
-      "-", "HIT", "STALE", "UPDATING", "MISS", "COLLAPSED", "BYPASS", "PASS", "EXPIRED", "ERROR"};
+      "-",      "HIT",  "STALE",   "UPDATING",    "MISS", "COLLAPSED",
+      "BYPASS", "PASS", "EXPIRED", "REVALIDATED", "ERROR"};
   return names[outcome];
 }
 
@@ -101,7 +102,7 @@ static int64_t ttl_of(const crl_ngx_ctx *ctx) {
 
 /* The reason for going to the origin. */
 static const char *forward_of(const crl_ngx_ctx *ctx) {
-  if (ctx->outcome == CRL_NGX_EXPIRED) return "stale";
+  if (ctx->outcome == CRL_NGX_EXPIRED || ctx->outcome == CRL_NGX_REVALIDATED) return "stale";
   if (ctx->is_refresh) return "request";
   if (ctx->outcome == CRL_NGX_BYPASS)
     return ctx->detail != NULL && ngx_strcmp(ctx->detail, "method") == 0 ? "method" : "bypass";
