@@ -33,6 +33,7 @@ endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi child)
 list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config nginx_stream)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
+list(APPEND CORRAL_TESTS_live nginx_away nginx_purge nginx_status nginx_whole)
 list(APPEND CORRAL_TESTS_live postgresql_warm postgresql_replica warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
@@ -399,6 +400,13 @@ if(CORRAL_LMDB)
   corral_script(cli_containers live 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_containers_test.sh)
   corral_test_environment(cli_containers "CORRAL=$<TARGET_FILE:corral_command>"
     "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+endif()
+
+# The module is built by nginx's own configure, too.
+if(CORRAL_NGINX_MODULE AND TARGET test_nginx_purge)
+  corral_script(nginx_addon live 300 sh ${CMAKE_SOURCE_DIR}/tests/nginx_addon_test.sh
+    $<TARGET_FILE_DIR:corral> $<TARGET_FILE:test_nginx_purge> $<TARGET_FILE:test_nginx_status>)
+  corral_test_environment(nginx_addon "CORRAL_ASAN=${nginx_asan}")
 endif()
 
 # The command, and the plugin that it loads for lmdb:, are linked with few libraries.

@@ -8,7 +8,9 @@
 static void a_copy_answers_alone_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   say s = {.text = "v"}, none = {.text = NULL};
+  assert_int_equal(corral_near_used(c), 0);
   GETS(c, "k", &s, "v", CORRAL_COMPUTED); /* its settle leaves a copy */
+  assert_in_range(corral_near_used(c), 2, 1 << 20);
   for (int i = 0; i < 3; i++) GETS(c, "k", &s, "v", CORRAL_FRESH);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 3);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_HIT), 0);

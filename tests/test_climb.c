@@ -215,13 +215,50 @@ static void a_refresh_behind_the_answer_climbs_too(void **state) {
 static void what_this_process_holds_is_the_answer_if_the_policy_says_so(void **state) {
   (void)state;
   corral_policy policy = away(CORRAL_AWAY_STALE);
-  CLIMB(&policy, LADDER, "0 get: away\n1 held: ok\n2 answer held\n2 done\n", "away", "ok");
+  CLIMB(&policy, LADDER, "0 get: away\n1 held: ok fresh 5\n2 answer held\n2 done\n", "away",
+        "ok fresh 5");
   CLIMB(&policy, {.can_compute = 1},
         "0 get: away\n1 held: miss\n2 compute without a lease: value\n3 answer computed, not "
         "kept\n3 done\n",
         "away", "miss", "value");
   CLIMB(&policy, {.can_compute = 0},
         "0 get: away\n1 held: miss\n2 answer error EUNAVAILABLE\n2 done\n", "away", "miss");
+}
+
+static void
+what_this_process_holds_is_rebuilt_behind_its_answer_when_its_fresh_life_is_over(void **state) {
+  (void)state;
+  corral_policy policy = away(CORRAL_AWAY_STALE);
+  CLIMB(&policy, BEHIND,
+        "0 get: away\n1 held: ok swr 50 sie 90\n2 answer stale\n2 slot: ok\n3 host: ok\n"
+        "4 compute without a lease: value\n5 done\n",
+        "away", "ok swr 50 sie 90", "ok", "ok", "value");
+  CLIMB(&policy, BEHIND,
+        "0 get: away\n1 held: ok swr 50\n2 answer stale\n2 slot: ok\n3 host: busy\n4 done\n",
+        "away", "ok swr 50", "ok", "busy");
+  CLIMB(&policy, BEHIND, "0 get: away pause 80\n1 held: ok swr 50\n2 answer stale\n2 done\n",
+        "away pause 80", "ok swr 50");
+  CLIMB(&policy, BEHIND, "0 get: away retry 80\n1 held: ok swr 50\n2 answer stale\n2 done\n",
+        "away retry 80", "ok swr 50");
+}
+
+static void what_may_serve_on_errors_alone_serves_when_the_compute_fails(void **state) {
+  (void)state;
+  corral_policy policy = away(CORRAL_AWAY_STALE);
+  CLIMB(&policy, {.can_compute = 1},
+        "0 get: away\n1 held: ok sie 50\n2 compute without a lease: failure\n3 answer stale\n3 "
+        "done\n",
+        "away", "ok sie 50", "failure");
+  CLIMB(&policy, {.can_compute = 1},
+        "0 get: away\n1 held: ok sie 50\n2 compute without a lease: value\n3 answer computed, not "
+        "kept\n3 done\n",
+        "away", "ok sie 50", "value");
+  CLIMB(&policy, BOTH, "0 get: away retry 80\n1 held: ok sie 50\n2 answer stale\n2 done\n",
+        "away retry 80", "ok sie 50");
+  CLIMB(&policy, BOTH, "0 get: away retry 80\n1 held: ok fresh 50\n2 answer held\n2 done\n",
+        "away retry 80", "ok fresh 50");
+  CLIMB(&policy, BOTH, "0 get: away retry 80\n1 held: miss\n2 answer verdict\n2 done\n",
+        "away retry 80", "miss");
 }
 
 static void an_error_is_the_answer_if_the_policy_says_so(void **state) {
@@ -267,6 +304,8 @@ int main(void) {
       T(the_rank_tells_how_much_a_compute_is_needed),
       T(a_refresh_behind_the_answer_climbs_too),
       T(what_this_process_holds_is_the_answer_if_the_policy_says_so),
+      T(what_this_process_holds_is_rebuilt_behind_its_answer_when_its_fresh_life_is_over),
+      T(what_may_serve_on_errors_alone_serves_when_the_compute_fails),
       T(an_error_is_the_answer_if_the_policy_says_so),
       T(a_failure_that_this_process_remembers_is_the_answer_without_the_store_too),
   };

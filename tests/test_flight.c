@@ -384,7 +384,10 @@ static const crl_told hosts[] = {{.status = CORRAL_OK},
                                  {.status = CORRAL_EBUSY},
                                  {.status = CORRAL_EIO},
                                  {.status = CORRAL_OK, .left = 1}};
-static const crl_told held[] = {{.status = CORRAL_OK}, {.status = CORRAL_EMISS}};
+static const crl_told held[] = {{.status = CORRAL_OK, .look.lives.fresh = 5},
+                                {.status = CORRAL_OK, .look.lives = {.swr = 5, .sie = 9}},
+                                {.status = CORRAL_OK, .look.lives.sie = 9},
+                                {.status = CORRAL_EMISS}};
 static const int64_t pauses[] = {0, 3, 10000}; /* cut short, usual, beyond the deadline */
 
 /* The walker's own model of a flight's state. */

@@ -4,7 +4,7 @@
 #include "support/nginx_story.h"
 
 #define LOCATIONS                                                                                  \
-  "location / { corral pages; proxy_pass %ORIGIN%; }"                                              \
+  "location / { corral pages; add_header X-How $corral_status; proxy_pass %ORIGIN%; }"             \
   "location /valid/ { corral pages; corral_valid any 1m; proxy_pass %ORIGIN%; }"                   \
   "location /plain/ { corral pages; corral_stale_if_error off; corral_revalidate off; "            \
   "proxy_pass %ORIGIN%; }"                                                                         \
@@ -306,6 +306,12 @@ static void section_4_2_4_stale_answers(void **state) {
          .page = "page 1",
          .has = "Cache-Status: pages; hit; ttl=-1",
          .seen = 2}}},
+      {"5861 3",
+       "/plain/stale-while",
+       {{.answer = ANSWER(.headers = "Cache-Control: max-age=2, stale-while-revalidate=60\r\n"),
+         .seen = 1,
+         .expires = 1},
+        {.page = "page 1", .has = "Cache-Status: pages; hit; ttl=-1", .seen = -1}}},
   };
   NGINX_STORIES(server, stories);
 }
@@ -359,7 +365,10 @@ static void section_4_3_the_origin_is_asked_whether_a_page_changed(void **state)
       {"4.3.3",
        "/replaced",
        {{.answer = TAGGED(.headers = BRIEF), .seen = 1, .expires = 1},
-        {.answer = ANSWER(.headers = KEPT, .etag = "\"two\""), .page = "page 2", .seen = 2},
+        {.answer = ANSWER(.headers = KEPT, .etag = "\"two\""),
+         .page = "page 2",
+         .has = "X-How: EXPIRED",
+         .seen = 2},
         {.page = "page 2", .has = "ETag: \"two\"", .seen = 2}}},
       {"4.3.1",
        "/renewed-variant",
@@ -405,7 +414,7 @@ static void section_4_3_4_a_304_that_changes_nothing_gives_a_new_life(void **sta
          .has = "Cache-Status: pages; fwd=stale; fwd-status=304; stored",
          .seen = 2},
         {.page = "page 1", .lacks = "nothing", .seen = 2, .expires = 1},
-        {.page = "page 1", .seen = 3},
+        {.page = "page 1", .has = "X-How: REVALIDATED", .seen = 3},
         {.page = "page 1", .has = "Age: 0", .seen = 3}}},
       /* a life by a field that clients don't get lasts through a 304 without it */
       {"4.3.4",

@@ -15,7 +15,7 @@
   "-->>'; } "                                                                                      \
   "location = /purge { corral_purge pages http://localhost$arg_path; }"                            \
   "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
-  "  corral_max_size 100k; proxy_pass http://127.0.0.1:%d; }"                                      \
+  "  corral_max_size 100k; corral_refresh $http_pragma; proxy_pass http://127.0.0.1:%d; }"         \
   "location /none/ { corral pages; proxy_pass http://127.0.0.1:%d; }"                              \
   "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
   "  proxy_pass http://127.0.0.1:%d; }"
@@ -274,6 +274,25 @@ static void nobody_joins_an_answer_after_a_purge(void **state) {
   is_stored("/purged", "new");
 }
 
+static void a_refresh_joins_no_answer_that_is_coming(void **state) {
+  (void)state;
+  int first = ask("/refreshed"), upstream = hand_origin_take(&origin, "/refreshed");
+  hand_send(upstream, CHUNKED "\r\n3\r\nold\r\n");
+  hand_client_await(first, "old");
+  int second =
+      hand_client_ask(nginx_server_port(server), "GET", "/refreshed", "Pragma: no-cache\r\n");
+  int anew = hand_origin_take(&origin, "/refreshed");
+  hand_send(anew, CHUNKED "\r\n3\r\nnew\r\n0\r\n\r\n");
+  hand_client_await(second, "new");
+  hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+  hand_client_await(first, "end");
+  ends(first);
+  ends(second);
+  close(upstream);
+  close(anew);
+  is_stored("/refreshed", "new");
+}
+
 static void a_fragment_streams_into_its_page_twice(void **state) {
   (void)state;
   int client = ask("/twice?part=/fragment"), upstream = hand_origin_take(&origin, "/fragment");
@@ -396,6 +415,7 @@ int main(void) {
       cmocka_unit_test(a_failure_is_handed_on_whole_and_remembered),
       cmocka_unit_test(a_stale_page_is_better_than_a_failure),
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),
+      cmocka_unit_test(a_refresh_joins_no_answer_that_is_coming),
       cmocka_unit_test(a_fragment_streams_into_its_page_twice),
       cmocka_unit_test(a_slow_client_slows_nobody),
       cmocka_unit_test(waiters_of_a_killed_leader_elect_anew),

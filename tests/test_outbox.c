@@ -222,9 +222,30 @@ static void what_is_too_old_is_forgotten(void **state) {
   assert_int_equal(found(held, "short", 50), 'x');
   assert_int_equal(found(held, "short", 51), '-');
   assert_int_equal(found(held, "a", MS), 'a');
-  assert_int_equal(found(held, "a", MS + 1), '-');
+  assert_int_equal(found(held, "a", 2 * MS), '-');
   assert_int_equal(crl_outbox_count(held), 0);
   assert_int_equal(crl_outbox_weight(held), 0);
+  crl_outbox_free(held);
+}
+
+/* An outage goes on as long as it is met at least once in outbox_ms. */
+static void a_fill_serves_as_long_as_it_lives_while_the_outage_goes_on(void **state) {
+  (void)state;
+  crl_outbox *held = crl_outbox_new(BYTES, MS);
+  crl_outbox_fill fill = {.record = record_of('x', SIZE), .hard_ttl = 5 * MS, .made = 10};
+  crl_outbox_keep(held, "a", 1, &fill);
+  for (int64_t now = 10; now < 10 + 5 * MS; now += MS - 1)
+    assert_int_equal(found(held, "a", now), 'x');
+  assert_int_equal(found(held, "a", 10 + 5 * MS), '-');
+  crl_outbox_keep(held, "b", 1, &fill);
+  assert_int_equal(found(held, "b", 9 + MS), 'x');
+  assert_int_equal(found(held, "b", 9 + 2 * MS), '-'); /* another outage */
+  fill.made = 20 * MS;
+  crl_outbox_keep(held, "c", 1, &fill);
+  assert_string_equal(given(held, 20 * MS + 1, 16, NULL), ""); /* the store is back */
+  assert_int_equal(found(held, "c", 21 * MS - 1), 'x');
+  assert_int_equal(found(held, "c", 21 * MS), '-');
+  crl_bytes_unref(fill.record);
   crl_outbox_free(held);
 }
 
@@ -332,6 +353,7 @@ int main(void) {
       cmocka_unit_test(a_wish_to_invalidate_stays_when_the_fill_is_dropped),
       cmocka_unit_test(a_fill_without_a_version_is_never_given_to_the_store),
       cmocka_unit_test(what_is_too_old_is_forgotten),
+      cmocka_unit_test(a_fill_serves_as_long_as_it_lives_while_the_outage_goes_on),
       cmocka_unit_test(when_there_is_no_room_the_oldest_goes),
       cmocka_unit_test(each_is_given_out_once_the_oldest_first_and_still_found),
       cmocka_unit_test(what_could_not_be_offered_is_given_out_again),

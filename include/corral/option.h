@@ -39,17 +39,17 @@
     "XFetch: a chance to rebuild ahead of expiry; 100 is the paper's beta of 1.")                  \
   X(negative_ttl_ms, "negative_ttl", "lives", "ms", 10000, -1, 315360000000, "warm", NONE,         \
     "Life of a remembered \"no such thing\".")                                                     \
-  X(pass_ttl_ms, "pass_ttl", "lives", "ms", 10000, -1, 86400000, "", NONE,                         \
+  X(pass_ttl_ms, "pass_ttl", "lives", "ms", 10000, -1, 86400000, "", ZONE,                         \
     "How long \"can't be cached\" is remembered: computes run in parallel.")                       \
   X(retry_ms, "retry", "failure", "ms", 500, -1, 86400000, "", LOCATION,                           \
     "Pause after the first two failed computes, shared by the fleet; then doubles.")               \
   X(retry_max_ms, "retry_max", "failure", "ms", 30000, 1, 86400000, "", LOCATION,                  \
     "Longest pause after failed computes.")                                                        \
-  X(when_away, "away", "failure", "compute|stale|error", 1, 1, 3, "run", NONE,                     \
+  X(when_away, "away", "failure", "compute|stale|error", 1, 1, 3, "run", ZONE,                     \
     "What to do while the store is away.")                                                         \
-  X(lease_ms, "lease", "election", "ms", 2000, 50, 3600000, "run warm", NONE,                      \
+  X(lease_ms, "lease", "election", "ms", 2000, 50, 3600000, "run warm", ZONE,                      \
     "Longest lease; from 750ms, doubled each third of it.")                                        \
-  X(lease_min_ms, "lease_min", "election", "ms", 500, 50, 3600000, "", NONE,                       \
+  X(lease_min_ms, "lease_min", "election", "ms", 500, 50, 3600000, "", ZONE,                       \
     "Shortest lease: the first is 4 times the key's usual cost, between this and 750ms.")          \
   X(compute_ms, "compute", "election", "ms", 30000, 10, 86400000, "run warm", ZONE,                \
     "Longest compute; then it is given up and fenced.")                                            \
@@ -63,9 +63,9 @@
     "After so long a wait, take what serves on error.")                                            \
   X(at_deadline, "at_deadline", "waiting", "error|compute", 1, 1, 2, "run", LOCATION,              \
     "A wait's end if nothing stale may serve.")                                                    \
-  X(poll_ms, "poll", "waiting", "ms", 5, 1, 60000, "", NONE,                                       \
+  X(poll_ms, "poll", "waiting", "ms", 5, 1, 60000, "", ZONE,                                       \
     "A waiter's pause once a rebuild is due; grows, with full jitter.")                            \
-  X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
+  X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", ZONE,                             \
     "Longest pause between a waiter's looks.")                                                     \
   X(near_ms, "near_ttl", "near tier", "ms", 1000, -1, 86400000, "", ZONE,                          \
     "How long a copy in this process answers alone (see near_bytes).")                             \
@@ -79,35 +79,35 @@
     "URI: memory:, lmdb:PATH, redis://HOST:PORT/DB ...; required.")                                \
   X(name_space, "namespace", "store", "corral", ZONE,                                              \
     "Put before each key, with a colon.")                                                          \
-  X(host_dir, "host_dir", "election", "", NONE,                                                    \
+  X(host_dir, "host_dir", "election", "", ZONE,                                                    \
     "Folder of host_lock's lock file; default: $CORRAL_HOST_DIR, else one of this user.")          \
-  X(origin, "origin", "limits", "run", NONE,                                                       \
+  X(origin, "origin", "limits", "run", ZONE,                                                       \
     "What the computes load: fleet_max counts by it.")
 
 /* The corral's own options that are numbers. */
 #define CORRAL_OPTION_MAP(X)                                                                       \
-  X(generation, "generation", "store", "flag", -1, -1, 1, "corral", NONE,                          \
+  X(generation, "generation", "store", "flag", -1, -1, 1, "corral", ZONE,                          \
     "All values can be invalidated at once.")                                                      \
   X(op_ms, "op", "store", "ms", 250, 1, 60000, "corral", ZONE,                                     \
     "Longest operation, or pause of a body that moves.")                                           \
   X(handles, "handles", "store", "count", 0, 0, 64, "", ZONE,                                      \
     "Connections to the store; 0: what the store advises (4 to a Redis).")                    \
-  X(watch, "watch", "store", "flag", 1, -1, 1, "", NONE,                                           \
+  X(watch, "watch", "store", "flag", 1, -1, 1, "", ZONE,                                           \
     "Waiters are woken by the store, where it can; off: they poll.")                               \
-  X(max_value, "max_value", "store", "bytes", 536870912, 1, 536870912, "", NONE,                   \
+  X(max_value, "max_value", "store", "bytes", 536870912, 1, 536870912, "", ZONE,                   \
     "Largest value.")                                                                              \
-  X(compress_min, "compress", "store", "bytes", -1, -1, 536870912, "run", NONE,                    \
+  X(compress_min, "compress", "store", "bytes", -1, -1, 536870912, "run", ZONE,                    \
     "Values from this size on are stored compressed.")                                             \
-  X(breaker_failures, "breaker_failures", "failure", "count", 3, 1, 1000, "", NONE,                \
+  X(breaker_failures, "breaker_failures", "failure", "count", 3, 1, 1000, "", ZONE,                \
     "Refused or broken connections in a row after which a server rests.")                          \
-  X(breaker_rest_ms, "breaker_rest", "failure", "ms", 1000, 1, 600000, "", NONE,                   \
+  X(breaker_rest_ms, "breaker_rest", "failure", "ms", 1000, 1, 600000, "", ZONE,                   \
     "How long a failing server rests between probes.")                                             \
   X(away_ms, "away_after", "failure", "ms", 1500, 1, 600000, "", ZONE,                             \
     "How long a server that answers nothing is slow; then it is away.")                            \
-  X(outbox_bytes, "outbox", "failure", "bytes", 16777216, -1, 1099511627776, "", NONE,             \
+  X(outbox_bytes, "outbox", "failure", "bytes", 16777216, -1, 1099511627776, "", ZONE,             \
     "Room for fills made while the store is away.")                                                \
-  X(outbox_ms, "outbox_ttl", "failure", "ms", 60000, -1, 86400000, "", NONE,                       \
-    "How long such fills, and invalidations to repeat, are kept.")                                 \
+  X(outbox_ms, "outbox_ttl", "failure", "ms", 60000, -1, 86400000, "", ZONE,                       \
+    "How long invalidations to repeat are kept; and fills, once the store is back.")               \
   X(host_lock, "host_lock", "election", "flag", -1, -1, 1, "", ZONE,                               \
     "Elections are first won among the processes of this host.")                                   \
   X(workers, "workers", "limits", "count", 4, 1, 256, "", NONE,                                    \

@@ -413,6 +413,10 @@ void crl_handle_bind(corral *c, crl_call *call) {
   call->bound = crl_call_computes(call);
 }
 
+uint64_t corral_near_used(const corral *c) {
+  return c == NULL || c->context.near == NULL ? 0 : crl_near_weight(c->context.near);
+}
+
 uint64_t corral_counter(const corral *c, corral_event event) {
   if (c == NULL || (unsigned)event >= CORRAL_EVENT_COUNT) return 0;
   return crl_event_counted(&c->context.events, event);

@@ -6,9 +6,12 @@
  *       -> leased by another: stale is the ANSWER, else WAIT and GET again
  *       -> nothing: climb
  *       -> the store is slow: WAIT and GET again
- *       -> the store is away: climb without it, or what HELD finds is the ANSWER, or an error
+ *       -> the store is away: climb without it, or OUTBOX, or an error
  *   nothing is expected, and no SLOT or HOST needed: CLAIM without a GET; where it isn't granted,
  *   its findings are those of a GET
+ *   OUTBOX (what this process has) -> fresh: ANSWER
+ *          -> in its grace while it is rebuilt: ANSWER, and the rebuild behind it
+ *          -> in its grace for errors: climb without the store, and if that fails it is the ANSWER
  *   climb: SLOT, where computes are limited; HOST, where the ladder has the host lock, and GET
  *          once more; then
  *          CLAIM -> granted: COMPUTE -> PUBLISH -> SETTLE -> ANSWER
@@ -157,22 +160,34 @@ static crl_ask go_without(crl_flight *flight, int64_t now) {
   return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
 }
 
+/* A failure is remembered: nobody computes. */
+static crl_ask recall_failure(crl_flight *flight, int64_t now) {
+  return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+}
+
 /* The store can't hold an election now. A refresh behind an answer is given up, because it can
  * wait. While the store is slow, somebody may have the lease: nobody computes. */
 static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   int64_t now = told->now;
+  int looks_here = flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status);
   flight->leased = flight->degraded = 0;
   flight->status = status;
+  flight->recalls = told->look.retry_left > 0;
   flight->pause_until = now + told->look.pause_left;
   if (told->look.failures > 0) flight->failures = told->look.failures;
   if (flight->answered) return CRL_ASK_DONE;
   if (flight->early) return answer(flight, CRL_ANSWER_STORED);
   if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
-  if (told->look.retry_left > 0)
-    return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
-  if (flight->slow && flight->plan.can_compute) return wait(flight, told);
-  if (flight->policy->when_away == CORRAL_AWAY_STALE && !is_taken(status)) return CRL_ASK_OUTBOX;
-  return go_without(flight, now);
+  if (flight->recalls && !looks_here) return recall_failure(flight, now);
+  if (!flight->recalls && flight->slow && flight->plan.can_compute) return wait(flight, told);
+  return looks_here ? CRL_ASK_OUTBOX : go_without(flight, now);
+}
+
+static void remember_graces(crl_flight *flight, const crl_told *told) {
+  const crl_lives *lives = &told->look.lives;
+  flight->swr_until = lives->swr > 0 ? told->now + lives->swr : 0;
+  flight->sie_until = lives->sie > 0 ? told->now + lives->sie : 0;
+  if (flight->sie_until < flight->swr_until) flight->sie_until = flight->swr_until;
 }
 
 static void remember(crl_flight *flight, const crl_told *told) {
@@ -183,9 +198,7 @@ static void remember(crl_flight *flight, const crl_told *told) {
   flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;
   flight->has_value = told->look.has_value;
-  flight->swr_until = lives->swr > 0 ? told->now + lives->swr : 0;
-  flight->sie_until = lives->sie > 0 ? told->now + lives->sie : 0;
-  if (flight->sie_until < flight->swr_until) flight->sie_until = flight->swr_until;
+  remember_graces(flight, told);
 }
 
 static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_claim) {
@@ -303,9 +316,23 @@ static crl_ask on_host(crl_flight *flight, const crl_told *told) {
   return flight->degraded ? climb(flight, told->now) : CRL_ASK_GET;
 }
 
-static crl_ask on_held(crl_flight *flight, const crl_told *told) {
-  return told->status == CORRAL_OK ? answer(flight, CRL_ANSWER_OUTBOX)
-                                   : go_without(flight, told->now);
+/* Serves a value that is to be rebuilt. It is rebuilt behind the answer, without the store, unless
+ * this process has just done so. */
+static crl_ask refresh_without(crl_flight *flight, int64_t now) {
+  int rests = flight->recalls || flight->slow || flight->last_look || flight->pause_until > now;
+  flight->refresh = flight->degraded =
+      !rests && flight->plan.can_compute && flight->plan.background;
+  return answer(flight, CRL_ANSWER_STALE);
+}
+
+static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
+  const crl_lives *lives = &told->look.lives;
+  if (told->status == CORRAL_OK) {
+    remember_graces(flight, told);
+    if (lives->fresh > 0) return answer(flight, CRL_ANSWER_OUTBOX);
+    if (lives->swr > 0) return refresh_without(flight, told->now);
+  }
+  return flight->recalls ? recall_failure(flight, told->now) : go_without(flight, told->now);
 }
 
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
@@ -500,7 +527,7 @@ crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
     case CRL_ASK_ANSWER: next = on_answer(flight, told); break;
     case CRL_ASK_SLOT: next = on_slot(flight, told); break;
     case CRL_ASK_HOST: next = on_host(flight, told); break;
-    case CRL_ASK_OUTBOX: next = on_held(flight, told); break;
+    case CRL_ASK_OUTBOX: next = on_outbox(flight, told); break;
     case CRL_ASK_DONE: break;
   }
   assert(next != CRL_ASK_DONE || flight->answered);

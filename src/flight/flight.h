@@ -36,7 +36,7 @@ typedef enum crl_answer {
   CRL_ANSWER_COMPUTED,   /* the result of compute; flight->kept: whether it was stored */
   CRL_ANSWER_FAILED,     /* the failure of compute */
   CRL_ANSWER_ERROR,      /* the error flight->status */
-  CRL_ANSWER_OUTBOX      /* the value that HELD found */
+  CRL_ANSWER_OUTBOX      /* the fresh value that OUTBOX found */
 } crl_answer;
 
 /* The findings of a look (GET or CLAIM), judged by crl_envelope_judge; times left in ms. */
@@ -62,10 +62,10 @@ typedef struct crl_look {
 typedef struct crl_told {
   int64_t now; /* ms, any monotonic clock, the same throughout */
   /* GET, CLAIM, SETTLE, RELEASE: status of the store's operation; after a GET, EMISS is no failure.
-   * SLOT: OK, EBUSY. HOST: OK, EBUSY, or an error: there is no host lock. HELD: OK, EMISS */
+   * SLOT: OK, EBUSY. HOST: OK, EBUSY, or an error: there is no host lock. OUTBOX: OK, EMISS */
   int status;
   /* set by GET, and by CLAIM when OK or EBUSY. When they failed: only retry_left, failures and
-   * pause_left, as this process remembers them */
+   * pause_left, as this process remembers them. Set by OUTBOX when OK: only the lives */
   crl_look look;
   crl_made made;  /* set by COMPUTE */
   uint8_t slow;   /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
@@ -103,6 +103,7 @@ typedef struct crl_flight {
   uint8_t leased;   /* the lease is ours, by the last reply of the store */
   uint8_t degraded; /* computing without the store's election */
   uint8_t slow;     /* the store was slow when it was last asked */
+  uint8_t recalls;  /* the store didn't answer, and this process remembers a failure of the key */
   /* crl_alone: computing for this caller alone, without any election; nothing will be stored */
   uint8_t alone;
   uint8_t last_look; /* the deadline has come: this look decides the answer */

@@ -13,6 +13,7 @@ struct crl_ngx_job {
   crl_ngx_zone *zone;
   corral_async_call *call; /* NULL from `done` on */
   ngx_http_cleanup_t *cleanup;
+  unsigned leads : 1; /* its origin was asked */
 };
 
 /* The request has no call any more. */
@@ -70,6 +71,8 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
     job->ctx->has_led = job->call != NULL;
     job->ctx->had_old = corral_fill_old(fill, &size) != NULL;
     job->ctx->purges = job->zone->counters->purges;
+    if (!job->leads) crl_ngx_gauge_leading(job->zone, 1);
+    job->leads = 1;
     crl_ngx_origin_begin(job->ctx, fill);
     ngx_http_run_posted_requests(connection);
   }
@@ -80,6 +83,7 @@ static void on_gone(void *arg) {
   crl_ngx_ctx *ctx = job->ctx;
   crl_ngx_zone *zone = job->zone;
   if (job->cleanup != NULL) job->cleanup->handler = NULL;
+  if (job->leads) crl_ngx_gauge_leading(zone, -1);
   free(job);
   crl_ngx_zone_release(zone);
   if (ctx == NULL || zone->is_closing) return;

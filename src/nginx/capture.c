@@ -109,7 +109,7 @@ static void end_whole(crl_ngx_capture *capture) {
   if (capture->fill != NULL) {
     /* what is left to send waits for the store's answer, which is near */
     crl_ngx_stream_hold(capture->stream);
-    if (crl_ngx_store(ctx, capture->fill, &capture->verdict, &capture->response,
+    if (crl_ngx_store(capture->fill, &capture->verdict, &capture->response,
                       crl_ngx_stream_body(capture->stream)) == 0)
       (void)take_fill(capture);
     else
@@ -132,6 +132,7 @@ static void end_renewal(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   ctx->fwd_status = NGX_HTTP_NOT_MODIFIED;
   if (crl_ngx_store_renewed(ctx, fill, sr, &capture->response) == 0) return;
   ctx->renewal = NULL;
+  ctx->fwd_status = 0;
   crl_ngx_origin_run(ctx, fill);
 }
 
@@ -210,9 +211,11 @@ static void dont_buffer(ngx_http_request_t *sr) {
 
 /* Sends the answer to the leading request's client alone, if that still waits. NGX_ERROR ends the
  * subrequest. */
-static ngx_int_t forward(crl_ngx_capture *capture, ngx_http_request_t *sr) {
+static ngx_int_t forward(crl_ngx_capture *capture, ngx_http_request_t *sr,
+                         crl_ngx_outcome outcome) {
   if (capture->ctx->is_counted) return NGX_ERROR;
   capture->is_forwarded = 1;
+  capture->ctx->outcome = outcome;
   return crl_ngx_forward_header(capture->ctx, sr);
 }
 
@@ -225,7 +228,7 @@ static ngx_int_t forward_failure(crl_ngx_capture *capture, ngx_http_request_t *s
   }
   corral_fill *fill = take_fill(capture);
   capture->ctx->detail = "failed";
-  ngx_int_t rc = forward(capture, sr);
+  ngx_int_t rc = forward(capture, sr, CRL_NGX_ERROR);
   corral_fill_fail(fill, (int32_t)status, "the origin's status");
   corral_fill_done(fill);
   return rc;
@@ -247,7 +250,7 @@ static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   ctx->renewal = NULL;
   const char *why = crl_ngx_fields_collect(sr, response, sr->pool) != 0
                         ? "unkeepable"
-                        : crl_ngx_judge(ctx, sr, response, &capture->verdict);
+                        : crl_ngx_judge(ctx, sr, response, capture->fill, &capture->verdict);
   if (why == NULL) {
     capture->stream = crl_ngx_stream_new(ctx, sr, capture->fill, &capture->verdict, response);
     if (capture->stream == NULL) why = "unkeepable";
@@ -257,7 +260,7 @@ static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
     return NGX_OK;
   }
   let_go(capture, why);
-  return forward(capture, sr);
+  return forward(capture, sr, ctx->is_refresh ? CRL_NGX_BYPASS : CRL_NGX_PASS);
 }
 
 static ngx_int_t header_filter(ngx_http_request_t *r) {

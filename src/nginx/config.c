@@ -17,19 +17,20 @@ static ngx_uint_t is(const ngx_str_t *s, const char *text) {
 
 /* ---- corral_zone --------------------------------------------------------------------------- */
 
-#define NAME_NONE(name)
-#define NAME_LOCATION(name)
-#define NAME_ZONE(name) name,
-#define TEXT_NAME(field, name, group, command, nginx, text) NAME_##nginx(name)
+/* Both names that the library knows an option by, name and field. */
+#define NAME_NONE(field, name)
+#define NAME_LOCATION(field, name)
+#define NAME_ZONE(field, name) name, #field,
+#define TEXT_NAME(field, name, group, command, nginx, text) NAME_##nginx(field, name)
 #define ROW_NAME(field, name, group, unit, def, least, most, command, nginx, text)                 \
-  NAME_##nginx(name)
+  NAME_##nginx(field, name)
 static const char *const zone_names[] = {CORRAL_TEXT_MAP(TEXT_NAME) CORRAL_OPTION_MAP(ROW_NAME)
                                              CORRAL_POLICY_MAP(ROW_NAME)};
 enum { ZONE_NAMES = sizeof zone_names / sizeof zone_names[0] };
 
 static char *unknown_parameter(ngx_conf_t *cf, const ngx_str_t *given) {
-  u_char names[512], *at = names, *end = names + sizeof names;
-  for (ngx_uint_t i = 0; i < ZONE_NAMES; i++)
+  u_char names[1024], *at = names, *end = names + sizeof names;
+  for (ngx_uint_t i = 0; i < ZONE_NAMES; i += 2)
     at = ngx_snprintf(at, (size_t)(end - at), "%s%s", i > 0 ? ", " : "", zone_names[i]);
   ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                      "corral_zone: \"%V\" isn't valid; accepted: NAME=VALUE, with one of %*s",
@@ -89,6 +90,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   for (ngx_uint_t i = 2; i < cf->args->nelts; i++)
     if (zone_parameter(cf, zone, argument(cf, i)) != NGX_CONF_OK) return NGX_CONF_ERROR;
   if (policy->compute_ms == 0) policy->compute_ms = CRL_NGX_COMPUTE_MS;
+  if (policy->when_away == 0) policy->when_away = CORRAL_AWAY_STALE;
   if (zone->options.store == NULL) {
     ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "corral_zone \"%V\": store=URI is missing",
                        &zone->name);
@@ -172,16 +174,47 @@ static char *set_handler(ngx_conf_t *cf, crl_ngx_conf *to, ngx_http_handler_pt h
   return NGX_CONF_OK;
 }
 
+/* Words behind the key: 0, or -1. */
+static int purge_word(crl_ngx_conf *to, const ngx_str_t *word) {
+  if (is(word, "soft") && !to->purge_soft) return to->purge_soft = 1, 0;
+  if (to->purge_kind != CRL_NGX_PURGE_KEY) return -1;
+  if (is(word, "tag")) return to->purge_kind = CRL_NGX_PURGE_TAG, 0;
+  if (is(word, "prefix")) return to->purge_kind = CRL_NGX_PURGE_PREFIX, 0;
+  return -1;
+}
+
 char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   crl_ngx_conf *to = conf;
+  ngx_uint_t words = 2;
   (void)cmd;
-  if (to->purge_key != NULL) return "is duplicate";
-  if (cf->args->nelts == 4 && !is(argument(cf, 3), "tag"))
-    return wrong(cf, "corral_purge", argument(cf, 3), "tag");
+  if (to->purge_zone.len > 0) return "is duplicate";
   to->purge_zone = *argument(cf, 1);
-  to->purge_tag = cf->args->nelts == 4;
-  to->purge_key = complex(cf, argument(cf, 2));
-  return to->purge_key != NULL ? set_handler(cf, to, crl_ngx_purge_handler) : NGX_CONF_ERROR;
+  ngx_str_t *what = cf->args->nelts > 2 ? argument(cf, 2) : NULL;
+  if (what != NULL && is(what, "all")) {
+    to->purge_kind = CRL_NGX_PURGE_ALL;
+    words = 3;
+  } else if (what != NULL && !is(what, "soft")) {
+    to->purge_kind = CRL_NGX_PURGE_KEY;
+    to->purge_key = complex(cf, what);
+    if (to->purge_key == NULL) return NGX_CONF_ERROR;
+    words = 3;
+  }
+  for (; words < cf->args->nelts; words++)
+    if (purge_word(to, argument(cf, words)) != 0)
+      return wrong(cf, "corral_purge", argument(cf, words), "tag or prefix behind a key; soft");
+  return set_handler(cf, to, crl_ngx_purge_handler);
+}
+
+char *crl_ngx_set_tag(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
+  crl_ngx_conf *to = conf;
+  ngx_uint_t count = cf->args->nelts - 1;
+  (void)cmd;
+  if (to->tags != NULL) return "is duplicate";
+  to->tags = ngx_array_create(cf->pool, count, sizeof(ngx_str_t));
+  if (to->tags == NULL) return NGX_CONF_ERROR;
+  if (count == 1 && is(argument(cf, 1), "off")) return NGX_CONF_OK;
+  for (ngx_uint_t i = 1; i <= count; i++) *(ngx_str_t *)ngx_array_push(to->tags) = *argument(cf, i);
+  return NGX_CONF_OK;
 }
 
 char *crl_ngx_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {

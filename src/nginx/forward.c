@@ -39,7 +39,6 @@ ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
   ctx->is_sent = 1;
   ctx->is_late = 0;
   ctx->is_pass = 1;
-  ctx->outcome = CRL_NGX_PASS;
   ctx->fwd_status = sr->headers_out.status;
   ctx->waited = ngx_current_msec - ctx->begun;
   ctx->sr = sr;

@@ -90,20 +90,22 @@ static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail,
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
                                   const crl_ngx_record *record) {
   switch (how) {
+    case CORRAL_OUTBOX:
+      if (ctx->age_ms <= ctx->ttl_ms) return CRL_NGX_HIT;
+      /* fall through */
     case CORRAL_STALE:
       return ctx->age_ms <= ctx->ttl_ms + record->swr_ms ? CRL_NGX_UPDATING : CRL_NGX_STALE;
     case CORRAL_COMPUTED:
-      return ctx->is_pass ? CRL_NGX_PASS : ctx->had_old ? CRL_NGX_EXPIRED : CRL_NGX_MISS;
+      if (ctx->is_refresh) return CRL_NGX_BYPASS;
+      if (ctx->is_pass) return CRL_NGX_PASS;
+      if (!ctx->had_old) return CRL_NGX_MISS;
+      return ctx->fwd_status == NGX_HTTP_NOT_MODIFIED ? CRL_NGX_REVALIDATED : CRL_NGX_EXPIRED;
     case CORRAL_JOINED: return CRL_NGX_COLLAPSED;
     default: return CRL_NGX_HIT;
   }
 }
 
 enum { VARIANTS = 4 };
-void crl_ngx_count(crl_ngx_ctx *ctx) {
-  if (!ctx->is_counted) crl_ngx_zone_count(ctx->zone, ctx->outcome);
-  ctx->is_counted = 1;
-}
 
 void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
                       corral_how how) {
@@ -136,6 +138,8 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
     return own_way(ctx, CRL_NGX_PASS, "unreadable");
   ctx->has_dropped = 1;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "unreadable";
   (void)ngx_atomic_fetch_add(&ctx->zone->counters->events[CORRAL_EVENT_FOREIGN], 1);
   ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
                 "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
@@ -175,7 +179,8 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
     }
   }
   int64_t kept_ms = corral_value_age_ms(value);
-  if (how == CORRAL_STALE && !crl_ngx_may_be_stale(&record, kept_ms)) {
+  if ((how == CORRAL_STALE || (how == CORRAL_OUTBOX && kept_ms > record.ttl_ms)) &&
+      !crl_ngx_may_be_stale(&record, kept_ms)) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }
@@ -194,6 +199,13 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   if (corral_peek(ctx->zone->c, ctx->key.data, ctx->key.len, &call, &value) == CORRAL_OK)
     return take(ctx, value, rc);
   return crl_ngx_stream_join(ctx) ? CRL_NGX_WAITS : crl_ngx_call_begin(ctx);
+}
+
+/* Answers by a new page, in place of the one that is stored. */
+static crl_ngx_step refresh(crl_ngx_ctx *ctx) {
+  ctx->is_refresh = ctx->has_dropped = 1;
+  ctx->outcome = CRL_NGX_BYPASS;
+  return crl_ngx_drop_begin(ctx);
 }
 
 /* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
@@ -275,8 +287,10 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
 
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   ngx_int_t rc = NGX_ERROR;
-  crl_ngx_step step =
-      status == CORRAL_OK ? ask(ctx, &rc) : own_way(ctx, CRL_NGX_PASS, "unreadable");
+  ctx->purges = ctx->zone->counters->purges;
+  crl_ngx_step step = status == CORRAL_OK ? ask(ctx, &rc)
+                      : ctx->is_refresh   ? own_way(ctx, CRL_NGX_BYPASS, NULL)
+                                          : own_way(ctx, CRL_NGX_PASS, "unreadable");
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
@@ -332,14 +346,26 @@ static int has_body(const ngx_http_request_t *r) {
   return r->headers_in.content_length_n > 0 || r->headers_in.chunked;
 }
 
+/* True for a subrequest of auth_request: its answer is about one client, and its variables are
+ * those of an upstream. */
+static unsigned is_auth(const ngx_http_request_t *r) { return r != r->main && r->header_only; }
+
+static ngx_int_t purge(crl_ngx_ctx *ctx) {
+  ngx_int_t rc = make_key(ctx) == 0 ? crl_ngx_purge_page(ctx->r, &ctx->key)
+                                    : crl_ngx_purge_refuse(ctx->r, NGX_HTTP_BAD_REQUEST, "no key");
+  if (rc != NGX_DONE) ngx_http_finalize_request(ctx->r, rc);
+  return NGX_DONE;
+}
+
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
-  if (conf->zone == NULL || r->background || r->subrequest_in_memory ||
+  if (conf->zone == NULL || r->background || r->subrequest_in_memory || is_auth(r) ||
       crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL)
     return NGX_DECLINED;
   crl_ngx_ctx *ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (conf->with_purge && crl_ngx_is_purge(r)) return purge(ctx);
   if (!(r->method & conf->methods & (NGX_HTTP_GET | NGX_HTTP_HEAD))) {
     ctx->is_unsafe = crl_ngx_is_unsafe(r) && conf->zone->loop != NULL && make_key(ctx) == 0;
     return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
@@ -349,7 +375,8 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);
   if (crl_ngx_is_led_in_front(ctx)) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "loop"), rc);
-  ctx->is_lookup = holds(r, conf->no_store) & 1;
-  crl_ngx_step step = ask(ctx, &rc);
+  unsigned is_rare = conf->min_uses > 1 && crl_ngx_is_rare(ctx);
+  ctx->is_lookup = (is_rare || holds(r, conf->no_store)) & 1;
+  crl_ngx_step step = !is_rare && holds(r, conf->refresh) ? refresh(ctx) : ask(ctx, &rc);
   return go_on(ctx, step, rc);
 }

@@ -14,13 +14,14 @@ typedef struct crl_ngx_verdict {
 } crl_ngx_verdict;
 
 /* Judges the answer of `sr` once its header is known. NULL: it can be kept, for the lives in
- * *verdict; else the reason, static. Takes fields that are never stored out of the response. */
+ * *verdict, and the fill has its tags; else the reason, static. Takes fields that are never stored
+ * out of the response. */
 const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_response *response,
-                          crl_ngx_verdict *verdict);
+                          corral_fill *fill, crl_ngx_verdict *verdict);
 /* Fills with the judged answer and ends the fill: 0. -1: the record can't be made; the fill is as
  * it was. */
-int crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, crl_ngx_verdict *verdict,
-                  const crl_ngx_response *response, const crl_ngx_body *body);
+int crl_ngx_store(corral_fill *fill, crl_ngx_verdict *verdict, const crl_ngx_response *response,
+                  const crl_ngx_body *body);
 
 /* Ends the fill with the old page, which this 304 renews: 0. -1: it can't be used; the fill is as
  * it was. */

@@ -20,6 +20,9 @@ static ngx_conf_enum_t purge_from[] = {{ngx_string("local"), CRL_NGX_FROM_LOCAL}
                                        {ngx_string("any"), CRL_NGX_FROM_ANY},
                                        {ngx_null_string, 0}};
 
+static ngx_conf_num_bounds_t min_uses = {ngx_conf_check_num_bounds, 1, 1000000};
+static ngx_conf_num_bounds_t path_tags = {ngx_conf_check_num_bounds, 0, 8};
+
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
 
 #define DIRECTIVE(name, where, arguments, set, offset, post)                                       \
@@ -64,9 +67,19 @@ static ngx_command_t commands[] = {
               NULL),
     DIRECTIVE("corral_revalidate", ANYWHERE, NGX_CONF_TAKE1, set_revalidate, AT(revalidate), NULL),
     DIRECTIVE("corral_pass", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE1, crl_ngx_set_pass, 0, NULL),
-    DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_str_slot, AT(tag), NULL),
+    DIRECTIVE("corral_refresh", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(refresh),
+              NULL),
+    DIRECTIVE("corral_min_uses", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_num_slot, AT(min_uses),
+              &min_uses),
+    DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_1MORE, crl_ngx_set_tag, 0, NULL),
+    DIRECTIVE("corral_path_tags", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_num_slot, AT(path_tags),
+              &path_tags),
     DIRECTIVE("corral_cache_status", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_cache_status, 0, NULL),
-    DIRECTIVE("corral_purge", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE23, crl_ngx_set_purge, 0, NULL),
+    DIRECTIVE("corral_purge", NGX_HTTP_LOC_CONF,
+              NGX_CONF_TAKE1 | NGX_CONF_TAKE2 | NGX_CONF_TAKE3 | NGX_CONF_TAKE4, crl_ngx_set_purge,
+              0, NULL),
+    DIRECTIVE("corral_purge_method", ANYWHERE, NGX_CONF_FLAG, ngx_conf_set_flag_slot,
+              AT(with_purge), NULL),
     DIRECTIVE("corral_purge_from", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_enum_slot, AT(purge_from),
               &purge_from),
     DIRECTIVE("corral_status", NGX_HTTP_LOC_CONF, NGX_CONF_NOARGS, crl_ngx_set_status, 0, NULL),
@@ -89,6 +102,10 @@ static void *create_location(ngx_conf_t *cf) {
   conf->valid = NGX_CONF_UNSET_PTR;
   conf->bypass = NGX_CONF_UNSET_PTR;
   conf->no_store = NGX_CONF_UNSET_PTR;
+  conf->refresh = NGX_CONF_UNSET_PTR;
+  conf->min_uses = NGX_CONF_UNSET;
+  conf->path_tags = NGX_CONF_UNSET;
+  conf->with_purge = NGX_CONF_UNSET;
   conf->policy.size = sizeof conf->policy;
   conf->purge_from = NGX_CONF_UNSET_UINT;
   conf->max_size = NGX_CONF_UNSET_SIZE;
@@ -135,7 +152,11 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_ptr_value(conf->no_store, above->no_store, NULL);
   ngx_conf_merge_size_value(conf->max_size, above->max_size, 1024 * 1024);
   ngx_conf_merge_msec_value(conf->revalidate, above->revalidate, REVALIDATE_MS);
-  ngx_conf_merge_str_value(conf->tag, above->tag, "");
+  ngx_conf_merge_ptr_value(conf->refresh, above->refresh, NULL);
+  ngx_conf_merge_value(conf->min_uses, above->min_uses, 1);
+  ngx_conf_merge_value(conf->path_tags, above->path_tags, 0);
+  ngx_conf_merge_value(conf->with_purge, above->with_purge, 0);
+  if (conf->tags == NULL) conf->tags = above->tags;
   ngx_conf_merge_str_value(conf->cache_status, above->cache_status, "on");
   if (conf->purge_zone.len > 0 &&
       find_zone(cf, "corral_purge", &conf->purge_zone, &conf->purge) != NGX_CONF_OK)
@@ -182,9 +203,11 @@ VISIBLE ngx_module_t ngx_http_corral_module = {NGX_MODULE_V1,
 /* The symbols that nginx looks up in a module that it loads. The order is that of an
  * HTTP_AUX_FILTER: a captured answer has been through the filters of content, but neither through
  * gzip's, nor through those that write to the client. */
+#ifndef CRL_NGX_ADDON /* nginx's own build has them */
 extern ngx_module_t *ngx_modules[];
 extern char *ngx_module_names[];
 extern char *ngx_module_order[];
 VISIBLE ngx_module_t *ngx_modules[] = {&ngx_http_corral_module, NULL};
 VISIBLE char *ngx_module_names[] = {"ngx_http_corral_module", NULL};
 VISIBLE char *ngx_module_order[] = {"ngx_http_corral_module", "ngx_http_copy_filter_module", NULL};
+#endif

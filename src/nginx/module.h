@@ -9,8 +9,8 @@
  * to the clients of this worker that wait for it (stream.c). What can't goes to the leading
  * request's client alone (forward.c).
  *
- * All of it runs on the worker's only thread, except count_event in zone.c, which threads of the
- * library call. */
+ * All of it runs on the worker's only thread, except crl_ngx_count_event, which threads of the
+ * library call, and the `work` of purge.c and drop.c. */
 #ifndef CRL_NGX_MODULE_H
 #define CRL_NGX_MODULE_H
 
@@ -39,6 +39,7 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_BYPASS,
   CRL_NGX_PASS,
   CRL_NGX_EXPIRED,
+  CRL_NGX_REVALIDATED,
   CRL_NGX_ERROR,
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
@@ -46,12 +47,37 @@ typedef enum crl_ngx_outcome {
 /* Where the configuration says nothing. An answer may take as long as its origin sends; a request
  * waits for others as long as nginx waits for an origin that is silent. */
 enum { CRL_NGX_COMPUTE_MS = 600000, CRL_NGX_WAIT_MS = 60000 };
+enum { CRL_NGX_USES = 32768 }; /* places of uses.c */
+
+/* Times that are counted: of requests that wait for others, of origins, of the store. */
+typedef enum crl_ngx_time {
+  CRL_NGX_TIME_WAIT = 0,
+  CRL_NGX_TIME_ORIGIN,
+  CRL_NGX_TIME_STORE,
+  CRL_NGX_TIMES
+} crl_ngx_time;
+
+enum { CRL_NGX_BUCKETS = 13, CRL_NGX_PROCESSES = NGX_MAX_PROCESSES };
+
+typedef struct crl_ngx_histogram {
+  ngx_atomic_t counts[CRL_NGX_BUCKETS + 1]; /* the last one: longer than all buckets */
+  ngx_atomic_t sum_us;
+} crl_ngx_histogram;
+
+/* Of one worker: requests in corral, those of them whose origin is asked, servers of the store that
+ * rest, bytes of the near tier. */
+typedef struct crl_ngx_gauges {
+  ngx_atomic_t calls, leading, down, near;
+} crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */
 typedef struct crl_ngx_counters {
   ngx_atomic_t events[CORRAL_EVENT_COUNT];
   ngx_atomic_t requests[CRL_NGX_OUTCOMES];
   ngx_atomic_t purges; /* of anything: requests that come later join no answer begun before */
+  crl_ngx_histogram times[CRL_NGX_TIMES];
+  crl_ngx_gauges gauges[CRL_NGX_PROCESSES]; /* by nginx's number of the process */
+  ngx_atomic_t uses[CRL_NGX_USES];
 } crl_ngx_counters;
 
 typedef struct crl_ngx_flights crl_ngx_flights;
@@ -94,6 +120,15 @@ enum {
 
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
 
+/* What corral_purge purges. */
+enum {
+  CRL_NGX_PURGE_REQUEST = 0, /* the request says it */
+  CRL_NGX_PURGE_KEY,
+  CRL_NGX_PURGE_TAG,
+  CRL_NGX_PURGE_PREFIX,
+  CRL_NGX_PURGE_ALL
+};
+
 typedef struct crl_ngx_conf {
   ngx_str_t zone_name; /* from `corral`; "": off; data NULL: unset */
   crl_ngx_zone *zone;  /* set when the configuration is complete; NULL: off */
@@ -101,11 +136,13 @@ typedef struct crl_ngx_conf {
   ngx_array_t *valid; /* of ngx_http_cache_valid_t */
   ngx_uint_t ignore;
   ngx_uint_t methods; /* of NGX_HTTP_GET... */
-  ngx_array_t *bypass, *no_store;
+  ngx_array_t *bypass, *no_store, *refresh;
+  ngx_int_t min_uses;
   size_t max_size;
   ngx_msec_t revalidate; /* how long a page with a validator is kept after its fresh life; 0: off */
   ngx_http_complex_value_t *pass;
-  ngx_str_t tag;          /* name of a response header; "": none */
+  ngx_array_t *tags;      /* of ngx_str_t: names of response fields; NULL: unset */
+  ngx_int_t path_tags;    /* levels; 0: off */
   ngx_str_t cache_status; /* "": off; data NULL: unset; "on": the zone's name */
   /* The table's options for locations; 0: unset. at_deadline "compute": the request goes its own
    * way. */
@@ -114,9 +151,10 @@ typedef struct crl_ngx_conf {
   ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
   ngx_str_t purge_zone;
   crl_ngx_zone *purge;
-  ngx_uint_t purge_from; /* inherited */
-  ngx_http_complex_value_t *purge_key;
-  ngx_uint_t purge_tag;
+  ngx_uint_t purge_from;               /* inherited */
+  ngx_flag_t with_purge;               /* inherited: the method PURGE */
+  ngx_http_complex_value_t *purge_key; /* NULL: there is none */
+  ngx_uint_t purge_kind, purge_soft;
 } crl_ngx_conf;
 
 typedef struct crl_ngx_renewal crl_ngx_renewal;
@@ -147,11 +185,12 @@ typedef struct crl_ngx_ctx {
   unsigned is_stored : 1;
   unsigned is_counted : 1;
   unsigned is_leading : 1;  /* its origin's subrequest runs */
-  unsigned has_dropped : 1; /* a record that can't be sent was removed from the store */
   unsigned is_strict : 1;   /* what is in the store may not be sent stale: corral_soft is off */
   unsigned is_unsafe : 1;   /* its method changes what the store has */
   unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
   unsigned is_waiting : 1;  /* linked as `waiting` */
+  unsigned has_dropped : 1; /* the key's record was removed from the store for this request */
+  unsigned is_refresh : 1;  /* because of corral_refresh */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
@@ -180,20 +219,30 @@ char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_tag(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_purge(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
-/* zone.c */
+/* counters.c */
 char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone);
+extern const uint32_t crl_ngx_bucket_ms[CRL_NGX_BUCKETS]; /* longest times of the buckets */
+void crl_ngx_count_event(const corral_event_info *info, void *arg);
+/* Counts an answered request, once, and tells the error log why its answer isn't the usual one. */
+void crl_ngx_count(crl_ngx_ctx *ctx);
+/* Something was purged: no later request joins an answer that is coming. */
+void crl_ngx_zone_purged(crl_ngx_zone *zone);
+void crl_ngx_gauges_reset(crl_ngx_zone *zone);
+void crl_ngx_gauge_calls(crl_ngx_zone *zone);               /* calls, and the near tier */
+void crl_ngx_gauge_leading(crl_ngx_zone *zone, int more);   /* 1 or -1 */
+crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone); /* of all workers */
+
+/* zone.c */
 crl_ngx_zone *crl_ngx_zone_find(crl_ngx_main_conf *conf, const ngx_str_t *name);
 ngx_int_t crl_ngx_zone_init_process(ngx_cycle_t *cycle);
 void crl_ngx_zone_exit_process(ngx_cycle_t *cycle);
 /* One more call, or one less, is under way. */
 void crl_ngx_zone_hold(crl_ngx_zone *zone);
 void crl_ngx_zone_release(crl_ngx_zone *zone);
-void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome);
-/* Something was purged: no later request joins an answer that is coming. */
-void crl_ngx_zone_purged(crl_ngx_zone *zone);
 
 /* handler.c */
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
@@ -202,8 +251,6 @@ crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
 /* The origin of this request has failed with this status: a request that is_late is answered. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
-/* The request is answered: counts how, once. */
-void crl_ngx_count(crl_ngx_ctx *ctx);
 /* Sets what is told of a record that answers this request. */
 void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
                       corral_how how);
@@ -302,9 +349,6 @@ int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 /* vary.c: the hash of a request's values for the header fields in `names`. */
 void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
                        unsigned char *hash);
-/* The tag of all variants of a key, at most CRL_NGX_VARY_TAG bytes; returns its length. */
-enum { CRL_NGX_VARY_TAG = 64 };
-size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag);
 
 /* reply.c: sends the record as the request's answer; returns a status for nginx's finalization.
  * Takes `value`, which the record points into. */
@@ -319,17 +363,55 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* purge.c: invalidates a page with all its variants. Blocks. */
-int crl_ngx_invalidate_page(corral *c, const void *key, size_t len, corral_error *error);
-/* Begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+/* drop.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
-/* Called by purge.c at the end of that. */
+/* Called by drop.c at the end of that. */
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status);
+
+/* tags.c: adds the tags of a page to its fill. 0; -1: it can't have all of them. */
+int crl_ngx_tags_add(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
+                     const crl_ngx_response *response);
+/* The same for a page that the 304 of `sr` renews; `is_same`: its record stays, with its tags.
+ * CRL_NGX_UNKNOWN: nobody knows all its tags. */
+enum { CRL_NGX_UNKNOWN = -2 };
+int crl_ngx_tags_renew(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
+                       const crl_ngx_response *response, int is_same);
+/* The tag of all variants of a key, of all keys with that beginning, of a word; each writes at most
+ * CORRAL_TAG_MAX bytes, and returns its length. */
+size_t crl_ngx_tag_of_variants(const u_char *key, size_t len, unsigned char *tag);
+size_t crl_ngx_tag_of_prefix(const u_char *prefix, size_t len, unsigned char *tag);
+size_t crl_ngx_tag_of_word(const u_char *word, size_t len, unsigned char *tag);
+/* The next word of a list, from *at on; 0: there is none. */
+ngx_uint_t crl_ngx_next_word(const u_char **at, const u_char *end, ngx_str_t *ret);
+/* Sets *at, 0 at first, to the end of the next beginning of a key that has a tag; 0: none. */
+ngx_uint_t crl_ngx_next_prefix(const u_char *key, size_t len, size_t *at);
+
+/* uses.c: counts this request; true when the key had fewer than corral_min_uses until now. */
+ngx_uint_t crl_ngx_is_rare(crl_ngx_ctx *ctx);
+
+/* permit.c */
+/* True for a client that may purge; why not is in the error log. */
+ngx_uint_t crl_ngx_permits(ngx_http_request_t *r);
+ngx_uint_t crl_ngx_is_purge(const ngx_http_request_t *r); /* by its method */
+ngx_int_t crl_ngx_refuse_method(ngx_http_request_t *r);
+/* The first line of a request's field; NULL: it has none. */
+ngx_table_elt_t *crl_ngx_request_field(ngx_http_request_t *r, const char *name);
+
+/* purge.c: invalidates a page with all its variants; soft: it may still be sent stale. Blocks. */
+int crl_ngx_end_page(corral *c, const void *key, size_t len, ngx_uint_t is_soft,
+                     corral_error *error);
+/* Purges the page of this key. NGX_DONE: it goes on; else a status, to finalize with. */
+ngx_int_t crl_ngx_purge_page(ngx_http_request_t *r, const ngx_str_t *key);
+/* Answers that it can't be done; `why` is a text for JSON. */
+ngx_int_t crl_ngx_purge_refuse(ngx_http_request_t *r, ngx_uint_t status, const char *why);
 
 /* status.c, purge.c: content handlers. */
 ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r);
 ngx_int_t crl_ngx_purge_handler(ngx_http_request_t *r);
+/* Writes a zone's name for both JSON and Prometheus: quotes, backslashes and controls become
+ * '_'. */
+u_char *crl_ngx_put_name(u_char *at, const ngx_str_t *name);
 /* Sends a short text as the whole answer; `type` is static. */
 ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
                             const ngx_str_t *text);

@@ -169,5 +169,7 @@ int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
 }
 
 int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms) {
-  return record->sie_ms >= 0 && kept_ms <= record->ttl_ms + record->sie_ms;
+  int64_t over_ms = kept_ms - record->ttl_ms;
+  return (record->sie_ms >= 0 && over_ms <= record->sie_ms) ||
+         (record->swr_ms > 0 && over_ms <= record->swr_ms);
 }

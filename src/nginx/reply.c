@@ -99,7 +99,8 @@ static ngx_table_elt_t *add_own(ngx_http_request_t *r, const char *name, size_t 
 
 /* Sets the Age (RFC 9111, 5.1); the origin's own answer has one only if it came with it. */
 static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_record *record) {
-  int is_own = ctx->is_pass || ctx->outcome == CRL_NGX_MISS || ctx->outcome == CRL_NGX_EXPIRED;
+  int is_own = ctx->is_pass || ctx->outcome == CRL_NGX_MISS || ctx->outcome == CRL_NGX_EXPIRED ||
+               ctx->outcome == CRL_NGX_REVALIDATED || ctx->outcome == CRL_NGX_BYPASS;
   if (is_own && record->age_s == 0) return 0;
   ngx_table_elt_t *line = add_own(r, "Age", NGX_INT64_LEN);
   if (line == NULL) return -1;

@@ -1,5 +1,5 @@
-/* status.c: the handler of corral_status: the counters of all zones, of all workers together, as
- * JSON, or as Prometheus' text with ?format=prometheus. */
+/* status.c: the handler of corral_status: what was counted of all zones, by all workers together,
+ * as JSON, or as Prometheus' text with ?format=prometheus. */
 #include "module.h"
 
 ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char *type,
@@ -22,19 +22,41 @@ ngx_int_t crl_ngx_send_text(ngx_http_request_t *r, ngx_uint_t status, const char
   return ngx_http_output_filter(r, &out);
 }
 
-/* Writes a zone's name for both JSON and Prometheus: quotes, backslashes and controls become
- * '_'. */
-static u_char *put_name(u_char *at, const ngx_str_t *name) {
+u_char *crl_ngx_put_name(u_char *at, const ngx_str_t *name) {
   for (size_t i = 0; i < name->len; i++)
     *at++ =
         name->data[i] < ' ' || name->data[i] == '"' || name->data[i] == '\\' ? '_' : name->data[i];
   return at;
 }
 
-enum { ROW = 96 }; /* a counter's name and number, with the text around them */
+static const struct {
+  const char *name, *family, *text;
+} times[CRL_NGX_TIMES] = {
+    {"wait", "corral_wait_seconds", "Time that requests spent waiting for others."},
+    {"origin", "corral_origin_seconds", "Time that the origin took."},
+    {"store", "corral_store_seconds", "Time that operations on the store took, with queues."}};
+
+/* Bytes of a row at most, but for its zone's name, and rows of a zone. */
+enum { ROW = 128 };
+enum { ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + 8 };
+
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static u_char *put_times(u_char *at, const crl_ngx_zone *zone) {
+  for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
+    const crl_ngx_histogram *histogram = &zone->counters->times[t];
+    at = ngx_sprintf(at, "%s\"%s\":{\"sum_us\":%uA,\"le_ms\":{", t > 0 ? "," : "", times[t].name,
+                     histogram->sum_us);
+    for (ngx_uint_t i = 0; i < CRL_NGX_BUCKETS; i++)
+      at = ngx_sprintf(at, "\"%uD\":%uA,", crl_ngx_bucket_ms[i], histogram->counts[i]);
+    at = ngx_sprintf(at, "\"inf\":%uA}}", histogram->counts[CRL_NGX_BUCKETS]);
+  }
+  return at;
+}
 
 static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
-  at = put_name(ngx_cpymem(at, "\"", 1), &zone->name);
+  crl_ngx_gauges now = crl_ngx_gauges_of(zone);
+  at = crl_ngx_put_name(ngx_cpymem(at, "\"", 1), &zone->name);
   at = ngx_sprintf(at, "\":{\"requests\":{");
   for (ngx_uint_t i = 1; i < CRL_NGX_OUTCOMES; i++)
     at = ngx_sprintf(at, "%s\"%s\":%uA", i > 1 ? "," : "", crl_ngx_outcome_name((crl_ngx_outcome)i),
@@ -43,30 +65,79 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
   for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
     at = ngx_sprintf(at, "%s\"%s\":%uA", i > 0 ? "," : "", corral_event_name((corral_event)i),
                      zone->counters->events[i]);
-  return ngx_sprintf(at, "}}");
+  at = ngx_sprintf(
+      at, "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"near\":%uA,\"store_up\":%s},\"times\":{",
+      now.calls, now.leading, now.near, now.down == 0 ? "true" : "false");
+  return ngx_sprintf(put_times(at, zone), "}}");
+}
+
+/* ---- Prometheus ---------------------------------------------------------------------------- */
+
+static u_char *put_head(u_char *at, const char *family, const char *type, const char *text) {
+  return ngx_sprintf(at, "# HELP %s %s\n# TYPE %s %s\n", family, text, family, type);
+}
+
+static u_char *put_zone(u_char *at, const char *family, const char *suffix,
+                        const crl_ngx_zone *zone) {
+  return ngx_sprintf(crl_ngx_put_name(ngx_sprintf(at, "%s%s{zone=\"", family, suffix), &zone->name),
+                     "\"");
 }
 
 static u_char *put_row(u_char *at, const crl_ngx_zone *zone, const char *family, const char *label,
                        const char *name, ngx_atomic_uint_t number) {
-  at = put_name(ngx_sprintf(at, "%s{zone=\"", family), &zone->name);
-  return ngx_sprintf(at, "\",%s=\"%s\"} %uA\n", label, name, number);
+  return ngx_sprintf(put_zone(at, family, "", zone), ",%s=\"%s\"} %uA\n", label, name, number);
+}
+
+static u_char *put_histogram(u_char *at, const crl_ngx_zone *zone, ngx_uint_t t) {
+  const crl_ngx_histogram *histogram = &zone->counters->times[t];
+  ngx_atomic_uint_t sum = 0, us = histogram->sum_us;
+  for (ngx_uint_t i = 0; i < CRL_NGX_BUCKETS; i++) {
+    sum += histogram->counts[i];
+    at = ngx_sprintf(put_zone(at, times[t].family, "_bucket", zone), ",le=\"%uD.%03uD\"} %uA\n",
+                     crl_ngx_bucket_ms[i] / 1000, crl_ngx_bucket_ms[i] % 1000, sum);
+  }
+  sum += histogram->counts[CRL_NGX_BUCKETS];
+  at = ngx_sprintf(put_zone(at, times[t].family, "_bucket", zone), ",le=\"+Inf\"} %uA\n", sum);
+  at = ngx_sprintf(put_zone(at, times[t].family, "_count", zone), "} %uA\n", sum);
+  return ngx_sprintf(put_zone(at, times[t].family, "_sum", zone), "} %uA.%06uA\n", us / 1000000,
+                     us % 1000000);
+}
+
+static u_char *put_gauge(u_char *at, crl_ngx_zone **zones, ngx_uint_t count, ngx_uint_t which) {
+  static const char *const rows[][2] = {
+      {"corral_calls", "Requests under way: leading, waiting, or asking the store."},
+      {"corral_leading", "Requests of these whose origin is being asked."},
+      {"corral_near_bytes", "Room that copies in the workers take."},
+      {"corral_store_up", "1: no worker finds a server of the store away."}};
+  at = put_head(at, rows[which][0], "gauge", rows[which][1]);
+  for (ngx_uint_t z = 0; z < count; z++) {
+    crl_ngx_gauges now = crl_ngx_gauges_of(zones[z]);
+    ngx_atomic_uint_t numbers[] = {now.calls, now.leading, now.near, now.down == 0};
+    at = ngx_sprintf(put_zone(at, rows[which][0], "", zones[z]), "} %uA\n", numbers[which]);
+  }
+  return at;
 }
 
 static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count) {
-  at = ngx_sprintf(at, "# HELP corral_requests_total Requests, by how they were answered.\n# TYPE "
-                       "corral_requests_total counter\n");
+  at = put_head(at, "corral_requests_total", "counter", "Requests, by how they were answered.");
   for (ngx_uint_t z = 0; z < count; z++)
     for (ngx_uint_t i = 1; i < CRL_NGX_OUTCOMES; i++)
       at = put_row(at, zones[z], "corral_requests_total", "status",
                    crl_ngx_outcome_name((crl_ngx_outcome)i), zones[z]->counters->requests[i]);
-  at = ngx_sprintf(at, "# HELP corral_events_total Events of the cache, by their name.\n# TYPE "
-                       "corral_events_total counter\n");
+  at = put_head(at, "corral_events_total", "counter", "Events of the cache, by their name.");
   for (ngx_uint_t z = 0; z < count; z++)
     for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
       at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i),
                    zones[z]->counters->events[i]);
+  for (ngx_uint_t which = 0; which < 4; which++) at = put_gauge(at, zones, count, which);
+  for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
+    at = put_head(at, times[t].family, "histogram", times[t].text);
+    for (ngx_uint_t z = 0; z < count; z++) at = put_histogram(at, zones[z], t);
+  }
   return at;
 }
+
+/* ---- the handler --------------------------------------------------------------------------- */
 
 ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r) {
   crl_ngx_main_conf *conf = ngx_http_get_module_main_conf(r, ngx_http_corral_module);
@@ -75,9 +146,8 @@ ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r) {
   if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD))) return NGX_HTTP_NOT_ALLOWED;
   ngx_int_t rc = ngx_http_discard_request_body(r);
   if (rc != NGX_OK) return rc;
-  size_t room = 512;
-  for (ngx_uint_t z = 0; z < conf->zones.nelts; z++)
-    room += (ROW + zones[z]->name.len) * (CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + 2);
+  size_t room = 2048;
+  for (ngx_uint_t z = 0; z < conf->zones.nelts; z++) room += (ROW + zones[z]->name.len) * ROWS;
   text.data = ngx_pnalloc(r->pool, room);
   if (text.data == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   (void)ngx_http_arg(r, (u_char *)"format", 6, &format);

@@ -107,45 +107,6 @@ static size_t vary_names(const char *vary, unsigned char *names) {
   return len;
 }
 
-/* ---- tags ---------------------------------------------------------------------------------- */
-
-enum { TAGS = 15, TAG_LONGEST = 200 };
-
-/* Adds the words of the header that corral_tag names. Tags beyond TAGS, or longer than TAG_LONGEST,
- * are left out and logged. */
-static void add_words(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_field *field,
-                      ngx_uint_t *count) {
-  const u_char *from = field->value, *end = from + field->value_len;
-  while (from < end) {
-    const u_char *to = from;
-    while (to < end && *to != ' ' && *to != ',' && *to != '\t') to++;
-    size_t len = (size_t)(to - from);
-    if (len > TAG_LONGEST || (len > 0 && *count == TAGS)) {
-      ngx_log_error(
-          NGX_LOG_WARN, ctx->r->connection->log, 0,
-          "corral_tag: more than %d tags, or one of more than %d bytes, in \"%V\": left out",
-          (int)TAGS, (int)TAG_LONGEST, &ctx->conf->tag);
-    } else if (len > 0) {
-      (void)corral_fill_tag(fill, from, len);
-      ++*count;
-    }
-    from = to + 1;
-  }
-}
-
-static void add_tags(corral_fill *fill, crl_ngx_ctx *ctx, const crl_ngx_response *response) {
-  unsigned char variants[CRL_NGX_VARY_TAG];
-  ngx_uint_t count = 0;
-  if (ctx->is_variant)
-    (void)corral_fill_tag(fill, variants, crl_ngx_vary_tag(ctx->key.data, ctx->key.len, variants));
-  for (size_t i = 0; ctx->conf->tag.len > 0 && i < response->count; i++) {
-    const crl_ngx_field *field = &response->fields[i];
-    if (field->name_len == ctx->conf->tag.len &&
-        ngx_strncasecmp((u_char *)field->name, ctx->conf->tag.data, field->name_len) == 0)
-      add_words(fill, ctx, field, &count);
-  }
-}
-
 /* ---- the record ---------------------------------------------------------------------------- */
 
 static void drop_cookies(crl_ngx_response *response) {
@@ -191,15 +152,14 @@ static void set_lives(crl_ngx_verdict *verdict, const crl_ngx_conf *conf,
   verdict->kept_ms = kept > 0 ? kept : CORRAL_OFF;
 }
 
-int crl_ngx_store(crl_ngx_ctx *ctx, corral_fill *fill, crl_ngx_verdict *verdict,
-                  const crl_ngx_response *response, const crl_ngx_body *body) {
+int crl_ngx_store(corral_fill *fill, crl_ngx_verdict *verdict, const crl_ngx_response *response,
+                  const crl_ngx_body *body) {
   crl_ngx_record *record = &verdict->record;
   record->body_len = (size_t)body->size;
   corral_fill_lives(fill, record->ttl_ms, verdict->swr_ms, verdict->kept_ms);
   size_t room = crl_ngx_record_room(record, response->fields, response->count);
   unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
   if (to == NULL) return -1;
-  add_tags(fill, ctx, response);
   crl_ngx_body_copy(body, crl_ngx_record_write(to, record, response->fields, response->count));
   corral_fill_done(fill);
   return 0;
@@ -261,21 +221,22 @@ static const char *judge_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr,
 }
 
 const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_response *response,
-                          crl_ngx_verdict *verdict) {
+                          corral_fill *fill, crl_ngx_verdict *verdict) {
   crl_http_rules rules;
   read_rules(&rules, ctx->conf, sr);
   if (is_endless(sr)) return "endless";
   if (sr->headers_out.content_length_n > (off_t)ctx->conf->max_size) return "too-big";
-  return judge_header(ctx, sr, response, &rules, verdict);
+  const char *why = judge_header(ctx, sr, response, &rules, verdict);
+  if (why != NULL) return why;
+  return crl_ngx_tags_add(ctx, fill, sr, response) == 0 ? NULL : "tags";
 }
 
 /* ---- renewal ------------------------------------------------------------------------------- */
 
 /* Gives the fill the old page, whose life begins anew; else the new page. 0; -1: no room. */
-static int give(crl_ngx_ctx *ctx, corral_fill *fill, const crl_ngx_record *record,
+static int give(corral_fill *fill, int is_same, const crl_ngx_record *record,
                 const crl_ngx_response *response, const unsigned char *body) {
-  if (!ctx->is_pass && crl_ngx_renew_is_same(ctx, record, response))
-    return corral_fill_not_modified(fill) == CORRAL_OK ? 0 : -1;
+  if (is_same) return corral_fill_not_modified(fill) == CORRAL_OK ? 0 : -1;
   size_t room = crl_ngx_record_room(record, response->fields, response->count);
   unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
   if (to == NULL) return -1;
@@ -295,14 +256,18 @@ int crl_ngx_store_renewed(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_
     return -1;
   const char *why = judge_header(ctx, sr, response, &rules, &verdict);
   verdict.record.body_len = crl_ngx_renew_body(ctx, &body);
+  int is_same = why == NULL && crl_ngx_renew_is_same(ctx, &verdict.record, response);
+  int tags = why == NULL ? crl_ngx_tags_renew(ctx, fill, sr, response, is_same) : 0;
+  if (tags == CRL_NGX_UNKNOWN) return -1;
+  if (tags != 0) why = "tags";
   ctx->is_pass = why != NULL;
-  if (give(ctx, fill, &verdict.record, response, body) != 0) return ctx->is_pass = 0, -1;
+  if (give(fill, is_same && why == NULL, &verdict.record, response, body) != 0)
+    return ctx->is_pass = 0, -1;
   if (why != NULL) {
     ctx->detail = why;
     corral_fill_pass(fill);
   } else {
     corral_fill_lives(fill, verdict.record.ttl_ms, verdict.swr_ms, verdict.kept_ms);
-    add_tags(fill, ctx, response);
   }
   corral_fill_done(fill);
   crl_ngx_led(ctx, NGX_HTTP_GATEWAY_TIME_OUT);

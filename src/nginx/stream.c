@@ -230,7 +230,6 @@ static void begin(crl_ngx_reader *reader) {
   reader->is_begun = 1;
   r->single_range = 1;
   r->write_event_handler = on_write;
-  reader->ctx->waited = ngx_current_msec - reader->ctx->begun;
   ngx_int_t rc = crl_ngx_reply_header(reader->ctx, &reader->stream->record, reader->stream->length);
   if (rc == NGX_ERROR)
     lose(reader, rc);
@@ -321,6 +320,7 @@ static int attach(crl_ngx_stream *stream, crl_ngx_ctx *ctx) {
   cleanup->data = last->data = reader;
   ctx->reader = reader;
   r->write_event_handler = ngx_http_request_empty_handler;
+  ctx->waited = ngx_current_msec - ctx->begun;
   crl_ngx_describe(ctx, &stream->record, (int64_t)stream->record.age_s * 1000,
                    ctx == stream->leader ? CORRAL_COMPUTED : CORRAL_JOINED);
   ctx->is_stored = !stream->is_let_go;

@@ -4,7 +4,8 @@
 
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome) {
   static const char *const names[CRL_NGX_OUTCOMES] = {
-      "-", "HIT", "STALE", "UPDATING", "MISS", "COLLAPSED", "BYPASS", "PASS", "EXPIRED", "ERROR"};
+      "-",      "HIT",  "STALE",   "UPDATING",    "MISS", "COLLAPSED",
+      "BYPASS", "PASS", "EXPIRED", "REVALIDATED", "ERROR"};
   return names[outcome];
 }
 
@@ -32,7 +33,9 @@ static ngx_int_t not_found(ngx_http_variable_value_t *v) {
 static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data) {
   crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
   (void)data;
-  return ctx != NULL ? set_text(v, crl_ngx_outcome_name(ctx->outcome)) : not_found(v);
+  return ctx != NULL && ctx->outcome != CRL_NGX_NONE
+             ? set_text(v, crl_ngx_outcome_name(ctx->outcome))
+             : not_found(v);
 }
 
 static ngx_int_t get_age(ngx_http_request_t *r, ngx_http_variable_value_t *v, uintptr_t data) {
@@ -99,7 +102,8 @@ static int64_t ttl_of(const crl_ngx_ctx *ctx) {
 
 /* The reason for going to the origin. */
 static const char *forward_of(const crl_ngx_ctx *ctx) {
-  if (ctx->outcome == CRL_NGX_EXPIRED) return "stale";
+  if (ctx->outcome == CRL_NGX_EXPIRED || ctx->outcome == CRL_NGX_REVALIDATED) return "stale";
+  if (ctx->is_refresh) return "request";
   if (ctx->outcome == CRL_NGX_BYPASS)
     return ctx->detail != NULL && ngx_strcmp(ctx->detail, "method") == 0 ? "method" : "bypass";
   return ctx->is_variant ? "vary-miss" : "miss";
@@ -120,7 +124,7 @@ static u_char *put_forward(u_char *at, u_char *end, ngx_http_request_t *r, const
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx) {
   const ngx_str_t *name = &ctx->conf->cache_status;
   enum { ROOM = 256 };
-  if (name->len == 0) return NGX_OK;
+  if (name->len == 0 || ctx->outcome == CRL_NGX_NONE) return NGX_OK;
   if (name->len == 2 && ngx_strncmp(name->data, "on", 2) == 0) name = &ctx->zone->name;
   ngx_table_elt_t *line = ngx_list_push(&r->headers_out.headers);
   u_char *text = ngx_pnalloc(r->pool, ROOM + name->len), *end = text + ROOM + name->len;

@@ -69,12 +69,3 @@ void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t
   }
   ngx_sha1_final(hash, &sha);
 }
-
-size_t crl_ngx_vary_tag(const unsigned char *key, size_t len, unsigned char *tag) {
-  ngx_sha1_t sha;
-  u_char hash[CRL_NGX_RECORD_HASH];
-  ngx_sha1_init(&sha);
-  ngx_sha1_update(&sha, key, len);
-  ngx_sha1_final(hash, &sha);
-  return (size_t)(ngx_hex_dump(ngx_cpymem(tag, "variants ", 9), hash, sizeof hash) - tag);
-}

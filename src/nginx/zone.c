@@ -1,5 +1,4 @@
-/* zone.c: a zone: one corral and one corral_loop in each worker, and counters that all workers
- * share.
+/* zone.c: a zone: one corral and one corral_loop in each worker.
  *
  * The loop's descriptor is a connection of nginx without a client: level-triggered, and marked as a
  * channel, so that nginx neither closes it as idle nor waits for it when the worker shuts down. A
@@ -18,46 +17,6 @@ crl_ngx_zone *crl_ngx_zone_find(crl_ngx_main_conf *conf, const ngx_str_t *name) 
   return NULL;
 }
 
-/* ---- counters ------------------------------------------------------------------------------ */
-
-static ngx_int_t init_shared(ngx_shm_zone_t *shared, void *before) {
-  crl_ngx_zone *zone = shared->data, *older = before;
-  ngx_slab_pool_t *slab = (ngx_slab_pool_t *)shared->shm.addr;
-  if (older != NULL) {
-    zone->counters = older->counters;
-    return NGX_OK;
-  }
-  if (shared->shm.exists) {
-    zone->counters = slab->data;
-    return NGX_OK;
-  }
-  zone->counters = ngx_slab_calloc(slab, sizeof *zone->counters);
-  slab->data = zone->counters;
-  return zone->counters != NULL ? NGX_OK : NGX_ERROR;
-}
-
-char *crl_ngx_zone_declare(ngx_conf_t *cf, crl_ngx_zone *zone) {
-  ngx_str_t name = {.len = sizeof "corral:" - 1 + zone->name.len};
-  name.data = ngx_pnalloc(cf->pool, name.len);
-  if (name.data == NULL) return NGX_CONF_ERROR;
-  ngx_memcpy(ngx_cpymem(name.data, "corral:", sizeof "corral:" - 1), zone->name.data,
-             zone->name.len);
-  ngx_shm_zone_t *shared =
-      ngx_shared_memory_add(cf, &name, 8 * ngx_pagesize, &ngx_http_corral_module);
-  if (shared == NULL) return NGX_CONF_ERROR;
-  shared->init = init_shared;
-  shared->data = zone;
-  return NGX_CONF_OK;
-}
-
-/* Called from any thread. */
-static void count_event(const corral_event_info *info, void *arg) {
-  crl_ngx_zone *zone = arg;
-  (void)ngx_atomic_fetch_add(&zone->counters->events[info->event], 1);
-  if (info->event == CORRAL_EVENT_STORE_DOWN) (void)ngx_atomic_fetch_add(&zone->downs, 1);
-  if (info->event == CORRAL_EVENT_STORE_UP) (void)ngx_atomic_fetch_add(&zone->ups, 1);
-}
-
 /* Logs the store's going and return, on nginx's own thread. */
 static void tell(crl_ngx_zone *zone) {
   ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0),
@@ -71,14 +30,6 @@ static void tell(crl_ngx_zone *zone) {
                   &zone->name);
   zone->told_downs = downs;
   zone->told_ups = ups;
-}
-
-void crl_ngx_zone_count(crl_ngx_zone *zone, crl_ngx_outcome outcome) {
-  (void)ngx_atomic_fetch_add(&zone->counters->requests[outcome], 1);
-}
-
-void crl_ngx_zone_purged(crl_ngx_zone *zone) {
-  (void)ngx_atomic_fetch_add(&zone->counters->purges, 1);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
@@ -98,10 +49,13 @@ static void on_hold(ngx_event_t *event) {
 
 void crl_ngx_zone_hold(crl_ngx_zone *zone) {
   if (zone->calls++ == 0 && !zone->hold.timer_set) ngx_add_timer(&zone->hold, HOLD_MS);
+  crl_ngx_gauge_calls(zone);
 }
 
 void crl_ngx_zone_release(crl_ngx_zone *zone) {
-  if (--zone->calls == 0 && ngx_exiting && zone->hold.timer_set) ngx_del_timer(&zone->hold);
+  zone->calls--;
+  crl_ngx_gauge_calls(zone);
+  if (zone->calls == 0 && ngx_exiting && zone->hold.timer_set) ngx_del_timer(&zone->hold);
 }
 
 /* The descriptor is the loop's, and stays open. */
@@ -146,7 +100,7 @@ static void close_zone(crl_ngx_zone *zone) {
 static void open_zone(crl_ngx_zone *zone, ngx_cycle_t *cycle) {
   corral_error error;
   ngx_memzero(&error, sizeof error);
-  zone->options.on_event = count_event;
+  zone->options.on_event = crl_ngx_count_event;
   zone->options.event_arg = zone;
   if (corral_open(&zone->options, &zone->c, &error) == CORRAL_OK &&
       corral_loop_open(zone->c, &zone->loop, &error) == CORRAL_OK && watch(zone, cycle) == NGX_OK &&
@@ -168,7 +122,10 @@ ngx_int_t crl_ngx_zone_init_process(ngx_cycle_t *cycle) {
   if (conf == NULL || (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE))
     return NGX_OK;
   crl_ngx_zone **zones = conf->zones.elts;
-  for (ngx_uint_t i = 0; i < conf->zones.nelts; i++) open_zone(zones[i], cycle);
+  for (ngx_uint_t i = 0; i < conf->zones.nelts; i++) {
+    crl_ngx_gauges_reset(zones[i]);
+    open_zone(zones[i], cycle);
+  }
   return NGX_OK;
 }
 
@@ -176,5 +133,8 @@ void crl_ngx_zone_exit_process(ngx_cycle_t *cycle) {
   crl_ngx_main_conf *conf = main_conf_of(cycle);
   if (conf == NULL) return;
   crl_ngx_zone **zones = conf->zones.elts;
-  for (ngx_uint_t i = 0; i < conf->zones.nelts; i++) close_zone(zones[i]);
+  for (ngx_uint_t i = 0; i < conf->zones.nelts; i++) {
+    close_zone(zones[i]);
+    crl_ngx_gauges_reset(zones[i]);
+  }
 }

@@ -33,6 +33,8 @@ struct crl_outbox {
   node *buckets[BUCKETS];
   int64_t invalidated[BUCKETS]; /* when a key of the bucket was last invalidated */
   int64_t all_invalidated;      /* when a tag was last invalidated: counts for all keys */
+  /* the outage under way: when it was first and last met; NEVER: there is none */
+  int64_t away_since, away_last;
 };
 
 crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms) {
@@ -42,7 +44,7 @@ crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms) {
   outbox->most = outbox_bytes;
   outbox->outbox_ms = outbox_ms;
   for (size_t i = 0; i < BUCKETS; i++) outbox->invalidated[i] = NEVER;
-  outbox->all_invalidated = NEVER;
+  outbox->all_invalidated = outbox->away_since = outbox->away_last = NEVER;
   return outbox;
 }
 
@@ -149,8 +151,22 @@ static void drop_fill(crl_outbox *outbox, node *n) {
   outbox->weight += weigh(n);
 }
 
-static int is_over(const crl_outbox *outbox, const node *n, int64_t now) {
+/* An outage that nobody met for outbox_ms is over, and the next one is another. */
+static void meet_outage(crl_outbox *outbox, int64_t now) {
+  if (outbox->away_last == NEVER || now - outbox->away_last >= outbox->outbox_ms)
+    outbox->away_since = now;
+  outbox->away_last = now;
+}
+
+static int is_old(const crl_outbox *outbox, const node *n, int64_t now) {
   return now - n->made >= outbox->outbox_ms;
+}
+
+/* A fill of the outage under way serves as long as it lives. */
+static int is_over(const crl_outbox *outbox, const node *n, int64_t now) {
+  int is_of_outage =
+      outbox->away_since != NEVER && n->made >= outbox->away_since && !n->invalidates;
+  return is_old(outbox, n, now) && !is_of_outage;
 }
 
 static int has_fill(const node *n, int64_t now) {
@@ -213,6 +229,7 @@ void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,
                      const crl_outbox_fill *fill) {
   if (!keeps(outbox, key_len + fill->record->size) || fill->hard_ttl <= 0) return;
   lock(outbox);
+  meet_outage(outbox, fill->made);
   node *there = find(outbox, key, key_len, fill->made), *n = NULL;
   int wins = there == NULL || there->fill.began <= fill->began;
   if (wins && !is_void(outbox, key, key_len, fill->began))
@@ -284,6 +301,7 @@ void crl_outbox_drop_if(crl_outbox *outbox, int64_t now,
 int crl_outbox_find(crl_outbox *outbox, const void *key, size_t key_len, int64_t now,
                     crl_outbox_fill *ret) {
   lock(outbox);
+  meet_outage(outbox, now);
   node *n = find(outbox, key, key_len, now);
   int found = n != NULL && has_fill(n, now);
   if (found) {
@@ -322,9 +340,10 @@ size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
                          crl_outbox_entry *ret, size_t most) {
   size_t count = 0;
   lock(outbox);
+  outbox->away_since = outbox->away_last = NEVER;
   for (node *n = outbox->oldest, *newer; n != NULL && count < most; n = newer) {
     newer = n->newer;
-    if (is_over(outbox, n, now))
+    if (is_old(outbox, n, now))
       drop(outbox, n);
     else if (is_to_replay(n, now) && wanted(arg, n->key, n->key_len))
       count += (size_t)give_out(n, &ret[count]);

@@ -5,7 +5,8 @@
  * replayed, and fills that have a version, which can be compared with the store's (replay.c). A key
  * is forgotten when it is older than outbox_ms, when it is invalidated or filled in the store, when
  * its fill's own life is over, and, the oldest first, when all keys together weigh more than
- * outbox_bytes. */
+ * outbox_bytes. A fill that was made since the store went away may be older: it serves until the
+ * store is back. */
 #ifndef CRL_OUTBOX_H
 #define CRL_OUTBOX_H
 

@@ -110,6 +110,7 @@ void crl_found_change(crl_found *found, crl_bytes *bytes) {
   crl_bytes_unref(found->plain);
   found->record = bytes;
   found->plain = NULL;
+  found->is_own = 0;
 }
 
 /* Keeps the record that a look found, unless the store sent only its header, for a payload that is
@@ -153,8 +154,11 @@ int crl_found_plain(crl_found *found, crl_bytes **bytes, size_t *offset) {
 }
 
 crl_outcome crl_found_outcome(crl_found *found, corral_how how) {
-  crl_outcome outcome = {
-      .status = CORRAL_OK, .how = how, .age_ms = found->age_ms, .version = found->envelope.version};
+  int is_own = found->is_own && how == CORRAL_STALE;
+  crl_outcome outcome = {.status = CORRAL_OK,
+                         .how = is_own ? CORRAL_OUTBOX : how,
+                         .age_ms = found->age_ms,
+                         .version = found->envelope.version};
   if (how != CORRAL_STALE && found->envelope.kind == CRL_KIND_NEGATIVE) {
     outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
     return outcome;

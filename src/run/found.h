@@ -19,7 +19,8 @@ typedef struct crl_found {
   crl_tag_versions tag_versions; /* of its tags, as of the last GET */
   crl_tags *tags;                /* of `record`, if has_tags */
   int has_tags, is_void;         /* `record` has tags; they were invalidated */
-  int has_over;                  /* the last look found a dead leader's lease: `over` */
+  int is_own;   /* `record` is what this process has while the store is away: see offline.c */
+  int has_over; /* the last look found a dead leader's lease: `over` */
   uint64_t stored_version;
   /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
   uint64_t print;
@@ -150,7 +151,8 @@ void crl_found_date_near(const crl_found *found, crl_request *e);
 /* Keeps a near-tier copy of the record found: of its value, if there is one that is fresh or that
  * is served stale while a failure is remembered; or of that failure alone. */
 void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch, int64_t looked);
-/* Takes the value of the key's copy, for a store that is away, as the record found: 1. */
-int crl_found_take_near(crl_found *found, int64_t now);
+/* Takes the value of the key's copy, for a store that is away, as the record found, and sets the
+ * lives that it has left: 1. */
+int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives);
 
 #endif

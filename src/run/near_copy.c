@@ -125,12 +125,22 @@ int crl_run_near(crl_join *join, int only_fresh) {
   return answers;
 }
 
+static int64_t left_of(int64_t until, int64_t now) { return until > now ? until - now : 0; }
+
+static crl_lives lives_of(const crl_near_copy *copy, int64_t now) {
+  return (crl_lives){.fresh = left_of(copy->fresh_until, now),
+                     .swr = left_of(copy->swr_until, now),
+                     .sie = left_of(copy->sie_until, now),
+                     .age = now - copy->made};
+}
+
 /* 0 without memory. */
 static int take_copy(crl_found *found, const crl_near_copy *copy, int64_t now) {
   size_t offset;
   crl_bytes *bytes = crl_near_bytes(copy, &offset);
   if (bytes == NULL) return 0;
   crl_found_change(found, bytes);
+  found->is_own = 1;
   found->envelope = (crl_envelope){.kind = copy->kind,
                                    .payload_at = offset,
                                    .payload_len = copy->size,
@@ -140,7 +150,7 @@ static int take_copy(crl_found *found, const crl_near_copy *copy, int64_t now) {
   return 1;
 }
 
-int crl_found_take_near(crl_found *found, int64_t now) {
+int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives) {
   int takes = 0;
   crl_context *context = found->context;
   if (context->near == NULL || found->policy->near_ms <= 0 || !crl_readers_enter()) return 0;
@@ -148,6 +158,7 @@ int crl_found_take_near(crl_found *found, int64_t now) {
       crl_near_look(context->near, found->hash, found->key.stored, found->key.stored_len, now);
   if (copy != NULL && has_value(copy) && tags_stand(context, copy, CRL_NEAR_ANY_AGE))
     takes = take_copy(found, copy, now);
+  if (takes) *lives = lives_of(copy, now);
   crl_readers_leave();
   return takes;
 }

@@ -63,7 +63,13 @@ void crl_run_keep_verdict(crl_run *r) {
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-static int find_fill(crl_run *r, int64_t now) {
+/* The lives that a fill of this age has left. */
+static crl_lives lives_of(const crl_envelope *envelope, int64_t age) {
+  int64_t all = crl_policy_hard_ttl(envelope->ttl_ms, envelope->swr_ms, envelope->sie_ms);
+  return crl_envelope_judge(envelope, 0, all > age ? all - age : 0, 0);
+}
+
+static int find_fill(crl_run *r, int64_t now, crl_lives *lives) {
   crl_outbox_fill entry;
   if (!crl_outbox_find(r->context->outbox, r->found.key.stored, r->found.key.stored_len, now,
                        &entry))
@@ -72,7 +78,9 @@ static int find_fill(crl_run *r, int64_t now) {
                                  crl_key_digest(&r->found.key), &r->found.envelope);
   if (status == CORRAL_OK) {
     crl_found_change(&r->found, entry.record);
+    r->found.is_own = 1;
     r->found.age_ms = now - entry.made;
+    *lives = lives_of(&r->found.envelope, r->found.age_ms);
     return 1;
   }
   crl_bytes_unref(entry.record);
@@ -81,6 +89,7 @@ static int find_fill(crl_run *r, int64_t now) {
 
 void crl_run_find_outbox(crl_run *r, crl_told *told) {
   int64_t now = crl_env_now_ms();
-  int found = find_fill(r, now) || crl_found_take_near(&r->found, now);
+  crl_lives *lives = &told->look.lives;
+  int found = find_fill(r, now, lives) || crl_found_take_near(&r->found, now, lives);
   told->status = found ? CORRAL_OK : CORRAL_EMISS;
 }

@@ -206,8 +206,8 @@ unsigned crl_run_lends(void);
 
 /* ---- offline.c: for a store that is away --------------------------------------------------- */
 
-/* Looks for a value in the outbox, or a copy in the near tier: told->status is CORRAL_OK or
- * CORRAL_EMISS. */
+/* Looks for a value in the outbox, or a copy in the near tier: told->status is CORRAL_OK, with the
+ * lives that are left, or CORRAL_EMISS. */
 void crl_run_find_outbox(crl_run *r, crl_told *told);
 /* Keeps the product for the store's return. */
 void crl_run_keep_fill(crl_run *r);

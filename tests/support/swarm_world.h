@@ -105,6 +105,7 @@ typedef struct scheduler {
   uint64_t floor, expire_floor;
   uint64_t found, found_floor, read, version; /* found may be this call's answer later on */
   uint64_t old_version, stored_version, tag_version, held, held_floor, join_floor;
+  int has_held; /* what the outbox gave counts instead of `found` */
   uint8_t product[RECORD];
   size_t product_len;
   int64_t hard_ttl;
