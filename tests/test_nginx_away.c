@@ -131,7 +131,7 @@ static void without_its_origin_too_a_site_serves_what_it_may(void **state) {
   end(server);
 }
 
-/* Two workers; each fetches what has expired, and nothing else. A Date of whole seconds may take one
+/* Two workers; each fetches what has expired, and nothing else. A Date of whole seconds may take a
  * second from each life. */
 static void the_death_of_the_store_under_load_costs_only_what_expired(void **state) {
   (void)state;
