@@ -180,7 +180,7 @@ wait_killed() {
 left_behind() {
   sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done
     exec "$CORRAL" lock --take left >left.out 2>left.err) &'
-  await [ -s left.err ] && free left &&
+  await lines 1 left.err && free left &&
     one_line "the script that ran this command has ended" left.err
 }
 
@@ -244,9 +244,9 @@ END
 }
 
 max_passes() {
-  begin max --ttl 500ms --max 2s --lost-signal USR1 max && exec 9>max.gate && took 0 max &&
+  begin max --ttl 3s --max 7s --lost-signal USR1 max && exec 9>max.gate && took 0 max &&
     await lines 1 max.got && asks max 'check max' 76 &&
-    one_line "max: lost: --max 2s passes in 125ms: it counts as lost" max.err && await free max &&
+    one_line "max: lost: --max 7s passes in 750ms: it counts as lost" max.err && await free max &&
     asks max 'release max' 76 && lines 1 max.got
   got=$?
   end max "$pid"
