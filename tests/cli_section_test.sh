@@ -178,6 +178,7 @@ wait_killed() {
 
 # Who is left behind has another parent, which is no script that could have a lock.
 left_behind() {
+  rm -f left.err
   sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done
     exec "$CORRAL" lock --take left >left.out 2>left.err) &'
   await lines 1 left.err && free left &&
