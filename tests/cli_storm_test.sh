@@ -157,7 +157,9 @@ END
 full_disk() {
   status 125 unshare -m sh full "$dir" "$CORRAL" -q --json storm $page --html tiny/p.html &&
     grep -q 'tiny/p.html: No space left' err && [ "$(tail -n 2 out)" = "p.html
-old" ]
+old" ] && return 0
+  echo "# $(tail -n 2 out): $(head -c 400 err)"
+  return 1
 }
 mkdir tiny
 if unshare -m sh -c 'mount -t tmpfs -o size=8k none "$0"' tiny 2>/dev/null; then
