@@ -12,15 +12,9 @@
 
 #include "herd/herd.h"
 #include "os/env.h"
+#include "support/wrapped_words.h"
 
 enum { CALLERS = 24, LATE_ONES = 8, FAR_MS = 600000 };
-
-void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 static _Atomic int sleeps, most_woken, answered;
 

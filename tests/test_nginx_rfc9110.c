@@ -1,32 +1,15 @@
 /* test_nginx_rfc9110.c: the nginx module keeps the rules of RFC 9110 (HTTP semantics) that concern
  * a shared cache; each test names the section. Real nginx, real Redis. */
-#include "support/nginx_story.h"
-
 #include <unistd.h>
 
 #define LOCATIONS                                                                                  \
   "location / { corral pages; proxy_pass %ORIGIN%; }"                                              \
   "location /files/ { corral pages; corral_valid 1m; root %FOLDER%/www; }"
 
-#define KEPT "Cache-Control: max-age=60\r\n"
-#define MODIFIED "Last-Modified: Wed, 01 Jan 2020 00:00:00 GMT\r\n"
+#include "support/nginx_story.h"
+
 #define THAT_DATE "Date: Wed, 01 Jan 2025 00:00:30 GMT"
 #define DATE THAT_DATE "\r\n"
-#define ANSWER(...) HTTP_ANSWER(.numbered = 1, .body = "page", __VA_ARGS__)
-
-static nginx_server *server;
-
-static int start(void **state) {
-  (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS});
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  nginx_kit_end(server, 0);
-  return 0;
-}
 
 static void section_6_6_1_the_origins_date_stays(void **state) {
   (void)state;
@@ -41,7 +24,7 @@ static void section_6_6_1_the_origins_date_stays(void **state) {
        {{.answer = ANSWER(.headers = KEPT "Date: today\r\n"), .has = "Date: ", .seen = 1},
         {.has = "Date: ", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
   /* without one, the moment when the answer came counts */
   char first[64];
   http_origin_answer(nginx_kit_origin, "/dateless", ANSWER(.headers = KEPT));
@@ -73,7 +56,7 @@ static void section_8_6_an_empty_page_is_a_page(void **state) {
        {{.answer = HTTP_ANSWER(.status = 204, .headers = KEPT), .status = 204, .seen = 1},
         {.status = 204, .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_9_only_get_and_head_are_answered_from_the_store(void **state) {
@@ -96,7 +79,7 @@ static void section_9_only_get_and_head_are_answered_from_the_store(void **state
        {{.answer = ANSWER(.headers = KEPT), .seen = 1},
         {.method = "HEAD", .has = "Content-Length: 6", .page = "", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_9_3_1_a_get_with_a_body_goes_its_own_way(void **state) {
@@ -112,7 +95,7 @@ static void section_9_3_1_a_get_with_a_body_goes_its_own_way(void **state) {
          .has = "Cache-Status: pages; fwd=bypass"},
         {.page = "page 1", .seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 #define TAGGED ANSWER(.headers = KEPT MODIFIED, .etag = "\"one\"")
@@ -143,7 +126,7 @@ static void section_13_2_2_conditions_by_entity_tag_come_first(void **state) {
         {.headers = "If-Match: \"two\"\r\n", .status = 412, .seen = 1},
         {.headers = UNCHANGED_SINCE, .status = 412, .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_14_a_range_is_cut_from_the_whole_page(void **state) {
@@ -170,7 +153,7 @@ static void section_14_a_range_is_cut_from_the_whole_page(void **state) {
         {.headers = "Range: bytes=0-3\r\nIf-Range: \"two\"\r\n", .page = "page 1", .seen = 1},
         {.headers = "Range: pages=1\r\n", .page = "page 1", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 int main(void) {

@@ -1,8 +1,6 @@
 /* test_nginx_rfc9111.c: the nginx module keeps the rules of RFC 9111 (HTTP caching) that concern a
  * shared cache, of RFC 5861 (stale content) and of RFC 9213 (CDN-Cache-Control); each test names
  * the section. Section 4.4 is in test_nginx_unsafe.c. Real nginx, real Redis. */
-#include "support/nginx_story.h"
-
 #define LOCATIONS                                                                                  \
   "location / { corral pages; add_header X-How $corral_status; proxy_pass %ORIGIN%; }"             \
   "location /valid/ { corral pages; corral_valid any 1m; proxy_pass %ORIGIN%; }"                   \
@@ -14,12 +12,11 @@
   "location /no-cdn/ { corral pages; corral_ignore_headers CDN-Cache-Control; "                    \
   "proxy_pass %ORIGIN%; }"
 
-#define KEPT "Cache-Control: max-age=60\r\n"
+#include "support/nginx_story.h"
+
 #define BRIEF "Cache-Control: max-age=2\r\n"
 #define LATER "Expires: Fri, 01 Jan 2038 01:01:01 GMT\r\n"
 #define EARLIER "Expires: Thu, 01 Jan 2015 01:01:01 GMT\r\n"
-#define MODIFIED "Last-Modified: Wed, 01 Jan 2020 00:00:00 GMT\r\n"
-#define ANSWER(...) HTTP_ANSWER(.numbered = 1, .body = "page", __VA_ARGS__)
 /* An origin that says `fields`, twice asked: the second answer comes from the store, or not. */
 #define STORED(section, path, fields)                                                              \
   {                                                                                                \
@@ -37,20 +34,6 @@
       }                                                                                            \
     }                                                                                              \
   }
-
-static nginx_server *server;
-
-static int start(void **state) {
-  (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS});
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  nginx_kit_end(server, 0);
-  return 0;
-}
 
 static void section_3_what_may_be_stored(void **state) {
   (void)state;
@@ -98,7 +81,7 @@ static void section_3_what_may_be_stored(void **state) {
         {.status = 500, .page = "page 1", .seen = 1, .expires = 1},
         {.answer = ANSWER(.headers = KEPT), .page = "page 2", .seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_3_1_fields_of_one_connection_arent_stored(void **state) {
@@ -126,7 +109,7 @@ static void section_3_1_fields_of_one_connection_arent_stored(void **state) {
         {.lacks = "TE", .seen = 1},
         {.lacks = "Proxy-Authenticate", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_3_5_answers_to_authorized_requests(void **state) {
@@ -149,7 +132,7 @@ static void section_3_5_answers_to_authorized_requests(void **state) {
                  "max-age=60, public=?0\r\n",
                  0),
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 #define LANGUAGE KEPT "Vary: Accept-Language\r\n"
@@ -200,7 +183,7 @@ static void section_4_1_a_request_selects_its_variant(void **state) {
       UNSTORED("4.1", "/vary-star", KEPT "Vary: Foo, *\r\n"),
       UNSTORED("4.1", "/vary-stars", KEPT "Vary: Foo\r\nVary: *\r\n"),
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_1_a_vary_that_changes_elects_anew(void **state) {
@@ -218,7 +201,7 @@ static void section_4_1_a_vary_that_changes_elects_anew(void **state) {
         {.headers = "Foo: 2\r\nBar: 1\r\n", .page = "page 2", .seen = 3},
         {.headers = "Foo: 1\r\nBar: 1\r\n", .page = "page 1", .seen = 3}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
   /* a herd for one variant behind such a change */
   http_origin_answer(nginx_kit_origin, "/varies-anew",
                      ANSWER(.headers = KEPT "Vary: Foo, Bar\r\n", .delay_ms = 100));
@@ -257,7 +240,7 @@ static void section_4_2_freshness(void **state) {
         {.seen = 1, .has = "Age: 5", .expires = 1},
         {.seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 #define FAILS HTTP_ANSWER(.fate = HTTP_FATE_DIES)
@@ -313,7 +296,7 @@ static void section_4_2_4_stale_answers(void **state) {
          .expires = 1},
         {.page = "page 1", .has = "Cache-Status: pages; hit; ttl=-1", .seen = -1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_2_4_corral_soft_gives_no_page_that_forbids_it(void **state) {
@@ -324,7 +307,7 @@ static void section_4_2_4_corral_soft_gives_no_page_that_forbids_it(void **state
        {{.answer = ANSWER(.headers = "Cache-Control: max-age=2, must-revalidate\r\n" MODIFIED),
          .seen = 1,
          .expires = 1}}}};
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
   http_origin_answer(nginx_kit_origin, "/soft/must", ANSWER(.headers = KEPT, .delay_ms = 300));
   http_storm_result storm = http_client_storm(&(http_storm){.address = nginx_server_address(server),
                                                             .path = "/soft/must",
@@ -385,7 +368,7 @@ static void section_4_3_the_origin_is_asked_whether_a_page_changed(void **state)
        {{.answer = TAGGED(.headers = BRIEF), .seen = 1, .expires = 1},
         {.answer = FAILS, .page = "page 1", .seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_3_2_the_clients_own_conditions_stay_here(void **state) {
@@ -401,7 +384,7 @@ static void section_4_3_2_the_clients_own_conditions_stay_here(void **state) {
         {.headers = "If-None-Match: \"one\"\r\n", .status = 304, .seen = 2},
         {.headers = "If-None-Match: \"x\"\r\n", .page = "page 1", .seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_3_4_a_304_that_changes_nothing_gives_a_new_life(void **state) {
@@ -423,7 +406,7 @@ static void section_4_3_4_a_304_that_changes_nothing_gives_a_new_life(void **sta
         {.answer = TAGGED(.headers = ""), .page = "page 1", .seen = 2},
         {.page = "page 1", .seen = 2}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_3_4_a_304_updates_the_stored_header(void **state) {
@@ -469,7 +452,7 @@ static void section_4_3_4_a_304_updates_the_stored_header(void **state) {
         {.answer = TAGGED(.headers = "Cache-Control: private\r\n"), .page = "page 1", .seen = 2},
         {.page = "page 3", .seen = 3}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_5_1_age(void **state) {
@@ -497,7 +480,7 @@ static void section_5_1_age(void **state) {
        {{.answer = ANSWER(.headers = KEPT "Age: x\r\n"), .lacks = "Age", .seen = 1},
         {.has = "Age: 0", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void rfc_9213_a_targeted_field_comes_first(void **state) {
@@ -526,7 +509,7 @@ static void rfc_9213_a_targeted_field_comes_first(void **state) {
        {{.answer = ANSWER(.headers = CDN "max-age=60\r\n"), .has = CDN "max-age=60", .seen = 1},
         {.has = CDN "max-age=60", .seen = 1}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 int main(void) {

@@ -254,15 +254,18 @@ static void a_stale_page_is_better_than_a_failure(void **state) {
   close(upstream);
 }
 
-static void nobody_joins_an_answer_after_a_purge(void **state) {
-  (void)state;
-  int first = ask("/purged"), upstream = hand_origin_take(&origin, "/purged");
-  hand_send(upstream, CHUNKED "\r\n3\r\nold\r\n");
-  hand_client_await(first, "old");
-  http_reply reply = nginx_kit_ask(server, "PURGE", "/purge?path=/purged", NULL);
-  assert_int_equal(reply.status, 200);
-  http_reply_free(&reply);
-  int second = ask("/purged"), anew = hand_origin_take(&origin, "/purged");
+/* An answer that is under way: its client has got "old" of it. */
+static int begun(const char *path, int *upstream) {
+  int client = ask(path);
+  *upstream = hand_origin_take(&origin, path);
+  hand_send(*upstream, CHUNKED "\r\n3\r\nold\r\n");
+  hand_client_await(client, "old");
+  return client;
+}
+
+/* The second client has an answer of its own, which is stored; the first has its own to the end. */
+static void goes_apart(const char *path, int first, int upstream, int second) {
+  int anew = hand_origin_take(&origin, path);
   hand_send(anew, CHUNKED "\r\n3\r\nnew\r\n0\r\n\r\n");
   hand_client_await(second, "new");
   hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
@@ -271,26 +274,24 @@ static void nobody_joins_an_answer_after_a_purge(void **state) {
   ends(second);
   close(upstream);
   close(anew);
-  is_stored("/purged", "new");
+  is_stored(path, "new");
+}
+
+static void nobody_joins_an_answer_after_a_purge(void **state) {
+  (void)state;
+  int upstream, first = begun("/purged", &upstream);
+  http_reply reply = nginx_kit_ask(server, "PURGE", "/purge?path=/purged", NULL);
+  assert_int_equal(reply.status, 200);
+  http_reply_free(&reply);
+  goes_apart("/purged", first, upstream, ask("/purged"));
 }
 
 static void a_refresh_joins_no_answer_that_is_coming(void **state) {
   (void)state;
-  int first = ask("/refreshed"), upstream = hand_origin_take(&origin, "/refreshed");
-  hand_send(upstream, CHUNKED "\r\n3\r\nold\r\n");
-  hand_client_await(first, "old");
-  int second =
-      hand_client_ask(nginx_server_port(server), "GET", "/refreshed", "Pragma: no-cache\r\n");
-  int anew = hand_origin_take(&origin, "/refreshed");
-  hand_send(anew, CHUNKED "\r\n3\r\nnew\r\n0\r\n\r\n");
-  hand_client_await(second, "new");
-  hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
-  hand_client_await(first, "end");
-  ends(first);
-  ends(second);
-  close(upstream);
-  close(anew);
-  is_stored("/refreshed", "new");
+  int upstream, first = begun("/refreshed", &upstream);
+  goes_apart(
+      "/refreshed", first, upstream,
+      hand_client_ask(nginx_server_port(server), "GET", "/refreshed", "Pragma: no-cache\r\n"));
 }
 
 static void a_fragment_streams_into_its_page_twice(void **state) {

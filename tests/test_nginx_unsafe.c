@@ -1,28 +1,12 @@
 /* test_nginx_unsafe.c: the nginx module invalidates what unsafe methods have changed (RFC 9111,
  * section 4.4). Real nginx, real Redis. */
-#include "support/nginx_story.h"
-
 #define LOCATIONS                                                                                  \
   "location / { corral pages; proxy_pass %ORIGIN%; }"                                              \
   "location /keyed/ { corral pages; corral_key $uri; proxy_pass %ORIGIN%; }"
 
-#define KEPT "Cache-Control: max-age=60\r\n"
+#include "support/nginx_story.h"
+
 #define FOO KEPT "Vary: Foo\r\n"
-#define ANSWER(...) HTTP_ANSWER(.numbered = 1, .body = "page", __VA_ARGS__)
-
-static nginx_server *server;
-
-static int start(void **state) {
-  (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS});
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  nginx_kit_end(server, 0);
-  return 0;
-}
 
 #define CHANGES(path, verb, code, number)                                                          \
   {                                                                                                \
@@ -60,7 +44,7 @@ static void section_4_4_unsafe_methods_invalidate(void **state) {
         {.headers = "Foo: 1\r\n", .page = "page 4", .seen = 4},
         {.headers = "Foo: 2\r\n", .page = "page 5", .seen = 5}}},
   };
-  NGINX_STORIES(server, stories);
+  NGINX_STORIES(stories);
 }
 
 static void section_4_4_locations_of_the_same_origin_are_invalidated_too(void **state) {

@@ -1,15 +1,9 @@
 /* test_pool_queue.c: the queue for the handles of a server: who is woken, in which order, by how
  * many system calls, and that nobody needs the server's mutex for that. */
 #include "support/pool_kit.h"
+#include "support/wrapped_words.h"
 
 enum { CROWD = 40 /* more than a word has bits */ };
-
-void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 /* System calls since `wakes_begin`. */
 static _Atomic int waits, wake_count;

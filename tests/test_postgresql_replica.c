@@ -30,7 +30,7 @@ static redis_server *redis;
 
 /* ---- the application ------------------------------------------------------------------------ */
 
-/* What a compute does. The gate, if there is one, is between its reading and its end. */
+/* A compute's arguments. It waits at the gate, if there is one, after it has read. */
 typedef struct reading {
   postgresql_server *from;
   atomic_int *gate;

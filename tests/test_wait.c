@@ -12,6 +12,7 @@
 
 #include "os/env.h"
 #include "os/wait.h"
+#include "support/wrapped_words.h"
 
 enum { FAR_MS = 600000, TURNS = 20000, SLEEPERS = 4 };
 
@@ -19,12 +20,6 @@ void __real_crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t unt
 void __wrap_crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
 void __real_crl_env_word_wake(_Atomic uint32_t *word, int count);
 void __wrap_crl_env_word_wake(_Atomic uint32_t *word, int count);
-void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
-                                   int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 static _Atomic int waits, wakes; /* system calls */
 

@@ -31,7 +31,7 @@ enum { CRL_LMDB_SAME_PID = EUSERS };
 
 /* ---- door.c -------------------------------------------------------------------------------- */
 
-/* Those inside, and CRL_LMDB_CLOSED: from then on nobody enters. */
+/* `inside` counts the threads inside. While CRL_LMDB_CLOSED is added to it, nobody enters. */
 typedef struct crl_lmdb_door {
   _Atomic uint32_t inside;
   pthread_mutex_t lock;

@@ -120,7 +120,7 @@ enum {
 
 enum { CRL_NGX_FROM_LOCAL = 1, CRL_NGX_FROM_ANY }; /* corral_purge_from */
 
-/* What corral_purge purges. */
+/* The target of a purge. */
 enum {
   CRL_NGX_PURGE_REQUEST = 0, /* the request says it */
   CRL_NGX_PURGE_KEY,

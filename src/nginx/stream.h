@@ -45,7 +45,7 @@ void crl_ngx_flights_stop_waiting(crl_ngx_ctx *ctx);
  * the first. */
 crl_ngx_ctx *crl_ngx_flights_next(const crl_ngx_ctx *ctx, const crl_ngx_ctx *after);
 
-/* What an answer and a request need for the table. */
+/* The part of the table that answers and requests use. */
 typedef struct crl_ngx_flight_link {
   ngx_queue_t queue;
   const crl_ngx_ctx *ctx; /* the leading request */

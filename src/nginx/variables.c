@@ -94,7 +94,7 @@ static u_char *put_name(u_char *at, u_char *end, const ngx_str_t *name) {
   return ngx_slprintf(at, end, is_token(name->data, name->len) ? "%V" : "\"%V\"", name);
 }
 
-/* What is left of the fresh life in seconds; below zero for a stale page. */
+/* The rest of the fresh life in seconds; below zero for a stale page. */
 static int64_t ttl_of(const crl_ngx_ctx *ctx) {
   int64_t left_ms = ctx->ttl_ms - ctx->age_ms;
   return left_ms >= 0 ? left_ms / 1000 : -((-left_ms + 999) / 1000);

@@ -37,7 +37,7 @@ struct corral_child {
   int has_ended;
 };
 
-/* What guard and command find when they begin. */
+/* The arguments of the guard and of the command. */
 typedef struct start {
   char *const *argv;
   char *const *env;

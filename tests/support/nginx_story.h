@@ -4,9 +4,11 @@
  *   static const nginx_story stories[] = {
  *     {"4.2", "/fresh", {{.answer = HTTP_ANSWER(.headers = KEPT, .body = "a"), .seen = 1},
  *                        {.page = "a", .seen = 1}}}};
- *   nginx_story_run(server, stories, sizeof stories / sizeof *stories);
+ *   nginx_story_run(stories, sizeof stories / sizeof *stories);
  *
- * All stories go step by step together, so that those that wait for an expiry wait once. */
+ * LOCATIONS, defined before the inclusion, are those of `server`, which the group's `start` begins
+ * and its `stop` ends. All stories go step by step together, so that those that wait for an expiry
+ * wait once. */
 #ifndef TESTS_NGINX_STORY_H
 #define TESTS_NGINX_STORY_H
 
@@ -16,6 +18,24 @@
 #include "support/nginx_kit.h"
 
 enum { NGINX_STEPS = 6 };
+
+#define KEPT "Cache-Control: max-age=60\r\n"
+#define MODIFIED "Last-Modified: Wed, 01 Jan 2020 00:00:00 GMT\r\n"
+#define ANSWER(...) HTTP_ANSWER(.numbered = 1, .body = "page", __VA_ARGS__)
+
+static nginx_server *server;
+
+static int start(void **state) {
+  (void)state;
+  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS});
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  nginx_kit_end(server, 0);
+  return 0;
+}
 
 typedef struct nginx_step {
   const http_answer *answer; /* the origin's, from now on; NULL: as before */
@@ -69,7 +89,7 @@ static inline void nginx_story_origin(const nginx_story *story, int at) {
              step->unasked);
 }
 
-static inline void nginx_story_step(nginx_server *server, const nginx_story *story, int at) {
+static inline void nginx_story_step(const nginx_story *story, int at) {
   const nginx_step *step = &story->steps[at];
   char name[64];
   if (step->answer != NULL) http_origin_answer(nginx_kit_origin, story->path, step->answer);
@@ -97,18 +117,17 @@ static inline void nginx_story_step(nginx_server *server, const nginx_story *sto
   nginx_story_origin(story, at);
 }
 
-static inline void nginx_story_run(nginx_server *server, const nginx_story *stories, size_t count) {
+static inline void nginx_story_run(const nginx_story *stories, size_t count) {
   for (int at = 0; at < NGINX_STEPS; at++) {
     int expires = 0;
     for (size_t i = 0; i < count; i++) {
       if (stories[i].steps[at].seen == 0) continue;
-      nginx_story_step(server, &stories[i], at);
+      nginx_story_step(&stories[i], at);
       expires |= stories[i].steps[at].expires;
     }
     if (expires) nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 100000000}, NULL);
   }
 }
-#define NGINX_STORIES(server, stories)                                                             \
-  nginx_story_run(server, stories, sizeof stories / sizeof *stories)
+#define NGINX_STORIES(stories) nginx_story_run(stories, sizeof stories / sizeof *stories)
 
 #endif
