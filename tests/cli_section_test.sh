@@ -176,10 +176,11 @@ wait_killed() {
   [ $got -eq 143 ] && await free front && status 0 "$CORRAL" lock front -- true && free front
 }
 
-# Who is left behind has another parent, which is no script that could have a lock.
+# Who is left behind has another parent, which is no script that could have a lock. It is of another
+# session for certain if the script has one of its own.
 left_behind() {
   rm -f left.err
-  sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done
+  setsid sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done
     exec "$CORRAL" lock --take left >left.out 2>left.err) &'
   await lines 1 left.err && free left &&
     one_line "the script that ran this command has ended" left.err
