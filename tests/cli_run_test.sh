@@ -45,6 +45,7 @@ killed() {
   echo "# $(cat second.out second.err)"
   return 1
 }
+polled() { [ "$(grep -c 'event poll' second.err)" -ge 5 ] || grep -q 'event computed' second.err; }
 succeeds_late() {
   await all_run killed || return 1
   await is_long killed || return 1
@@ -57,11 +58,7 @@ succeeds_late() {
       kill -0 "$(cat killed.$role)" 2>/dev/null && echo "beside $role"
     done; echo second' >second.out 2>second.err &
   second=$!
-  looks=0 # a second in which it could begin too soon
-  until [ "$looks" -ge 50 ] || grep -q 'event computed' second.err; do
-    looks=$((looks + 1))
-    sleep 0.02
-  done
+  await polled # it could have begun too soon
   kill -CONT "$guard"
   wait "$second"
 }

@@ -127,13 +127,18 @@ calls_that_wait_for_their_host_end_by_their_deadline_or_when_they_are_left(void 
   for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].starts, 1);
   ask(there, "a", CORRAL_POLICY(.wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000),
       &waiter[0]);
-  ask(there, "b", CORRAL_POLICY(.wait_ms = 50), &waiter[1]);
   ask(there, "c", patient, &waiter[2]);
-  await_counter(other, CORRAL_EVENT_HOST_WAIT, 3);
+  await_counter(other, CORRAL_EVENT_HOST_WAIT, 2);
   corral_async_call_cancel(waiter[0].call);
-  RUN_UNTIL(there, waiter[0].gones + waiter[1].gones, 2);
+  RUN_UNTIL(there, waiter[0].gones, 1);
   assert_int_equal(waiter[0].dones, 0);
-  assert_int_equal(waiter[1].status, CORRAL_EDEADLINE);
+  /* On a busy machine a short wait may be over before it came to its host's lock. */
+  for (int64_t wait_ms = 50; corral_counter(other, CORRAL_EVENT_HOST_WAIT) < 3; wait_ms *= 2) {
+    waiter[1] = (request){0};
+    ask(there, "b", CORRAL_POLICY(.wait_ms = wait_ms), &waiter[1]);
+    RUN_UNTIL(there, waiter[1].gones, 1);
+    assert_int_equal(waiter[1].status, CORRAL_EDEADLINE);
+  }
   for (int i = 0; i < 3; i++) make(&leader[i], "x");
   for (int i = 0; i < 3; i++) RUN_UNTIL(loop, leader[i].gones, 1);
   RUN_UNTIL(there, waiter[2].gones, 1);
