@@ -52,6 +52,7 @@ set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
   -Wl,--wrap=crl_env_word_wake,--wrap=crl_env_word_wake_bits,--wrap=crl_pool_look)
 set(CORRAL_TESTS_LINK_lmdb_cost
   -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
+set(CORRAL_TESTS_LINK_lmdb_replaced -Wl,--wrap=mdb_env_open)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due

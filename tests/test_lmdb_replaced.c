@@ -1,11 +1,29 @@
 /* test_lmdb_replaced.c: an lmdb: store whose files are removed or replaced while processes use it:
  * all processes end up on the same new files. */
 #include <corral/lock.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
 #include "support/lmdb_kit.h"
 #include "support/watch_kit.h"
+
+/* ---- files that vanish while liblmdb opens them --------------------------------------------- */
+
+/* Names of files that are unlinked before the next mdb_env_open. `kept` holds the first one open, so
+ * that no new file has its inode number. */
+static const char *const *vanishing;
+static int kept = -1;
+
+int __real_mdb_env_open(MDB_env *env, const char *path, unsigned flags, mdb_mode_t mode);
+int __wrap_mdb_env_open(MDB_env *env, const char *path, unsigned flags, mdb_mode_t mode);
+int __wrap_mdb_env_open(MDB_env *env, const char *path, unsigned flags, mdb_mode_t mode) {
+  if (vanishing != NULL) kept = open(file(*vanishing), O_RDONLY | O_CLOEXEC);
+  for (; vanishing != NULL && *vanishing != NULL; vanishing++)
+    assert_int_equal(unlink(file(*vanishing)), 0);
+  vanishing = NULL;
+  return __real_mdb_env_open(env, path, flags, mode);
+}
 
 /* ---- a clock set by the test --------------------------------------------------------------- */
 
@@ -214,6 +232,26 @@ static void calls_on_the_new_file_do_not_wait_for_one_on_the_old(void **state) {
   closed(&k);
 }
 
+static void what_vanishes_while_it_is_opened_is_made_anew(void **state) {
+  (void)state;
+  static const char *const sets[][3] = {{"vanishes"},
+                                        {"vanishes-lease"},
+                                        {"vanishes-lock"},
+                                        {"vanishes", "vanishes-lease"},
+                                        {"vanishes-lock", "vanishes-lease"}};
+  kit k = opened(address("vanishes", ""));
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    const char *const names[] = {sets[i][0], sets[i][1], NULL};
+    assert_int_equal(unlink(file("vanishes")), 0);
+    vanishing = names;
+    assert_int_equal(verb(&k, CORRAL_VERB_CLAIM, "k", 1), CORRAL_OK);
+    assert_null(vanishing);
+    assert_int_equal(close(kept), 0);
+    assert_int_equal(elsewhere("vanishes", CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
+  }
+  closed(&k);
+}
+
 enum { ROUNDS = 60, CALLERS = 4 };
 
 typedef struct crowd {
@@ -326,6 +364,7 @@ int main(void) {
       cmocka_unit_test(where_the_process_goes_its_store_stays),
       cmocka_unit_test(the_old_files_are_closed_with_the_last_call_on_them),
       cmocka_unit_test(calls_on_the_new_file_do_not_wait_for_one_on_the_old),
+      cmocka_unit_test(what_vanishes_while_it_is_opened_is_made_anew),
       cmocka_unit_test(callers_and_replacements_cross_without_harm),
       cmocka_unit_test(watches_of_all_processes_are_told_that_any_key_may_have_changed),
       cmocka_unit_test(the_user_is_told_what_became_of_the_files),

@@ -134,15 +134,26 @@ static int is_as_checked(crl_lmdb_env *e, const crl_lmdb_files *f) {
   return same ? 0 : ESTALE;
 }
 
-static int open_env(crl_lmdb_env *e, const crl_lmdb_files *f, int64_t size) {
+/* Sets up what liblmdb has opened. It makes a data file where the checked one has just vanished: on
+ * failure that one is to be put aside, since the mark doesn't name it and others would take it for
+ * a stranger's. */
+static int set_up_opened(crl_lmdb_env *e, crl_lmdb_files *f) {
+  crl_lmdb_file opened;
+  int fd, code = set_up(e, f->id);
+  if (code == 0) code = is_as_checked(e, f);
+  if (code != 0 && mdb_env_get_fd(e->env, &fd) == 0 && crl_lmdb_file_of(fd, &opened) == 0)
+    f->checked_data = opened;
+  return code;
+}
+
+static int open_env(crl_lmdb_env *e, crl_lmdb_files *f, int64_t size) {
   int code = mdb_env_create(&e->env);
   if (code != 0) return code;
   code = mdb_env_set_mapsize(e->env, map_for((size_t)size));
   if (code == 0) code = mdb_env_set_maxdbs(e->env, 3);
   if (code == 0) code = mdb_env_set_maxreaders(e->env, CRL_LMDB_READERS);
   if (code == 0) code = mdb_env_open(e->env, f->data, MDB_NOSUBDIR | MDB_NOSYNC | MDB_NOTLS, 0600);
-  if (code == 0) code = set_up(e, f->id);
-  if (code == 0) code = is_as_checked(e, f);
+  if (code == 0) code = set_up_opened(e, f);
   if (code != 0) mdb_env_close(e->env);
   return code;
 }
