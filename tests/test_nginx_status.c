@@ -45,6 +45,21 @@ static void await_row(const char *name, double number) {
   fail_msg("%s: %g, not %g", name, row(name), number);
 }
 
+static double event_row(const char *event) {
+  char name[100];
+  snprintf(name, sizeof name, "corral_events_total{zone=\"pages\",event=\"%s\"}", event);
+  return row(name);
+}
+
+/* Waits until this many calls have joined a flight of their worker, or wait for another worker. */
+static void await_waiting(double number) {
+  for (int i = 0; i < 2000; i++) {
+    if (event_row("join") + event_row("wait") == number) return;
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  }
+  fail_msg("%g joined, %g wait, not %g", event_row("join"), event_row("wait"), number);
+}
+
 static int has_json(const char *text) {
   http_reply reply = nginx_kit_get(server, "/status", NULL);
   int has = strstr(reply.body, text) != NULL;
@@ -64,6 +79,7 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   }
   await_row("corral_calls{zone=\"pages\"}", WAITERS + 1);
   await_row("corral_leading{zone=\"pages\"}", 1);
+  await_waiting(WAITERS);
   http_origin_let(nginx_kit_origin, "/held");
   for (int i = 0; i <= WAITERS; i++) {
     http_reply reply = http_client_receive(clients[i]);
