@@ -14,7 +14,7 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openssl g++ util-linux
  python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
  nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev python3-yaml
- zsh fish chromium-headless-shell"
+ zsh fish chromium-headless-shell systemd"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
@@ -268,7 +268,10 @@ for argument in "$@"; do
       ;;
     */*)
       [ "$command" = install ] || fail "'$argument': PREFIX is for install, and stands behind it"
-      prefix=$(cd "$called_from" && realpath -m -- "$argument")
+      case $argument in
+        /*) prefix=$argument ;;
+        *) prefix=$called_from/${argument#./} ;;
+      esac
       ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9] | [1-9][0-9][0-9][0-9])
       case $command in

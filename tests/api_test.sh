@@ -1,6 +1,7 @@
 #!/bin/sh
 # The exported functions follow the rules that corral.h states for parameters, docs/api.md lists
-# each of them once, and the library exports them and nothing else, under the node of its version.
+# each of them once, the symbols file of the Debian package has each of them, and the library
+# exports them and nothing else, under the node of its version.
 # Prints each offence; exit status 1 when there is one.
 #   api_test.sh [LIBRARY [ROOT]]   LIBRARY: libcorral.so; without it, or for an archive, no exports
 set -u
@@ -89,6 +90,13 @@ exported() {
   comm -13 "$work/wanted" "$work/exported" | sed 's/.*/the library exports &, which no header has/'
 }
 
+packaged() {
+  file=packaging/debian/libcorral0.symbols
+  sed -n 's/^ \(corral_[a-z_]*\)@.*/\1/p' "$file" | sort >"$work/packaged"
+  comm -23 "$work/names" "$work/packaged" | sed "s,.*,$file: lacks &,"
+  comm -13 "$work/names" "$work/packaged" | sed "s,.*,$file: & is no function,"
+}
+
 version() {
   awk '
     /^#define CORRAL_VERSION / { split(substr($3, 2), n, /[."]/) }
@@ -105,6 +113,7 @@ names >"$work/names"
   [ -s "$work/names" ] || echo "include/corral.h: no function was found"
   order
   listed
+  packaged
   version
   case $library in
   '' | *.a) ;;
@@ -113,4 +122,4 @@ names >"$work/names"
 } >"$work/offences"
 cat "$work/offences"
 [ ! -s "$work/offences" ] || exit 1
-echo "api: $(grep -c . "$work/names") functions, as the rules, docs/api.md and the library say"
+echo "api: $(grep -c . "$work/names") functions, as the rules, docs/api.md, the package and the library say"

@@ -67,7 +67,20 @@ clean() {
   [ -z "$bad" ] || { echo "$bad" | sed 's/^/# /' | head -20; return 1; }
 }
 
+all_sections() {
+  missing=0
+  for name in corral-uri corral-options corral-nginx; do
+    [ -s "$MANUAL/man7/$name.7" ] || { echo "# $name.7 is missing"; missing=1; }
+  done
+  return "$missing"
+}
+
 check "each subcommand has a page" all_subcommands
+if command -v lowdown >/dev/null 2>&1; then
+  check "the pages of section 7 are there" all_sections
+else
+  echo "ok - the pages of section 7 are there # SKIP there is no lowdown"
+fi
 check "each function has a page" all_functions
 check "a page explains the statuses that it names, and no others" statuses_are_explained
 [ -z "$LIBRARY" ] || check "each export has a page" all_exports

@@ -16,8 +16,7 @@ int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *wh
 }
 
 int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const char *what) {
-  char why[128];
-  return crl_net_failed(peer, error, what, strerror_r(errno, why, sizeof why));
+  return crl_net_failed(peer, error, what, strerror(errno));
 }
 
 int crl_net_await(const crl_net_peer *peer, int socket_fd, short want, int64_t deadline,

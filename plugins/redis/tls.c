@@ -192,6 +192,6 @@ void crl_redis_tls_explain(crl_redis_wire *wire, char *text, size_t size) {
   else if (code == 0)
     snprintf(text, size, "the server closed the connection");
   else
-    snprintf(text, size, "%.120s", strerror_r(code, (char[128]){""}, 128));
+    snprintf(text, size, "%.120s", strerror(code));
   ERR_clear_error();
 }

@@ -12,8 +12,7 @@ void crl_sqlite_remember(crl_sqlite_handle *h) {
 static int fail_file(const crl_sqlite_handle *h, int code, corral_error *error) {
   const corral_host *host = h->st->host;
   const char *path = h->st->path, *text = h->why;
-  char room[80];
-  const char *cause = h->system != 0 ? strerror_r(h->system, room, sizeof room) : "no detail";
+  const char *cause = h->system != 0 ? strerror(h->system) : "no detail";
   switch (code & 0xff) {
     case SQLITE_FULL:
       return host->fail(error, CORRAL_EREFUSED,
