@@ -122,4 +122,4 @@ names >"$work/names"
 } >"$work/offences"
 cat "$work/offences"
 [ ! -s "$work/offences" ] || exit 1
-echo "api: $(grep -c . "$work/names") functions, as the rules, docs/api.md, the package and the library say"
+echo "api: $(grep -c . "$work/names") functions, as rules, docs/api.md, package and library say"

@@ -10,8 +10,8 @@
 
 /* ---- files that vanish while liblmdb opens them --------------------------------------------- */
 
-/* Names of files that are unlinked before the next mdb_env_open. `kept` holds the first one open, so
- * that no new file has its inode number. */
+/* Files that are unlinked before the next mdb_env_open. `kept` holds the first one open, so that no
+ * new file has its inode number. */
 static const char *const *vanishing;
 static int kept = -1;
 
