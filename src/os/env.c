@@ -125,8 +125,8 @@ void crl_env_word_wake(_Atomic uint32_t *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-void crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
-  syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, bits);
+int crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+  return (int)syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, bits);
 }
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
