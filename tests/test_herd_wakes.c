@@ -1,5 +1,5 @@
-/* test_herd_wakes.c: who wakes the callers that wait in a herd: two by the thread that has
- * something to tell, two by each of those. */
+/* test_herd_wakes.c: who wakes the callers that wait in a herd: where there are many processors,
+ * two by the thread that has something to tell, two by each of those. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,9 @@
 
 enum { CALLERS = 24, LATE_ONES = 8, FAR_MS = 600000 };
 
+enum { MANY = 8 };
+
+static int processors;
 static _Atomic int sleeps, most_woken, wakes, answered;
 
 void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
@@ -29,6 +32,9 @@ int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bi
   wakes++;
   return __real_crl_env_word_wake_bits(word, count, bits);
 }
+
+int __wrap_crl_env_processors(void);
+int __wrap_crl_env_processors(void) { return processors; }
 
 static const crl_name name = {.key = "k", .key_len = 1};
 static const crl_outcome made = {.status = CORRAL_ENOTFOUND, .how = CORRAL_COMPUTED};
@@ -76,6 +82,7 @@ static void join(caller *callers, int count) {
 /* An entry whose flight has asked the store, and was answered: it is good for those who began
  * before `asked`. */
 static crl_entry *lead(crl_herd *herd, uint64_t *asked) {
+  processors = MANY;
   crl_entry *entry;
   uint64_t tick;
   crl_entrance entrance = {.name = &name, .hash = crl_name_hash(&name)};
@@ -126,6 +133,22 @@ static void those_whom_it_does_not_answer_sleep_on_until_the_landing(void **stat
   leave(herd, entry);
 }
 
+static void on_two_processors_one_thread_wakes_all(void **state) {
+  (void)state;
+  caller callers[CALLERS];
+  uint64_t asked;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry = lead(herd, &asked);
+  processors = 2;
+  start(callers, CALLERS, entry, asked - 1);
+  crl_herd_publish(entry, &made, 0);
+  join(callers, CALLERS);
+  assert_int_equal(wakes, 1);
+  crl_herd_land(entry, &made, CRL_GOOD_FOR_ALL);
+  assert_int_equal(wakes, 1);
+  leave(herd, entry);
+}
+
 static void once_nobody_is_left_to_wake_no_further_one_tries(void **state) {
   (void)state;
   caller late, early;
@@ -166,6 +189,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_published_value_wakes_two_and_each_of_them_two_more),
       cmocka_unit_test(those_whom_it_does_not_answer_sleep_on_until_the_landing),
+      cmocka_unit_test(on_two_processors_one_thread_wakes_all),
       cmocka_unit_test(once_nobody_is_left_to_wake_no_further_one_tries),
       cmocka_unit_test(an_ask_that_is_answered_while_they_sleep_makes_it_theirs_too),
   };

@@ -63,7 +63,11 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
+/* Those that one thread wakes at a time: a few, where more processors than that can run the woken,
+ * who wake the next ones. Else all: handing on would only cost. */
 enum { RELAY = 2 };
+
+static uint64_t at_a_time(void) { return crl_env_processors() > RELAY ? RELAY : INT_MAX; }
 
 /* Waiters sleep with a bit: LATE, when nothing was asked of the store since they began. Those are
  * not woken for a published value, which needs to be settled before it is an answer for them. */
@@ -96,18 +100,19 @@ static void none_is_left(crl_entry *entry, uint64_t unwoken) {
   }
 }
 
-/* Hands on the end of a flight, or its published value: wakes up to two of those who are left. Each
- * of them wakes two more, so that the thread that has them to tell wakes only two. Nobody is woken
- * twice for one change, and where none is left there is no system call. */
+/* Hands on the end of a flight, or its published value: wakes some of those who are left, each of
+ * whom does the same. Nobody is woken twice for one change, and where none is left there is no
+ * system call. */
 static void relay(crl_entry *entry) {
-  uint64_t unwoken = atomic_load(&entry->unwoken), count;
+  uint64_t unwoken = atomic_load(&entry->unwoken), most = at_a_time(), count;
   do {
     uint64_t left = unwoken & UINT32_MAX;
-    count = left < RELAY ? left : RELAY;
+    count = left < most ? left : most;
     if (count == 0) return;
   } while (!atomic_compare_exchange_weak(&entry->unwoken, &unwoken, unwoken - count));
   int has_ended = atomic_load(&entry->state) != FLYING;
-  int woken = crl_env_word_wake_bits(&entry->changes, (int)count, has_ended ? ANY : entry->answered);
+  int woken =
+      crl_env_word_wake_bits(&entry->changes, (int)count, has_ended ? ANY : entry->answered);
   if (woken < (int)count) none_is_left(entry, unwoken);
 }
 
