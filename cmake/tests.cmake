@@ -62,7 +62,7 @@ set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait_bits)
-set(CORRAL_TESTS_LINK_herd_wakes
+set(CORRAL_TESTS_LINK_herd_wakes -Wl,--wrap=crl_env_processors
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_pool_queue
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)

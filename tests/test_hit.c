@@ -67,11 +67,11 @@ void __wrap_crl_env_word_wake(_Atomic uint32_t *word, int count) {
   __real_crl_env_word_wake(word, count);
 }
 
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+int __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
   now.wakes++;
-  __real_crl_env_word_wake_bits(word, count, bits);
+  return __real_crl_env_word_wake_bits(word, count, bits);
 }
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);

@@ -259,6 +259,83 @@ static void a_miss_goes_on_by_the_look_that_found_nothing(void **state) {
   on_each(miss_once);
 }
 
+static void peeks_at_hits(const char *uri) {
+  say v = {.text = "v"};
+  corral_value *value = NULL;
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
+  corral_loop *loop = loop_of(c);
+  GETS(c, "k", &v, "v", CORRAL_COMPUTED);
+  GETS(c, "k", &v, "v", CORRAL_FRESH);
+  now = (struct counts){0};
+  for (int i = 0; i < CHAIN; i++) {
+    assert_int_equal(corral_peek(c, "k", 1, NULL, &value), CORRAL_OK);
+    assert_memory_equal(corral_value_data(value), "v", 1);
+    assert_int_equal(corral_value_how(value), CORRAL_FRESH);
+    corral_value_unref(value);
+  }
+  counted(&(struct counts){.allocations = CHAIN, .looks = CHAIN});
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_HIT), CHAIN + 1);
+  assert_int_equal(corral_loop_dispatch(loop), 0);
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+static void a_peek_at_a_hit_is_one_look_and_no_dispatch(void **state) {
+  (void)state;
+  on_each(peeks_at_hits);
+}
+
+static void peeks_at_none(const char *uri) {
+  say v = {.text = "v"};
+  corral_value *value = NULL;
+  corral_policy grace = usual();
+  grace.swr_ms = FAR;
+  corral *c = opened(CORRAL_OPTIONS(.store = uri));
+  assert_int_equal(corral_peek(c, "k", 1, NULL, &value), CORRAL_EMISS);
+  assert_int_equal(v.ran, 0);
+  asks_by(c, "k", &grace, &v);
+  assert_int_equal(corral_peek(c, "k", 1, CORRAL_CALL(.policy = &grace), &value), CORRAL_OK);
+  corral_value_unref(value);
+  assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
+  assert_int_equal(corral_peek(c, "k", 1, CORRAL_CALL(.policy = &grace), &value), CORRAL_EMISS);
+  assert_int_equal(v.ran, 1);
+  corral_close(c);
+}
+
+static void a_peek_leaves_what_is_not_there_or_stale_to_a_call(void **state) {
+  (void)state;
+  on_each(peeks_at_none);
+}
+
+/* The value's compute took so long that each look may begin its rebuild: the peek throws no dice,
+ * and leaves it to the one that the call throws. */
+static void peeks_by_chance(const char *uri) {
+  say v = {.text = "old"};
+  request r = {.makes = "new"};
+  corral_value *value = NULL;
+  corral_policy policy = usual();
+  policy.early_beta = 10000;
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .policy = &policy));
+  corral_loop *loop = loop_of(c);
+  assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, slowly, &v, &value), CORRAL_OK);
+  corral_value_unref(value);
+  dice = EARLY;
+  assert_int_equal(corral_peek(c, "k", 1, NULL, &value), CORRAL_EMISS);
+  assert_int_equal(dice, EARLY);
+  ask(loop, "k", &policy, &r);
+  assert_int_equal(dice, LATE);
+  RUN_UNTIL(loop, r.gones, 1);
+  assert_int_equal(r.starts, 1);
+  dice = REAL;
+  corral_loop_close(loop);
+  corral_close(c);
+}
+
+static void a_peek_does_not_use_up_the_chance_of_an_early_rebuild(void **state) {
+  (void)state;
+  on_each(peeks_by_chance);
+}
+
 /* The look into the near tier says that it is time, and the one at the store, which would not, goes
  * by that. */
 static void early_near(const char *uri) {
@@ -371,6 +448,9 @@ int main(void) {
       IN_STORE(a_watcher_by_edge_sees_each_part_of_a_chain),
       IN_ROOM(what_is_known_not_to_be_there_is_told_so),
       IN_ROOM(a_miss_goes_on_by_the_look_that_found_nothing),
+      IN_ROOM(a_peek_at_a_hit_is_one_look_and_no_dispatch),
+      IN_ROOM(a_peek_leaves_what_is_not_there_or_stale_to_a_call),
+      IN_ROOM(a_peek_does_not_use_up_the_chance_of_an_early_rebuild),
       IN_ROOM(a_copy_that_is_to_be_rebuilt_early_is),
       IN_STORE(a_cancelled_call_is_gone_and_told_nothing),
       IN_STORE(a_done_may_cancel_what_is_due_behind_it),

@@ -17,12 +17,13 @@ void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
   __real_crl_env_word_wait_bits(word, seen, bits, until);
 }
 
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
   int number = wake_count++;
   if (number < LOG) wakes[number] = bits;
   if (before_wake != NULL) before_wake(number);
-  __real_crl_env_word_wake_bits(word, count, bits);
+  int woken = __real_crl_env_word_wake_bits(word, count, bits);
   if (after_wake != NULL) after_wake(number);
+  return woken;
 }
 
 static crl_pool *the_pool;

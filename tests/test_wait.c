@@ -39,9 +39,9 @@ void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
   __real_crl_env_word_wait_bits(word, seen, bits, until);
 }
 
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
   wakes++;
-  __real_crl_env_word_wake_bits(word, count, bits);
+  return __real_crl_env_word_wake_bits(word, count, bits);
 }
 
 static int begin(void **state) {

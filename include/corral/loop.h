@@ -106,10 +106,12 @@ CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corra
  * that has not begun yet begins all the same. No effect within `done`. NULL is allowed. */
 CORRAL_API void corral_async_call_cancel(corral_async_call *async_call);
 
-/* Answers from the near tier of this process, without leaving the thread. CORRAL_OK and *ret, or
- * CORRAL_ENOTFOUND (remembered); CORRAL_EMISS: the store must be asked (corral_loop_get,
- * corral_get). A peek never starts a rebuild ahead of time; the looks at the store do, and a key
- * that is asked for has one of those every near_ms. Any thread. Other errors as corral_get. */
+/* Answers at once with a fresh value, without leaving the thread: from the near tier of this
+ * process; without one, from a store that asks no other process (memory:, lmdb:). CORRAL_OK and
+ * *ret, or CORRAL_ENOTFOUND (remembered in the near tier); CORRAL_EMISS: the key must be asked for
+ * (corral_loop_get, corral_get). A peek never starts a rebuild ahead of time. The looks of other
+ * calls do, and a key that is asked for has one of those every near_ms; without a near tier a peek
+ * leaves a value that may be due for a rebuild to them. Any thread. Other errors as corral_get. */
 CORRAL_API int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *call,
                            corral_value **ret);
 

@@ -410,7 +410,7 @@ void crl_handle_bind(corral *c, crl_call *call) {
     call->start = crl_origin_fetch;
     call->arg = &c->origin;
   }
-  call->bound = crl_call_computes(call);
+  call->bound = crl_call_computes(call) != 0;
 }
 
 uint64_t corral_near_used(const corral *c) {

@@ -435,19 +435,27 @@ void corral_async_call_cancel(corral_async_call *call) {
   pthread_mutex_unlock(&call->loop->mutex);
 }
 
+static __attribute__((noinline)) int peek_near(crl_context *context, const crl_call *call,
+                                               const void *key, size_t key_len,
+                                               corral_value **ret) {
+  crl_join join;
+  crl_outcome outcome;
+  crl_join_init(&join, context, call, key, key_len);
+  join.outcome = &outcome;
+  if (!crl_run_near(&join, 1)) return crl_status_plain(call->error, CORRAL_EMISS);
+  return crl_outcome_deliver(&outcome, call->error, ret);
+}
+
 int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *user,
                 corral_value **ret) {
   crl_call call;
   corral_policy policy;
   crl_context *context;
-  crl_join join;
-  crl_outcome outcome;
   corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
-  crl_join_init(&join, context, &call, key, key_len);
-  join.outcome = &outcome;
-  if (!crl_run_near(&join, 1)) return crl_status_plain(error, CORRAL_EMISS);
-  return crl_outcome_deliver(&outcome, error, ret);
+  if (context->near != NULL) return peek_near(context, &call, key, key_len, ret);
+  int is_hit = context->looks_first && crl_hit_peek(context, &call, key, key_len, ret);
+  return is_hit ? CORRAL_OK : crl_status_plain(error, CORRAL_EMISS);
 }

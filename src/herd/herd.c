@@ -63,22 +63,64 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
+/* Those that one thread wakes at a time: a few, where more processors than that can run the woken,
+ * who wake the next ones. Else all: handing on would only cost. */
 enum { RELAY = 2 };
+
+static uint64_t at_a_time(void) { return crl_env_processors() > RELAY ? RELAY : INT_MAX; }
 
 /* Waiters sleep with a bit: LATE, when nothing was asked of the store since they began. Those are
  * not woken for a published value, which needs to be settled before it is an answer for them. */
 enum { EARLY = 1, LATE = 2, ANY = EARLY | LATE };
 
-/* Wakes up to `count` sleeping waiters with one of these bits, to look again. */
-static void wake(crl_entry *entry, int count, uint32_t bits) {
-  atomic_fetch_add(&entry->changes, 1);
-  crl_env_word_wake_bits(&entry->changes, count, bits);
+/* Begins a change, which `left` sleepers at most are to be woken for one after another. */
+static void change(crl_entry *entry, size_t left) {
+  uint32_t number = atomic_fetch_add(&entry->changes, 1) + 1;
+  atomic_store(&entry->unwoken, (uint64_t)number << 32 | (left < INT_MAX ? left : INT_MAX));
+}
+
+/* Makes all waiters look again. */
+static void wake_all(crl_entry *entry) {
+  change(entry, 0);
+  crl_env_word_wake_bits(&entry->changes, INT_MAX, ANY);
 }
 
 /* Makes all waiters and listeners look again. */
 static void tell_all(crl_entry *entry) {
-  wake(entry, INT_MAX, ANY);
+  wake_all(entry);
   tell_listeners(entry);
+}
+
+/* Nobody sleeps that is to be woken for the change of `unwoken`, if it is still the last one: those
+ * who begin to sleep after a change have seen it. */
+static void none_is_left(crl_entry *entry, uint64_t unwoken) {
+  uint64_t now = atomic_load(&entry->unwoken);
+  while (now >> 32 == unwoken >> 32 &&
+         !atomic_compare_exchange_weak(&entry->unwoken, &now, unwoken >> 32 << 32)) {
+  }
+}
+
+/* Hands on the end of a flight, or its published value: wakes some of those who are left, each of
+ * whom does the same. Nobody is woken twice for one change, and where none is left there is no
+ * system call. */
+static void relay(crl_entry *entry) {
+  uint64_t unwoken = atomic_load(&entry->unwoken), most = at_a_time(), count;
+  do {
+    uint64_t left = unwoken & UINT32_MAX;
+    count = left < most ? left : most;
+    if (count == 0) return;
+  } while (!atomic_compare_exchange_weak(&entry->unwoken, &unwoken, unwoken - count));
+  int has_ended = atomic_load(&entry->state) != FLYING;
+  int woken =
+      crl_env_word_wake_bits(&entry->changes, (int)count, has_ended ? ANY : entry->answered);
+  if (woken < (int)count) none_is_left(entry, unwoken);
+}
+
+/* Begins to hand on a change. */
+static void tell_first(crl_entry *entry) {
+  if (entry->waiting == 0) return;
+  change(entry, entry->waiting);
+  relay(entry);
 }
 
 /* True while there is a value that may be served stale: a caller who looks need not wait. */
@@ -189,22 +231,6 @@ crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
-/* Hands on the end of a flight, or its published value: each woken waiter wakes two more, so that
- * the thread that has them to tell wakes only two. */
-static void relay(crl_entry *entry) {
-  int has_ended = atomic_load(&entry->state) != FLYING;
-  if (atomic_load(&entry->waiting) > 0 && (has_ended || atomic_load(&entry->published)))
-    crl_env_word_wake_bits(&entry->changes, RELAY, has_ended ? ANY : entry->answered);
-}
-
-/* The same for a waiter that a published value is no answer for. It sleeps on, behind those who
- * have not been woken yet, and hands on but once: *relayed. */
-static void relay_once(crl_entry *entry, int *relayed) {
-  if (*relayed || !atomic_load(&entry->published)) return;
-  *relayed = 1;
-  relay(entry);
-}
-
 /* The bit that a waiter sleeps with. Called with the shard's latch held. */
 static uint32_t bit_of(crl_entry *entry, const crl_patience *patience) {
   uint64_t asked = atomic_load(&entry->asked);
@@ -293,7 +319,7 @@ void crl_herd_pass(crl_entry *entry) {
 static void stir(void *arg) {
   crl_entry *entry = arg;
   lock(entry);
-  wake(entry, INT_MAX, ANY);
+  wake_all(entry);
   unlock(entry);
 }
 
@@ -333,7 +359,6 @@ static void end_waiting(crl_entry *entry, crl_wait came) {
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
   crl_canceller canceller;
   crl_wait result = (crl_wait)0;
-  int relayed = 0;
   int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
   crl_cancel_join(patience->cancel_token, &canceller, stir, entry);
   atomic_fetch_add(&entry->waiting, 1);
@@ -347,12 +372,8 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
     if (result != 0) break;
     crl_env_word_wait_bits(&entry->changes, seen, bit, until);
     if (crl_env_now_ms() >= until) until = patience->deadline;
-    if ((result = glance(entry, patience, outcome)) != 0) {
-      atomic_fetch_sub(&entry->waiting, 1);
-      relay(entry);
-    } else {
-      relay_once(entry, &relayed);
-    }
+    if ((result = glance(entry, patience, outcome)) != 0) atomic_fetch_sub(&entry->waiting, 1);
+    relay(entry);
   }
   lend_place(entry, patience, -1);
   crl_cancel_leave(patience->cancel_token, &canceller);
@@ -458,7 +479,7 @@ void crl_herd_publish(crl_entry *entry, const crl_outcome *outcome, int to_owner
     int late_too = entry->first_late != 0 && entry->first_late < atomic_load(&entry->good);
     entry->answered = late_too ? ANY : EARLY;
     atomic_store(&entry->published, to_owner ? CRL_FOR_OWNER : CRL_FOR_JOINERS);
-    if (entry->waiting > 0) wake(entry, RELAY, entry->answered);
+    tell_first(entry);
     tell_listeners(entry);
   }
   unlock(entry);
@@ -487,7 +508,7 @@ static void end(crl_entry *entry, crl_entry_state how, const crl_outcome *outcom
     crl_map_take_out(entry);
     if (was_in && how == LANDED && entry->waiting > 0 && entry->latest >= good)
       leave_successor(entry);
-    if (entry->waiting > 0) wake(entry, RELAY, ANY);
+    tell_first(entry);
     tell_listeners(entry);
   }
   unlock(entry);

@@ -37,6 +37,9 @@ struct crl_entry {
   uint64_t first_late;    /* the earliest of those that began after it; 0: none */
   uint32_t answered;      /* the bits of those that the published value may be an answer for */
   _Atomic uint32_t changes;
+  /* how many sleepers at most are left to be woken for the last change, whose number is in its high
+   * half: nobody is tried in vain */
+  _Atomic uint64_t unwoken;
   /* ends of the stale value that was offered, also when it has been replaced: see
    * crl_herd_interim */
   int64_t interim_until, interim_last;

@@ -125,8 +125,17 @@ void crl_env_word_wake(_Atomic uint32_t *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-void crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
-  syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, bits);
+int crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits) {
+  return (int)syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, count, NULL, NULL, bits);
+}
+
+int crl_env_processors(void) {
+  static _Atomic int known;
+  int count = atomic_load_explicit(&known, memory_order_relaxed);
+  if (count > 0) return count;
+  count = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  atomic_store_explicit(&known, count > 0 ? count : 1, memory_order_relaxed);
+  return count > 0 ? count : 1;
 }
 
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {

@@ -44,9 +44,12 @@ int crl_env_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
 void crl_env_word_wait(_Atomic uint32_t *word, uint32_t seen, int64_t until);
 /* Wakes up to `count` threads that sleep on the word. */
 void crl_env_word_wake(_Atomic uint32_t *word, int count);
-/* The same for sleepers that have bits: those are woken that share one with `bits`. */
+/* The same for sleepers that have bits: those are woken that share one with `bits`. Returns the
+ * number of those. */
 void crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits, int64_t until);
-void crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+int crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+/* How many processors there were when this was first asked. */
+int crl_env_processors(void);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
 /* Disables cancellation of the calling thread; returns the state before, for crl_env_cancel_as. */

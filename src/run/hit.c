@@ -143,8 +143,8 @@ static int read(crl_hit *hit) {
 static int is_early(crl_hit *hit, int64_t fresh) {
   const corral_policy *policy = hit->call->policy;
   const crl_envelope *envelope = &hit->envelope;
-  if (!crl_call_computes(hit->call)) return 0;
-  uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
+  if (!hit->call->peeks && !crl_call_computes(hit->call)) return 0;
+  uint64_t dice = !hit->call->peeks && crl_policy_rolls(policy) ? crl_env_dice() : 0;
   return hit->early = crl_policy_early(policy, envelope->ttl_ms, fresh, envelope->cost_us, dice);
 }
 
@@ -223,6 +223,15 @@ int crl_hit_look(crl_context *context, const crl_call *call, const void *key, si
   crl_pool_look(context->pool, &o->hit.op, o->hit.now, o->hit.deadline, &o->handle_trouble);
   o->looks = 0;
   return crl_hit_answered(&o->hit, ret);
+}
+
+int crl_hit_peek(crl_context *context, crl_call *call, const void *key, size_t key_len,
+                 corral_value **ret) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  call->peeks = 1;
+  int how = crl_hit_look(context, call, key, key_len, ret);
+  if (how == 0) crl_hit_drop(crl_hit_mine());
+  return how == 1;
 }
 
 crl_hit *crl_hit_mine(void) { return &mine->hit; }

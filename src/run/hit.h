@@ -31,6 +31,11 @@ int crl_hit_is_of(const crl_context *context);
  * crl_hit_mine. -1: there was no look. */
 int crl_hit_look(crl_context *context, const crl_call *call, const void *key, size_t key_len,
                  corral_value **ret);
+/* The same for a call that only takes a plain hit, and leaves all else to a later one. Where dice
+ * decide whether a fresh value is to be rebuilt, the later call throws them: two throws in a row
+ * would hardly ever begin a rebuild. 1, or 0: nothing is left of it. */
+int crl_hit_peek(crl_context *context, crl_call *call, const void *key, size_t key_len,
+                 corral_value **ret);
 /* The last look of this thread, until its next one. */
 crl_hit *crl_hit_mine(void);
 /* After 0: the call goes on by `join` (of crl_join_init), as after crl_join_first. */

@@ -9,7 +9,7 @@ void __real_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32
                                    int64_t until);
 void __wrap_crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits,
                                    int64_t until);
-void __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-void __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+int __real_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
+int __wrap_crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
 
 #endif
