@@ -126,19 +126,19 @@ within() {
 # last NAME LINE: the last word of the first line of NAME's output with LINE.
 last() { awk -v line="$2" 'index($0, line) { print $NF; exit }' "$results/$1.txt"; }
 
-# ---- counts: of 2000 more hits ----
+# ---- counts: of 2000 more hits, or locks ----
 
-instructions() { # STORE HITS [NEAR_BYTES [loop]]
+instructions() { # STORE HITS [NEAR_BYTES [loop] | lock]
   valgrind --tool=callgrind --callgrind-out-file=/dev/null "$programs/bench_count" "$@" 2>&1 |
     sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
 }
 
-system_calls() { # STORE HITS
+system_calls() { # STORE HITS [lock]
   strace -f -c -o "$folder/calls" "$programs/bench_count" "$@" &&
     awk '$NF == "total" { print $4 }' "$folder/calls"
 }
 
-per_hit() { # COMMAND STORE [NEAR_BYTES [loop]]
+per_hit() { # COMMAND STORE [NEAR_BYTES [loop] | lock]
   command=$1 store=$2
   shift 2
   few=$($command "$store" 1000 "$@") many=$($command "$store" 3000 "$@")
@@ -172,6 +172,8 @@ count_all() {
     row "loop, memory: hit, instructions" "$(per_hit instructions memory: 0 loop)" ""
     row "loop, lmdb: hit, instructions" "$(per_hit instructions "$lmdb" 0 loop)" ""
     row "loop, near hit, instructions" "$(per_hit instructions memory: 1000000 loop)" ""
+    [ -z "$redis" ] ||
+      row "Redis lock, instructions of a pair" "$(per_hit instructions "$redis" lock)" ""
   else
     row "instructions" "no valgrind" ""
   fi
@@ -184,6 +186,8 @@ count_all() {
       row "$(name_of "$store") hit, system calls" "$(per_hit system_calls "$store")" \
         "<= $([ "$store" = "$redis" ] && echo 2 || echo 0)"
     done
+    [ -z "$redis" ] ||
+      row "Redis lock, system calls of a pair" "$(per_hit system_calls "$redis" lock)" ""
   else
     row "system calls" "no strace" ""
   fi
@@ -248,8 +252,12 @@ near_tier() {
   near '10,000 keys' 'near hit' '2 threads' '<= 1.2' 8
   near 'one hot key' 'one hot key' '1 thread' '<= 1.5' 9
   near 'one hot key' 'one hot key' '2 threads' '<= 1.5' 9
-  row "near hit, whole call, 1 thread, ns" "$(behind near '1 thread:' 'near tier')" "<= 120"
-  row "near hit, whole call, 2 threads, ns" "$(behind near '2 threads:' 'near tier')" "<= 120"
+  for keys in '10,000 keys' 'one hot key'; do
+    for threads in '1 thread' '2 threads'; do
+      row "whole call, $keys, $threads, ns" \
+        "$(behind near "corral_get, $keys, $threads:" 'near tier')" "<= 120"
+    done
+  done
   run readers
   row "enter and leave, 1 thread, to liburcu-bp" "$(behind readers '1 thread ' ratio)" "<= 1.0"
   row "enter and leave, 2 threads, to liburcu-bp" "$(behind readers '2 threads' ratio)" "<= 1.0"
@@ -325,7 +333,7 @@ measure() { # REGIME PART...
       locks) part "A lock on Redis" && locks ;;
       commands) part "The command" && commands ;;
       loops) part "Event loops" && loops ;;
-      counts) part "Counts of a hit" && count_all ;;
+      counts) part "Counts" && count_all ;;
       near) part "The near tier" && near_tier ;;
       growth) part "Growth" && growth ;;
     esac
