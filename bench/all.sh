@@ -5,9 +5,10 @@
 # Ratios are against a floor in the same run; counts of instructions and system calls are exact. The
 # programs' own output goes to BUILD/results/. docs/performance.md tells how to read the table.
 #
-# While it runs, a loop of the lowest priority keeps each processor awake: an idle virtual processor
-# takes longer to wake than most of what is measured. With --idle, or CORRAL_BENCH_IDLE=1, they may
-# sleep. With --both it measures awake, and then what that makes a difference to once more, idle.
+# While it runs, a loop of the lowest priority keeps each processor awake, and what has one caller
+# at a time shares one processor with its server: an idle virtual processor, and a word from one to
+# another, take longer than most of what is measured. With --idle, or CORRAL_BENCH_IDLE=1, neither
+# is done. With --both it measures awake, and then what that makes a difference to once more, idle.
 # --write measures both, and writes the table into docs/performance.md, and docs/growth.svg.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -63,6 +64,14 @@ keep_awake() {
   done
 }
 
+# A process that begins doesn't displace such a loop at once, as one that is woken does.
+without_loops() { # COMMAND
+  had=$keepers
+  let_sleep
+  "$1"
+  [ -z "$had" ] || keep_awake
+}
+
 let_sleep() {
   # shellcheck disable=SC2086
   [ -z "$keepers" ] || { kill $keepers && wait $keepers; } 2>/dev/null
@@ -90,7 +99,16 @@ part() { # NAME: of the rows that follow
   printf '\n%s\n' "$1"
 }
 
+# run_alone NAME: of a program with one caller at a time.
+run_alone() {
+  together=
+  [ "$regime" = idle ] || together="taskset -c $(processors | head -n 1)"
+  run "$1"
+  together=
+}
+
 # run NAME [ARGUMENT...]: runs bench_NAME; its output is in $results/NAME.txt.
+together=
 run() {
   name=$1
   shift
@@ -98,7 +116,8 @@ run() {
     echo "bench_$name is not built" >"$results/$name.txt"
     return
   fi
-  "$programs/bench_$name" "$@" >"$results/$name.txt" 2>&1 # some fail beyond their goal
+  # shellcheck disable=SC2086
+  $together "$programs/bench_$name" "$@" >"$results/$name.txt" 2>&1 # some fail beyond their goal
 }
 
 # behind NAME LINE WORD: the number behind WORD, in the first line of NAME's output with LINE.
@@ -204,7 +223,7 @@ name_of() { # STORE
 # ---- the table ----
 
 hits() {
-  run hit
+  run_alone hit
   row "Redis hit, 1 thread, to a raw GET" "$(behind hit 'redis    one' ratio)" "<= 1.05"
 }
 
@@ -221,7 +240,7 @@ threads() {
 }
 
 misses() {
-  run miss
+  run_alone miss
   row "cold miss, round trips to the value" "$(behind miss 'corral ' 'round trips,')" "<= 2"
   row "cold miss, the same with settle_behind" "$(behind miss 'behind ' 'round trips,')" "<= 2"
   row "expected miss, round trips to the value" "$(behind miss 'expected ' 'round trips,')" "<= 1"
@@ -264,13 +283,13 @@ near_tier() {
 }
 
 memcached() {
-  run memcached
+  run_alone memcached
   row "memcached hit, to the raw protocol" "$(last memcached 'hit ')" "<= 1.1"
   row "memcached claim + settle" "$(last memcached 'claim')" "<= 1.05"
 }
 
 locks() {
-  run lock
+  run_alone lock
   for way in TCP unix; do
     row "lock, $way, to two GETs" "$(behind lock "uncontended, $way" 'to two GETs')" "<= 1.4"
     row "lock, $way, scripts=no" "$(behind lock "uncontended, $way" 'of scripts=no')" "<= 1.2"
@@ -284,7 +303,7 @@ commands() {
 }
 
 loops() {
-  run loop
+  run_alone loop
   for store in memory: lmdb: 'near ' redis:; do
     row "loop, ${store% }, 1 in flight, to corral_get" "$(behind loop "$store" ratio)" "<= 3"
   done
@@ -331,7 +350,7 @@ measure() { # REGIME PART...
       waking) part "Waking" && waking ;;
       memcached) part "memcached" && memcached ;;
       locks) part "A lock on Redis" && locks ;;
-      commands) part "The command" && commands ;;
+      commands) part "The command" && without_loops commands ;;
       loops) part "Event loops" && loops ;;
       counts) part "Counts" && count_all ;;
       near) part "The near tier" && near_tier ;;

@@ -1,8 +1,8 @@
 /* memcached.c: the cost of the plugin, and of libmemcached for comparison. A hit, and a CLAIM with
  * its SETTLE, through the plugin's table and through libmemcached's own functions, against the same
  * commands written by hand in the text protocol on a raw socket; in turns within one run, medians
- * of the rounds. All of them are clients on one processor, of one server with one thread on
- * another.
+ * of the rounds. All of them are clients on one processor, of a server with one thread on another,
+ * where the program may use two.
  *
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release
  *   build/release/bench/bench_memcached [SIZE]
