@@ -18,15 +18,16 @@ TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openss
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
-BENCH_PACKAGES="valgrind strace"
+BENCH_PACKAGES="valgrind strace liburcu-dev"
 PORTABILITY_PACKAGES="gcc-s390x-linux-gnu gcc-arm-linux-gnueabihf gcc-i686-linux-gnu
  qemu-user-static musl-tools make dpkg-dev clang"
 
 usage() {
   cat <<'USAGE'
-usage: ./run.sh [demo|test|quick|bench|package] [--no-install]
+usage: ./run.sh [demo|test|quick|package] [--no-install]
        ./run.sh install [PREFIX] [--no-install]
        ./run.sh fuzz|campaign [MINUTES] [--no-install]
+       ./run.sh bench [--idle|--both|--write] [--no-install]
        ./run.sh portability [PART...] [--no-install]
 
   demo    (default) build the release and run `corral storm` on the embedded store
@@ -39,7 +40,9 @@ usage: ./run.sh [demo|test|quick|bench|package] [--no-install]
   campaign  run what takes longer than `test` may: simulated herds, crowds on locks, soaks,
           fuzzing, builds with options off; steps without an end of their own share MINUTES (60),
           the others take an hour or two besides
-  bench   build the benchmarks, run all of them, and print a table: what was measured, and the goal
+  bench   build the benchmarks, run all of them, and print a table: what was measured, and the goal;
+          processors are kept awake, or with --idle may sleep; --both: both, one by one; --write
+          writes the table of both into docs/performance.md
   portability  build for other machines, C libraries and compilers, and run the tests of `quick`;
           each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto; default: all
 
@@ -229,7 +232,8 @@ bench() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES $BENCH_PACKAGES
   build bench
-  sh bench/all.sh build/bench
+  # shellcheck disable=SC2086
+  sh bench/all.sh build/bench $regime
 }
 
 campaign() {
@@ -251,6 +255,7 @@ command=
 parts=
 minutes=
 prefix=
+regime=
 for argument in "$@"; do
   case $argument in
     --no-install) install=no ;;
@@ -265,6 +270,10 @@ for argument in "$@"; do
     s390x | armhf | i386 | musl | clang | lto)
       [ "$command" = portability ] || fail "'$argument' is for portability, and stands behind it"
       parts="$parts $argument"
+      ;;
+    --idle | --both | --write)
+      [ "$command" = bench ] || fail "'$argument' is for bench, and stands behind it"
+      regime=$argument
       ;;
     */*)
       [ "$command" = install ] || fail "'$argument': PREFIX is for install, and stands behind it"

@@ -3,9 +3,11 @@
  *
  *   bench_count STORE HITS [NEAR_BYTES]      values of 100 bytes, one thread
  *   bench_count STORE HITS NEAR_BYTES loop   by an event loop, each begun by the last one's `done`
+ *   bench_count STORE PAIRS lock             a lock taken and released
  *   bench_count STORE stack                  bytes of stack below the caller of
  *                                            corral_get_or_compute
  */
+#include <corral/lock.h>
 #include <corral/loop.h>
 #include <poll.h>
 #include <pthread.h>
@@ -68,6 +70,17 @@ static void hit_in_loop(corral *c, long hits) {
   corral_loop_close(ch.loop);
 }
 
+/* ---- locks --------------------------------------------------------------------------------- */
+
+static void take_and_release(corral *c, long pairs) {
+  corral_error error;
+  for (long i = 0; i < pairs; i++) {
+    corral_lock *lock;
+    if (corral_lock_take(c, "lock:1234", 9, NULL, &lock, &error) != CORRAL_OK) die(error.text);
+    if (corral_lock_release(lock, &error) != CORRAL_OK) die(error.text);
+  }
+}
+
 /* ---- the stack of a hit -------------------------------------------------------------------- */
 
 enum { STACK = 1 << 18, PAINT = 0xa5, NEAR = 4096 };
@@ -124,13 +137,15 @@ static long stack_of_hit(corral *c) {
 int main(int argc, char **argv) {
   corral *c;
   corral_error error;
-  if (argc < 3) die("usage: bench_count STORE HITS [NEAR_BYTES [loop]]");
+  if (argc < 3) die("usage: bench_count STORE HITS [NEAR_BYTES [loop] | lock]");
   int64_t near = argc > 3 ? strtoll(argv[3], NULL, 10) : 0;
   if (corral_open(CORRAL_OPTIONS(.store = argv[1], .near_bytes = near), &c, &error) != CORRAL_OK)
     die(error.text);
   hit(c);
   long hits = strtol(argv[2], NULL, 10);
-  if (argc > 4)
+  if (argc == 4 && strcmp(argv[3], "lock") == 0)
+    take_and_release(c, hits);
+  else if (argc > 4)
     hit_in_loop(c, hits);
   else
     for (long i = 0; i < hits; i++) hit(c);

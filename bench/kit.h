@@ -1,8 +1,10 @@
-/* kit.h: shared helpers of the benchmarks: a clock, an exit with a message, quantiles. */
+/* kit.h: shared helpers of the benchmarks: a clock, an exit with a message, quantiles, processors
+ * chosen. */
 #ifndef BENCH_KIT_H
 #define BENCH_KIT_H
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -33,6 +35,19 @@ static inline double quantile(double *of, size_t count, double q) {
 static inline double median(double *of, size_t count) {
   qsort(of, count, sizeof *of, by_size);
   return of[count / 2];
+}
+
+/* Keeps the calling thread, and those that it will start, on one of the processors that it may use:
+ * 0 is the first of them; beyond the last, the last. */
+static inline void stay_on(const cpu_set_t *all, int number) {
+  cpu_set_t one;
+  for (size_t i = 0; i < CPU_SETSIZE; i++) {
+    if (!CPU_ISSET(i, all)) continue;
+    CPU_ZERO(&one);
+    CPU_SET(i, &one);
+    if (number-- == 0) break;
+  }
+  if (sched_setaffinity(0, sizeof one, &one) != 0) die("sched_setaffinity");
 }
 
 #endif

@@ -105,9 +105,10 @@ static void uncontended(const char *name, int tcp) {
   }
   double a = median(ours, ROUNDS), n = median(without, ROUNDS), b = median(get, ROUNDS),
          s = median(script, ROUNDS);
-  printf("uncontended, %s: take + release %.1f us   without scripts %.1f us   two GETs %.1f us, "
-         "ratio %.2f   two empty scripts %.1f us, ratio %.2f\n",
-         name, a, n, b, a / b, s, a / s);
+  printf("uncontended, %s: two GETs %.1f us   take + release %.1f us   without scripts %.1f us   "
+         "two empty scripts %.1f us   ratio to two GETs %.2f, of scripts=no %.2f, to two empty "
+         "scripts %.2f\n",
+         name, b, a, n, s, a / b, n / b, a / s);
   server_time(r, c);
   redisFree(r);
   corral_close(no);

@@ -1,7 +1,8 @@
 /* memcached.c: the cost of the plugin, and of libmemcached for comparison. A hit, and a CLAIM with
  * its SETTLE, through the plugin's table and through libmemcached's own functions, against the same
  * commands written by hand in the text protocol on a raw socket; in turns within one run, medians
- * of the rounds.
+ * of the rounds. All of them are clients on one processor, of a server with one thread on another,
+ * where the program may use two.
  *
  *   cmake --preset release -DCORRAL_BENCH=ON && cmake --build --preset release
  *   build/release/bench/bench_memcached [SIZE]
@@ -242,7 +243,12 @@ int main(int argc, char **argv) {
   (void)crl_record_write(&header, front);
   memcpy(record, front, CORRAL_HEAD);
   memcached_server *server;
-  if (!memcached_server_start(&server, (const char *const[]){"-m", "1024", NULL})) return 1;
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) die("sched_getaffinity");
+  stay_on(&all, 1);
+  if (!memcached_server_start(&server, (const char *const[]){"-m", "1024", "-t", "1", NULL}))
+    return 1;
+  stay_on(&all, 0);
   port = memcached_server_tcp_port(server);
   int fd = raw_connect();
   void *handle = connected(&store);

@@ -182,6 +182,7 @@ static int compute(corral_fill *fill, const void *text, size_t size, void *arg) 
 
 typedef struct caller {
   corral *c;
+  int uniform;
   size_t from;
   pthread_barrier_t *go;
   double took;
@@ -193,22 +194,22 @@ static void *call_on(void *arg) {
   double before = now_ns();
   for (size_t i = me->from; i < me->from + HITS; i++) {
     corral_value *value = NULL;
-    if (corral_get(me->c, keys[order[i % ORDER]].text, KEY_SIZE, NULL, &value) != CORRAL_OK)
-      die("corral_get failed");
+    const key *k = &keys[me->uniform ? order[i % ORDER] : 0];
+    if (corral_get(me->c, k->text, KEY_SIZE, NULL, &value) != CORRAL_OK) die("corral_get failed");
     corral_value_unref(value);
   }
   me->took = now_ns() - before;
   return NULL;
 }
 
-static double ns_per_call(corral *c, size_t threads) {
+static double ns_per_call(corral *c, int uniform, size_t threads) {
   pthread_t ids[THREADS_MOST];
   caller callers[THREADS_MOST];
   pthread_barrier_t go;
   double took = 0;
   pthread_barrier_init(&go, NULL, (unsigned)threads);
   for (size_t i = 0; i < threads; i++) {
-    callers[i] = (caller){.c = c, .from = i * ORDER / 2, .go = &go};
+    callers[i] = (caller){.c = c, .uniform = uniform, .from = i * ORDER / 2, .go = &go};
     if (pthread_create(&ids[i], NULL, call_on, &callers[i]) != 0) die("no thread");
   }
   for (size_t i = 0; i < threads; i++) {
@@ -219,7 +220,7 @@ static double ns_per_call(corral *c, size_t threads) {
   return took / (double)(threads * HITS);
 }
 
-static void compare_calls(size_t threads) {
+static void compare_calls(int uniform, size_t threads) {
   corral *c[2] = {NULL, NULL};
   double ns[2][ROUNDS];
   for (int i = 0; i < 2; i++)
@@ -229,14 +230,14 @@ static void compare_calls(size_t threads) {
                     &c[i], NULL) != CORRAL_OK)
       die("corral_open failed");
   for (int warm = 0; warm < 2; warm++)
-    for (int i = 0; i < 2; i++) ns_per_call(c[i], 1);
+    for (int i = 0; i < 2; i++) ns_per_call(c[i], uniform, 1);
   for (size_t round = 0; round < ROUNDS; round++)
-    for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i], threads);
+    for (int i = 0; i < 2; i++) ns[i][round] = ns_per_call(c[i], uniform, threads);
   for (int i = 0; i < 2; i++) corral_close(c[i]);
   double alone = median(ns[0], ROUNDS), near_too = median(ns[1], ROUNDS);
-  printf("corral_get, 10,000 keys, %zu thread%s: memory: %.0f ns, with the near tier %.0f ns, %.2f "
-         "of it\n",
-         threads, threads == 1 ? "" : "s", alone, near_too, near_too / alone);
+  printf("corral_get, %s, %zu thread%s: memory: %.0f ns, with the near tier %.0f ns, %.2f of it\n",
+         uniform ? "10,000 keys" : "one hot key", threads, threads == 1 ? "" : "s", alone, near_too,
+         near_too / alone);
 }
 
 int main(int argc, char **argv) {
@@ -246,7 +247,8 @@ int main(int argc, char **argv) {
          "bare look", "with value", "one mutex", "near/bare", "near/value", "near/mutex");
   for (int uniform = 1; uniform >= 0; uniform--)
     for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare(uniform, threads);
-  for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare_calls(threads);
+  for (int uniform = 1; uniform >= 0; uniform--)
+    for (size_t threads = 1; threads <= THREADS_MOST; threads++) compare_calls(uniform, threads);
   crl_near_free(near);
   return 0;
 }

@@ -13,7 +13,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
     old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live
     many_live tags set_live good behind)
-list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost)
+list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
 # These test locks.
@@ -53,6 +53,7 @@ set(CORRAL_TESTS_LINK_hit -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=
 set(CORRAL_TESTS_LINK_lmdb_cost
   -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
 set(CORRAL_TESTS_LINK_lmdb_replaced -Wl,--wrap=mdb_env_open)
+set(CORRAL_TESTS_LINK_memcached_cost -Wl,--wrap=send,--wrap=recv)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due
@@ -198,7 +199,7 @@ if(support)
   corral_target(corral_test_support)
   set(support $<TARGET_OBJECTS:corral_test_support>)
 endif()
-list(FILTER programs EXCLUDE REGEX "test_(lock_chaos|fork|slow)")
+list(FILTER programs EXCLUDE REGEX "test_(lock_chaos|fork|slow|instructions)")
 foreach(program IN LISTS programs)
   get_filename_component(name ${program} NAME_WE)
   string(REPLACE "test_" "" name ${name})
@@ -273,6 +274,13 @@ if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_MEMCACHED)
   # The crowd needs the machine for itself; the whole thousand comes in the campaign.
   set_tests_properties(slow PROPERTIES RUN_SERIAL ON)
   set_property(TEST slow APPEND PROPERTY ENVIRONMENT CORRAL_PROCESSES=300)
+endif()
+
+if(CORRAL_LMDB AND CORRAL_REDIS)
+  add_subdirectory(tests/optimized)
+  corral_script(instructions live 60 test_instructions)
+else()
+  corral_skipped(instructions live "built without the lmdb: or the redis: store")
 endif()
 
 # bench_weather at its shortest: it judges counts.

@@ -1,0 +1,217 @@
+/* test_instructions.c: what a hit costs its thread, counted step by step: instructions, system
+ * calls, bytes of stack and bytes allocated.
+ *
+ * Built as a release is. A hit stands between two breakpoints; from the first to the second one the
+ * processor's trap flag has each instruction raise SIGTRAP, whose handler counts it. The bounds are
+ * those of gcc on x86-64. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <corral.h>
+#include <dlfcn.h>
+#include <limits.h>
+#include <signal.h>
+#include <ucontext.h>
+
+#include "support/folder_kit.h"
+#include "support/redis_server.h"
+
+#if defined __x86_64__ && !defined __clang__
+
+enum { HITS = 16, WARM = 5, VALUE = 100, HOUR_MS = 3600000, PATIENCE_MS = 60000, ROOM = 1 << 18 };
+
+typedef struct price {
+  long instructions, calls, stack, allocations, bytes;
+} price;
+
+/* ---- counting ------------------------------------------------------------------------------ */
+
+static price now;
+static uint64_t top; /* of the stack, where the hit begins */
+
+/* The first instructions of functions that allocate. */
+static uint64_t malloc_at, calloc_at, realloc_at, aligned_at, posix_at;
+
+/* Code of the kernel in this process, which reads the clocks. It isn't counted. */
+static uint64_t vdso_begin, vdso_end;
+
+static void allocates(uint64_t bytes) {
+  now.allocations++;
+  now.bytes += (long)bytes;
+}
+
+/* The instruction that comes next. */
+static void count(const greg_t *r) {
+  enum { SYSCALL_0 = 0x0f, SYSCALL_1 = 0x05 };
+  uint64_t at = (uint64_t)r[REG_RIP];
+  const unsigned char *code = (const unsigned char *)(uintptr_t)at;
+  long depth = (long)(top - (uint64_t)r[REG_RSP]);
+  now.instructions += at < vdso_begin || at >= vdso_end;
+  now.calls += code[0] == SYSCALL_0 && code[1] == SYSCALL_1;
+  if (depth > now.stack) now.stack = depth;
+  if (at == malloc_at) allocates((uint64_t)r[REG_RDI]);
+  if (at == calloc_at) allocates((uint64_t)r[REG_RDI] * (uint64_t)r[REG_RSI]);
+  if (at == realloc_at || at == aligned_at) allocates((uint64_t)r[REG_RSI]);
+  if (at == posix_at) allocates((uint64_t)r[REG_RDX]);
+}
+
+/* A breakpoint begins the count, or ends it. */
+static void on_trap(int signal, siginfo_t *info, void *context) {
+  enum { TRAP_FLAG = 0x100, BREAKPOINT = 0xcc };
+  greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
+  (void)signal;
+  if (info->si_code != TRAP_TRACE) {
+    r[REG_EFL] ^= TRAP_FLAG;
+    if ((r[REG_EFL] & TRAP_FLAG) == 0) return;
+    now = (price){0};
+    top = (uint64_t)r[REG_RSP];
+  }
+  if (*(const unsigned char *)(uintptr_t)r[REG_RIP] != BREAKPOINT) count(r);
+}
+
+static void learn_vdso(void) {
+  char line[PATH_MAX + 128];
+  unsigned long begin, end;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  assert_non_null(maps);
+  while (fgets(line, sizeof line, maps) != NULL)
+    if (strstr(line, "[vdso]") != NULL && sscanf(line, "%lx-%lx", &begin, &end) == 2) {
+      vdso_begin = begin;
+      vdso_end = end;
+    }
+  fclose(maps);
+}
+
+static uint64_t address_of(const char *function) {
+  return (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, function);
+}
+
+static int set_up(void **state) {
+  static char room[ROOM]; /* the handler leaves the stack of the hit alone */
+  const stack_t other = {.ss_sp = room, .ss_size = sizeof room};
+  struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  (void)state;
+  malloc_at = address_of("malloc");
+  calloc_at = address_of("calloc");
+  realloc_at = address_of("realloc");
+  aligned_at = address_of("aligned_alloc");
+  posix_at = address_of("posix_memalign");
+  assert_true(malloc_at != 0 && calloc_at != 0 && realloc_at != 0);
+  learn_vdso();
+  assert_int_equal(sigaltstack(&other, NULL), 0);
+  return sigaction(SIGTRAP, &action, NULL);
+}
+
+/* ---- hits ---------------------------------------------------------------------------------- */
+
+static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  char text[VALUE];
+  (void)key;
+  (void)key_len;
+  (void)arg;
+  memset(text, 'x', sizeof text);
+  return corral_fill_bytes(fill, text, sizeof text);
+}
+
+#define BREAK() __asm__ volatile("int3" ::: "memory")
+
+static inline __attribute__((always_inline)) int hit(corral *c) {
+  corral_value *value;
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = HOUR_MS, .near_ms = HOUR_MS, .wait_ms = PATIENCE_MS);
+  int status =
+      corral_get_or_compute(c, "key:1234", 8, CORRAL_CALL(.policy = policy), compute, NULL, &value);
+  if (status == CORRAL_OK) corral_value_unref(value);
+  return status;
+}
+
+/* The stack is counted below this function's frame. */
+static __attribute__((noinline)) price price_of_hit(corral *c) {
+  BREAK();
+  int status = hit(c);
+  BREAK();
+  assert_int_equal(status, CORRAL_OK);
+  return now;
+}
+
+static int by_instructions(const void *a, const void *b) {
+  const price *x = a, *y = b;
+  return (x->instructions > y->instructions) - (x->instructions < y->instructions);
+}
+
+/* Once a second a hit checks files, or learns the server's clock, and on a busy machine that is
+ * every other one, for these take long: the dearest of the cheapest quarter counts. `most` has the
+ * bounds of instructions, stack and bytes, and the exact numbers of the others. */
+static void a_hit_costs(const char *uri, int64_t near_bytes, price most) {
+  corral *c;
+  corral_error error;
+  price all[HITS];
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .near_bytes = near_bytes, .op_ms = PATIENCE_MS / 2),
+                  &c, &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
+  for (int i = 0; i < WARM; i++) assert_int_equal(hit(c), CORRAL_OK);
+  for (int i = 0; i < HITS; i++) all[i] = price_of_hit(c);
+  corral_close(c);
+  qsort(all, HITS, sizeof *all, by_instructions);
+  price p = all[HITS / 4];
+  print_message("%s%.6s: %ld instructions, %ld system calls, %ld bytes of stack, %ld allocations "
+                "of %ld bytes\n",
+                near_bytes != 0 ? "near, " : "", uri, p.instructions, p.calls, p.stack,
+                p.allocations, p.bytes);
+  assert_in_range(p.instructions, 1, most.instructions);
+  assert_int_equal(p.calls, most.calls);
+  assert_in_range(p.stack, 1, most.stack);
+  assert_int_equal(p.allocations, most.allocations);
+  assert_in_range(p.bytes, 1, most.bytes);
+}
+
+static void a_hit_in_the_process_costs_little(void **state) {
+  (void)state;
+  a_hit_costs("memory:", 0, (price){1690, 0, 560, 1, 110});
+}
+
+static void a_hit_in_the_near_tier_costs_less(void **state) {
+  (void)state;
+  a_hit_costs("memory:", 1 << 20, (price){1190, 0, 3080, 1, 215});
+}
+
+static void a_hit_in_a_file_makes_no_system_call(void **state) {
+  (void)state;
+  char uri[ROOM_PATH + 16];
+  snprintf(uri, sizeof uri, "lmdb:%s/store", folder);
+  a_hit_costs(uri, 0, (price){2480, 0, 2390, 1, 282});
+}
+
+static void a_hit_on_redis_makes_two_system_calls(void **state) {
+  redis_server *server;
+  (void)state;
+  if (!redis_server_start(&server, NULL)) skip();
+  a_hit_costs(redis_server_unix_uri(server), 0, (price){2620, 2, 1070, 1, 282});
+  redis_server_stop(server);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_hit_in_the_process_costs_little),
+      cmocka_unit_test(a_hit_in_the_near_tier_costs_less),
+      cmocka_unit_test_setup_teardown(a_hit_in_a_file_makes_no_system_call, make_folder,
+                                      remove_folder),
+      cmocka_unit_test(a_hit_on_redis_makes_two_system_calls),
+  };
+  return cmocka_run_group_tests_name("instructions", tests, set_up, NULL);
+}
+
+#else
+
+int main(void) {
+  puts("SKIPPED: the bounds are those of gcc on x86-64");
+  return 77;
+}
+
+#endif
