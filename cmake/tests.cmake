@@ -269,9 +269,11 @@ endif()
 if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_MEMCACHED)
   # It has a thousand processes.
   corral_plain_test(slow redis memcached)
-  # The crowd needs the machine for itself; the whole thousand comes in the campaign.
+  # The crowd needs the machine for itself; the whole thousand, and the default lengths, come in
+  # the campaign.
   set_tests_properties(slow PROPERTIES RUN_SERIAL ON)
-  set_property(TEST slow APPEND PROPERTY ENVIRONMENT CORRAL_PROCESSES=300)
+  set_property(TEST slow APPEND PROPERTY ENVIRONMENT
+    CORRAL_PROCESSES=300 CORRAL_WIDE=10)
 endif()
 
 # bench_weather at its shortest: it judges counts.
