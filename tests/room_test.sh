@@ -80,5 +80,7 @@ bare() {
 if command -v python3 >/dev/null; then
   check "each test of the build runs in a room" roomed
   check "a test that doesn't is found" bare
+else
+  echo "SKIPPED: whether each test runs in a room: there is no python3"
 fi
 exit $failed

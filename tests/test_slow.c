@@ -32,11 +32,13 @@ static int number_of(const char *variable, int usual, int most) {
 
 static int wide(void) { return number_of("CORRAL_WIDE", 1, 100); }
 
-static fleet *fleet_on(const char *uri, int most) {
-  corral_policy policy = {
-      .size = sizeof policy, .wait_ms = FLEET_PATIENCE_MS, .lease_ms = LEASE_MS * wide()};
+static fleet *fleet_on(const char *uri, int most, int64_t away_ms) {
+  corral_policy policy = {.size = sizeof policy,
+                          .wait_ms = FLEET_PATIENCE_MS,
+                          .compute_ms = 10 * FLEET_PATIENCE_MS,
+                          .lease_ms = LEASE_MS * wide()};
   if (wide() > 1) policy.lease_min_ms = LEASE_FIRST_MS * wide();
-  return fleet_new(most, CORRAL_OPTIONS(.store = uri, .away_ms = AWAY_MS * wide()), &policy);
+  return fleet_new(most, CORRAL_OPTIONS(.store = uri, .away_ms = away_ms), &policy);
 }
 
 /* ---- a stall ------------------------------------------------------------------------------- */
@@ -99,7 +101,7 @@ static void expect_good(const fleet *f) {
  * nothing; returns 0 then. */
 static int stall_once(const store *s, int64_t stall_ms) {
   s->empty();
-  fleet *f = lead_and_wait(fleet_on(s->uri, 1 + WAITERS), COST_MS);
+  fleet *f = lead_and_wait(fleet_on(s->uri, 1 + WAITERS, AWAY_MS * wide()), COST_MS);
   int64_t before = fleet_now_ms();
   s->pause();
   fleet_sleep_ms(stall_ms);
@@ -125,29 +127,40 @@ static void stall(const store *s, int64_t stall_ms) {
   skip();
 }
 
-/* Each process has several callers, and computes once for all of them, when away_ms is over. */
-static void stall_past_away_ms(const store *s) {
+/* Each process has several callers, and computes once for all of them, when away_ms is over. Where a
+ * busy machine made the store seem away before it was, that proves nothing; returns 0 then. */
+static int stall_past_once(const store *s, int64_t away_ms) {
   enum { CALLERS = 3, COST_LEAST_MS = 100 };
   s->empty();
-  fleet *f = fleet_new(1 + WAITERS, CORRAL_OPTIONS(.store = s->uri),
-                       CORRAL_POLICY(.wait_ms = FLEET_PATIENCE_MS));
+  fleet *f = fleet_on(s->uri, 1 + WAITERS, away_ms);
   f->callers = CALLERS;
   lead_and_wait(f, COST_LEAST_MS);
   fleet_await(f, &f->joined, (1 + WAITERS) * (CALLERS - 1));
+  int proves = f->degraded == 0;
   int64_t before = fleet_now_ms();
   s->pause();
-  fleet_sleep_ms(2 * AWAY_MS);
+  fleet_sleep_ms(2 * away_ms);
   fleet_await(f, &f->degraded, 1);
   s->resume();
   atomic_store(&f->gate, 1);
   fleet_end(f);
-  print_counts(f, "a stall of two away_ms, of ", AWAY_MS, " ms");
-  expect_good(f);
-  assert_in_range(f->computes, 2, 1 + WAITERS);
-  assert_in_range(f->degraded, 1, WAITERS);
-  /* an ask may have been without an answer for a moment when the store stalled */
-  assert_true(f->degraded_ms - before > AWAY_MS / 2);
+  print_counts(f, "a stall of twice ", away_ms, " ms");
+  if (proves) {
+    expect_good(f);
+    assert_in_range(f->computes, 2, 1 + WAITERS);
+    assert_in_range(f->degraded, 1, WAITERS);
+    /* an ask may have been without an answer for a moment when the store stalled */
+    assert_true(f->degraded_ms - before > away_ms / 2);
+  }
   fleet_free(f);
+  return proves;
+}
+
+static void stall_past_away_ms(const store *s) {
+  for (int i = 0; i < TRIES; i++)
+    if (stall_past_once(s, AWAY_MS * (wide() > 1 ? 2 : 1))) return;
+  print_message("           the machine is too busy for this stall: nothing is proved\n");
+  skip();
 }
 
 #define STALLS(name)                                                                               \
@@ -178,7 +191,7 @@ STALLS(memcached)
 
 static void ask_at_once(const char *uri) {
   int count = number_of("CORRAL_PROCESSES", COLD, FLEET_MOST);
-  fleet *f = fleet_on(uri, count);
+  fleet *f = fleet_on(uri, count, AWAY_MS * wide());
   f->cost_ms = COLD_COST_MS;
   fleet_start(f, count);
   fleet_end(f);

@@ -42,7 +42,7 @@ typedef struct fleet {
   atomic_int count;   /* processes started */
   atomic_int opened;  /* of them with an open corral */
   atomic_int go;      /* processes with a smaller number ask */
-  atomic_int waiting; /* processes that have looked, and found nothing to serve */
+  atomic_int waiting; /* processes that compute, or wait for one that does */
   atomic_int joined;  /* callers that wait for another caller of their process */
   atomic_int computes, degraded, answers, wrongs;
   _Atomic int64_t degraded_ms; /* when the first compute without the store began; 0: none did */
@@ -78,11 +78,10 @@ static inline void fleet_free(fleet *f) { munmap(f, sizeof *f); }
 /* ---- within a process ---------------------------------------------------------------------- */
 
 static inline void fleet_on_event(const corral_event_info *info, void *arg) {
-  static int has_looked;
+  static atomic_int is_counted;
   fleet *f = arg;
-  int waits = info->event == CORRAL_EVENT_MISS && !has_looked;
-  has_looked |= waits;
-  if (waits) atomic_fetch_add(&f->waiting, 1);
+  int waits = info->event == CORRAL_EVENT_WAIT || info->event == CORRAL_EVENT_COMPUTE;
+  if (waits && !atomic_exchange(&is_counted, 1)) atomic_fetch_add(&f->waiting, 1);
   if (info->event == CORRAL_EVENT_JOIN) atomic_fetch_add(&f->joined, 1);
   if (info->event != CORRAL_EVENT_DEGRADED) return;
   int64_t none = 0;
@@ -100,7 +99,8 @@ static inline int fleet_compute(corral_fill *fill, const void *key, size_t key_l
 }
 
 static inline void fleet_wrong(fleet *f, const char *what, const char *more) {
-  if (atomic_fetch_add(&f->wrongs, 1) == 0) snprintf(f->wrong, sizeof f->wrong, "%s%s", what, more);
+  if (atomic_fetch_add(&f->wrongs, 1) == 0)
+    snprintf(f->wrong, sizeof f->wrong, "%s %s", what, more);
 }
 
 typedef struct fleet_caller {
