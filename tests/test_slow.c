@@ -127,8 +127,8 @@ static void stall(const store *s, int64_t stall_ms) {
   skip();
 }
 
-/* Each process has several callers, and computes once for all of them, when away_ms is over. Where a
- * busy machine made the store seem away before it was, that proves nothing; returns 0 then. */
+/* Each process has several callers, and computes once for all of them, when away_ms is over. Where
+ * a busy machine made the store seem away before it was, that proves nothing; returns 0 then. */
 static int stall_past_once(const store *s, int64_t away_ms) {
   enum { CALLERS = 3, COST_LEAST_MS = 100 };
   s->empty();

@@ -204,8 +204,8 @@ static void run_round(const kind *k, sums *sum) {
   lab_free(l);
 }
 
-/* Adds how many values were lost: not stored, or computed twice without a waiter or while the host's
- * lock was held. Returns 0 when no round proved anything. */
+/* Adds how many values were lost: not stored, or computed twice without a waiter or while the
+ * host's lock was held. Returns 0 when no round proved anything. */
 static int run_kind(const kind *k, int *lost) {
   const char *wish = getenv("CORRAL_STOPS"), *only = getenv("CORRAL_KIND");
   int stops = wish != NULL ? (int)strtol(wish, NULL, 10) : LEADERS;
