@@ -69,7 +69,7 @@ set(CORRAL_TESTS_LINK_pool_queue
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
-set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom)
+set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom,--wrap=crl_waiter_sleep)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
 
 if(CORRAL_CHECKS)
@@ -271,9 +271,11 @@ endif()
 if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_MEMCACHED)
   # It has a thousand processes.
   corral_plain_test(slow redis memcached)
-  # The crowd needs the machine for itself; the whole thousand comes in the campaign.
+  # The crowd needs the machine for itself; the whole thousand, and the default lengths, come in
+  # the campaign.
   set_tests_properties(slow PROPERTIES RUN_SERIAL ON)
-  set_property(TEST slow APPEND PROPERTY ENVIRONMENT CORRAL_PROCESSES=300)
+  set_property(TEST slow APPEND PROPERTY ENVIRONMENT
+    CORRAL_PROCESSES=300 CORRAL_WIDE=10)
 endif()
 
 if(CORRAL_LMDB AND CORRAL_REDIS)
@@ -444,8 +446,8 @@ add_subdirectory(tests/old_plugin)
 add_dependencies(test_registry corral_plugin_longer)
 set_tests_properties(old_plugin registry PROPERTIES
   ENVIRONMENT "CORRAL_TEST_PLUGINS=$<TARGET_FILE_DIR:corral_plugin_old>")
-add_test(NAME old_plugin_command COMMAND corral_command --store old: -v run -- echo the answer)
-set_tests_properties(old_plugin_command PROPERTIES LABELS live TIMEOUT 30
+corral_script(old_plugin_command live 30 corral_command --store old: -v run -- echo the answer)
+set_tests_properties(old_plugin_command PROPERTIES
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>"
   PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
 
@@ -517,7 +519,7 @@ foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin
 endforeach()
 
 # The gates of the house rules look at the sources, and at the library of this build.
-corral_script(room live 60 sh ${CMAKE_SOURCE_DIR}/tests/room_test.sh)
+corral_script(room live 60 sh ${CMAKE_SOURCE_DIR}/tests/room_test.sh ${CMAKE_BINARY_DIR})
 corral_script(readme pure 30 sh ${CMAKE_SOURCE_DIR}/tests/readme_test.sh ${CMAKE_SOURCE_DIR})
 corral_script(record_readers pure 30
   sh ${CMAKE_SOURCE_DIR}/tests/record_readers_test.sh ${CMAKE_SOURCE_DIR})
@@ -557,6 +559,26 @@ if(CORRAL_LMDB)
   corral_script(library_alone live 300 sh ${CMAKE_SOURCE_DIR}/tests/library_alone_test.sh)
   corral_test_environment(library_alone "CMAKE=${CMAKE_COMMAND}" "CC=${CMAKE_C_COMPILER}"
     "GENERATOR=${CMAKE_GENERATOR}")
+endif()
+
+# The examples say what they promise to.
+if(TARGET example_first)
+  foreach(name first background conditional shadow)
+    corral_script(example_${name} live 30 example_${name})
+  endforeach()
+  set_tests_properties(example_shadow PROPERTIES PASS_REGULAR_EXPRESSION
+    "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral")
+  set_tests_properties(example_background PROPERTIES PASS_REGULAR_EXPRESSION
+    "computed sales, edition 1\nstale    sales, edition 1")
+  string(CONCAT conditional
+    "fresh    prices, edition 1, version 1; the origin: wasn't asked\n"
+    "computed prices, edition 1, version 1; the origin: 304 not modified\n"
+    "computed prices, edition 2, version 2; the origin: 200")
+  set_tests_properties(example_conditional PROPERTIES PASS_REGULAR_EXPRESSION "${conditional}")
+  corral_script(example_store_tiny live 30 example_first tiny:)
+  set_tests_properties(example_store_tiny PROPERTIES
+    ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_tiny>"
+    PASS_REGULAR_EXPRESSION "the row of 42 \\(computed\\)")
 endif()
 
 # Each fuzz target runs over its corpus.

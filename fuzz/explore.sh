@@ -23,8 +23,8 @@ for target in "$@"; do
   [ -x "$program" ] ||
     { echo "not ok - $target: there is no $program"; failed=$((failed + 1)); continue; }
   mkdir -p "$learned" "$found"
-  if nice "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-    -print_final_stats=1 -close_fd_mask=1 -artifact_prefix="$found/" \
+  if nice sh "$here/../tests/room.sh" "$program" -max_total_time="$seconds" -timeout=10 \
+    -rss_limit_mb=2048 -print_final_stats=1 -close_fd_mask=1 -artifact_prefix="$found/" \
     "$learned" "$here/corpus/$target" >"$log" 2>&1; then
     passed=$((passed + 1))
     inputs=$(figure "$log" number_of_executed_units) rate=$(figure "$log" average_exec_per_sec)

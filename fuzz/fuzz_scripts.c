@@ -21,6 +21,8 @@ enum {
 
 static client c;
 
+static void end_server(void) { redis_server_stop(server); }
+
 static void begin_server(void) {
   if (server != NULL) return;
   if (!redis_server_start(&server, NULL)) {
@@ -28,6 +30,7 @@ static void begin_server(void) {
     exit(77);
   }
   (void)test_redis_model_main;
+  MUST(atexit(end_server) == 0);
   MUST(try_open(&c, redis_server_unix_uri(server)) == CORRAL_OK);
 }
 

@@ -14,7 +14,8 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 for target in "$@"; do
   mkdir -p "$fresh/$target" "$build/fuzz/learned/$target" "$here/corpus/$target"
-  nice "$build/fuzz/fuzz_$target" -set_cover_merge=1 -max_len=70000 -close_fd_mask=1 \
+  nice sh "$here/../tests/room.sh" "$build/fuzz/fuzz_$target" \
+    -set_cover_merge=1 -max_len=70000 -close_fd_mask=1 \
     "$fresh/$target" "$here/corpus/$target" "$build/fuzz/learned/$target" \
     >"$fresh/log" 2>&1 || { cat "$fresh/log" >&2; exit 1; }
   find "$here/corpus/$target" -type f ! -name 'was-*' -exec rm {} +

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Tests tests/room.sh: nothing stays of a run, whether it ends or is killed.
+# room_test.sh BUILD: tests tests/room.sh: nothing stays of a run, whether it ends or is killed; and
+# each test of the build runs in a room.
 set -u
-room="$(cd "$(dirname "$0")" && pwd)/room.sh"
+room="$(cd "$(dirname "$0")" && pwd)/room.sh" build=$1
 out=$(mktemp -d) || exit 2
 runner='' failed=0
 trap '[ -z "$runner" ] || kill -9 $runner 2>/dev/null; rm -rf "$out"' EXIT
@@ -60,4 +61,26 @@ fresh() {
   mkdir "$folders" && sh "$room" true && there && rmdir "$folders"
 }
 check "a folder that its living owner has not locked yet is left alone" fresh
+
+# Prints the names of the tests that are not in a room.
+roomless() { # the output of ctest --show-only=json-v1
+  python3 -c 'import json, sys
+for test in json.load(sys.stdin)["tests"]:
+    if test.get("command", [])[1:2] != [sys.argv[1]]: print(test["name"])' "$room"
+}
+
+roomed() {
+  ctest --test-dir "$build" --show-only=json-v1 >"$out/tests" || return 1
+  [ "$(grep -c '"command"' "$out/tests")" -gt 100 ] || return 1
+  [ -z "$(roomless <"$out/tests" | tee /dev/stderr)" ]
+}
+bare() {
+  echo '{"tests": [{"name": "bare", "command": ["/bin/true"]}]}' | roomless | grep -qx bare
+}
+if command -v python3 >/dev/null; then
+  check "each test of the build runs in a room" roomed
+  check "a test that doesn't is found" bare
+else
+  echo "SKIPPED: whether each test runs in a room: there is no python3"
+fi
 exit $failed

@@ -71,10 +71,10 @@ static void a_copy_is_rebuilt_ahead_of_time_too_on(const char *uri) {
   corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF));
   corral_policy policy = usual();
   say s = {.text = "v"};
-  policy.ttl_ms = 4000;
+  policy.ttl_ms = 20000;
   policy.early_pct = 90;
   policy.near_ms = FAR;
-  int64_t until = lab_now_us() + 3500000;
+  int64_t until = lab_now_us() + 18000000;
   while (s.ran < 2 && lab_now_us() < until)
     assert_int_equal(asks_by(c, "k", &policy, &s).status, CORRAL_OK);
   assert_int_equal(s.ran, 2);

@@ -94,8 +94,8 @@ static void plain_story(const char *uri) {
   assert_true(seen.stored_size > 5);
   assert_int_equal(seen.ttl_ms, 50000);
   assert_int_equal(seen.swr_ms, 7000);
-  assert_in_range(seen.left_ms, 50000, 57000);
-  assert_in_range(seen.age_ms, 0, 5000);
+  assert_in_range(seen.left_ms, 57000 - 20000, 57000);
+  assert_in_range(seen.age_ms, 0, 20000);
   assert_int_equal(seen.lease_left_ms, 0);
   assert_int_equal(corral_expire(c, "k", 1, NULL), CORRAL_OK);
   gets(c, "k", NULL, "three", CORRAL_STALE);

@@ -132,6 +132,19 @@ static void a_hold_that_ended_by_itself_is_told_as_lost(void **state) {
   gone(&c);
 }
 
+/* What is told is less by the time that the request took: on a busy machine, a request in many says
+ * it. */
+static int grants_more(client *c, corral_verb verb) {
+  for (int i = 0; i < 50; i++) {
+    corral_op op = ask(c, CORRAL_VERB_LOCK, "k", 1, 1000);
+    assert_int_equal(op.status, CORRAL_OK);
+    if (verb == CORRAL_VERB_LOCK_EXTEND) op = ask(c, verb, "k", 1, 1000);
+    assert_true(op.lock_state.left_ms <= 3000);
+    if (op.status == CORRAL_OK && op.lock_state.left_ms > 1000) return 1;
+  }
+  return 0;
+}
+
 static void what_the_server_grants_is_what_is_told(void **state) {
   (void)state;
   static const char *const slow[] = {"--heartbeat-interval", "100", "--election-timeout", "1500",
@@ -139,11 +152,8 @@ static void what_the_server_grants_is_what_is_told(void **state) {
   etcd_server *other = NULL;
   if (server == NULL || !etcd_server_start(&other, slow)) skip();
   client c = connected(etcd_server_uri(other));
-  corral_op op = ask(&c, CORRAL_VERB_LOCK, "k", 1, 1000);
-  assert_int_equal(op.status, CORRAL_OK);
-  assert_true(op.lock_state.left_ms > 1000 && op.lock_state.left_ms <= 3000);
-  op = ask(&c, CORRAL_VERB_LOCK_EXTEND, "k", 1, 1000);
-  assert_true(op.lock_state.left_ms > 1000 && op.lock_state.left_ms <= 3000);
+  assert_true(grants_more(&c, CORRAL_VERB_LOCK));
+  assert_true(grants_more(&c, CORRAL_VERB_LOCK_EXTEND));
   gone(&c);
   etcd_server_stop(other);
 }

@@ -101,7 +101,7 @@ static void what_makes_no_sense_is_warned_of(void **state) {
 /* No warning is of the same two options: "ONE (5s) is below OTHER (30s)". */
 static void does_not_warn_of(const char *warning) {
   char begin[64], other[64];
-  const char *end = strrchr(warning, '(');
+  const char *end = strchr(strchr(warning, ')'), '(');
   snprintf(begin, sizeof begin, "warning: %.*s(", (int)strcspn(warning, "("), warning);
   for (end--; end[-1] != ' ';) end--;
   snprintf(other, sizeof other, " %.*s(", (int)strcspn(end, "("), end);
@@ -129,6 +129,13 @@ static void each_pair_that_contradicts_itself_is_warned_of(void **state) {
       {"wait_ms (400ms) is below poll_ms (500ms)",
        CORRAL_POLICY(.wait_ms = 400, .poll_ms = 500, .poll_max_ms = 500),
        CORRAL_POLICY(.wait_ms = 500, .poll_ms = 500, .poll_max_ms = 500)},
+      {"wait_ms (1.500s) is not above away_ms (1.500s by default)", CORRAL_POLICY(.wait_ms = 1500),
+       CORRAL_POLICY(.wait_ms = 1501)},
+      {"wait_ms (1s) is not above away_ms (1.500s by default)", CORRAL_POLICY(.wait_ms = 1000),
+       CORRAL_POLICY(.wait_ms = 1000, .at_deadline = CORRAL_DEADLINE_COMPUTE)},
+      {"wait_ms (1s) is not above away_ms (1.500s by default)",
+       CORRAL_POLICY(.wait_ms = 1000, .when_away = CORRAL_AWAY_STALE, .sie_ms = 60000),
+       CORRAL_POLICY(.wait_ms = 1000, .when_away = CORRAL_AWAY_ERROR, .sie_ms = 60000)},
       {"soft_ms (30s) is not below wait_ms (30s)", CORRAL_POLICY(.soft_ms = 30000, .sie_ms = 60000),
        CORRAL_POLICY(.soft_ms = 29000, .sie_ms = 60000)},
       {"sie_ms (off) is not above swr_ms (off)", CORRAL_POLICY(.soft_ms = 100),

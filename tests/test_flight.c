@@ -238,6 +238,38 @@ static void a_dead_leader_is_replaced_when_its_lease_ends(void **state) {
       "0 get: miss\n1 claim: busy lease 1\n2 wait: 2 cut\n4 get: miss\n5 claim: ok\n6 compute: ");
 }
 
+/* Says what a look finds under a lease that began at 0 and is not extended. */
+static const char *under_lease(const story *s, const char *status, int64_t lease, int watched) {
+  static char line[64];
+  int64_t left = lease - (s->now + 1);
+  if (left <= 0) return "1 miss";
+  snprintf(line, sizeof line, "1 %s lease %lld watched %d", status, (long long)left, watched);
+  return line;
+}
+
+static void a_leader_that_dies_in_its_first_lease_is_replaced_at_its_end(void **state) {
+  (void)state;
+  corral_policy policy;
+  assert_int_equal(crl_policy_resolve(&policy, NULL, NULL, NULL), CORRAL_OK);
+  const int64_t lease = crl_policy_lease(&policy, 0);
+  assert_int_equal(lease, 750);
+  for (uint64_t dice = 0; dice < 200; dice++) {
+    int watched = dice % 2 != 0;
+    story s = begin_with(&policy, (crl_flight_plan){.can_compute = 1});
+    s.flight.dice = dice;
+    s.now = (int64_t)(dice * 3); /* this waiter came later than the leader */
+    tell(&s, "1 miss");
+    tell(&s, under_lease(&s, "busy", lease, watched));
+    while (s.ask == CRL_ASK_WAIT) {
+      tell(&s, "till");
+      assert_int_equal(s.ask, CRL_ASK_GET);
+      tell(&s, under_lease(&s, "ok", lease, watched));
+    }
+    assert_int_equal(s.ask, CRL_ASK_CLAIM);
+    assert_in_range(s.now, lease, lease + 2);
+  }
+}
+
 static void at_the_deadline_there_is_one_last_look(void **state) {
   (void)state;
   STORY(1, 0,
@@ -609,6 +641,7 @@ int main(void) {
       T(a_verdict_is_the_answer_unless_there_is_a_stale_value),
       T(the_pause_after_failures_is_flat_then_doubles_to_its_limit),
       T(a_dead_leader_is_replaced_when_its_lease_ends),
+      T(a_leader_that_dies_in_its_first_lease_is_replaced_at_its_end),
       T(at_the_deadline_there_is_one_last_look),
       T(at_the_deadline_a_stale_value_beats_an_error),
       T(without_a_store_the_value_is_computed_and_not_stored),

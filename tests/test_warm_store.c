@@ -15,7 +15,7 @@
 #include "support/http_origin.h"
 #include "support/redis_server.h"
 
-enum { COMMAND = 4096, PATIENCE = 300, LOOK_MS = 20 };
+enum { COMMAND = 4096, PATIENCE = 1500, LOOK_MS = 20 };
 
 static redis_server *server;
 

@@ -14,16 +14,15 @@ static void a_lock_is_taken_shown_extended_and_released_by_its_token_alone(void 
   assert_int_equal(shown(&k, "verbs", NULL, NULL), 0);
   corral_op op = ask(&k, CORRAL_VERB_LOCK, "verbs", 1, 0, 0);
   assert_int_equal(op.status, CORRAL_OK);
-  assert_in_range(op.lock_state.left_ms, LONG_MS / 2,
-                  LONG_MS); /* not LEASE_MS: the server grants less */
+  assert_in_range(op.lock_state.left_ms, 1, LONG_MS); /* not LEASE_MS: the server grants less */
   assert_true(op.lock_state.fence > 0);
   assert_int_equal(shown(&k, "verbs", &hold, &wall), 1);
   assert_memory_equal(hold.token, token(1), CORRAL_TOKEN);
   assert_memory_equal(hold.note, "who\0", 4);
   assert_int_equal(hold.mode, CORRAL_LOCK_EXCLUSIVE);
   assert_int_equal(hold.fence, op.lock_state.fence);
-  assert_in_range(wall - hold.since + 1000, 0, 5000);
-  assert_in_range(hold.until - wall, LEASE_MS - 5000, LEASE_MS);
+  assert_in_range(wall - hold.since + 1000, 0, 20000);
+  assert_in_range(hold.until - wall, LEASE_MS - 20000, LEASE_MS);
   assert_int_equal(tries(&k, "verbs", 2, 0), CORRAL_EBUSY);
   assert_int_equal(tries(&k, "verbs", 2, CORRAL_OP_SHARED), CORRAL_EBUSY);
   corral_op other = ask(&k, CORRAL_VERB_LOCK_EXTEND, "verbs", 2, 0, 0);

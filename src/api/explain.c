@@ -234,8 +234,22 @@ static void warn_of_pairs(page *p, const corral_policy *policy) {
   }
 }
 
+/* away_ms is the corral's; a policy is compared with its default. */
+static void warn_of_silence(page *p, const corral_policy *policy) {
+  char a[32], b[32];
+  corral_options usual = {0};
+  (void)crl_policy_options(&usual, NULL, NULL);
+  if (policy->wait_ms <= usual.away_ms && policy->at_deadline == CORRAL_DEADLINE_ERROR &&
+      policy->when_away != CORRAL_AWAY_ERROR)
+    say(p,
+        "warning: wait_ms (%s) is not above away_ms (%s by default): while a store is silent calls "
+        "end in an error before it counts as away.\n",
+        span(a, policy->wait_ms), span(b, usual.away_ms));
+}
+
 static void warn(page *p, const corral_policy *policy) {
   warn_of_pairs(p, policy);
+  warn_of_silence(p, policy);
   if (policy->retry_ms <= 0)
     say(p, "warning: retry_ms is off: an origin that fails is asked again by one call after the "
            "other.\n");

@@ -1,10 +1,10 @@
-/* fleet_kit.h: many processes with one thread and one corral each, all on one key, and their counts
- * in shared memory. For tests that are built without sanitizers, so that a thousand processes fit.
+/* fleet_kit.h: many processes with one corral each, all on one key, and their counts in shared
+ * memory. For tests that are built without sanitizers, so that a thousand processes fit.
  *
  *   fleet *f = fleet_new(100, CORRAL_OPTIONS(.store = uri), CORRAL_POLICY(.wait_ms = 30000));
- *   fleet_start(f, 0, 1);             process 0 asks
+ *   fleet_start(f, 1);                one process asks
  *   fleet_await(f, &f->computes, 1);  waits for a count, never for a time
- *   fleet_start(f, 1, 99);
+ *   fleet_start(f, 99);               99 more
  *   fleet_end(f);                     waits for all
  *   assert_int_equal(f->computes, 1);
  *   fleet_free(f); */
@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 #include <corral.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -29,20 +30,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FLEET_MOST = 1000, FLEET_PATIENCE_MS = 60000 };
+enum { FLEET_MOST = 1000, FLEET_PATIENCE_MS = 60000, FLEET_CALLERS = 8 };
 
 typedef struct fleet {
   corral_options options;
   corral_policy policy;
   int64_t cost_ms;
   int most;
+  int callers; /* threads that ask, in each process; 1 */
   pid_t pids[FLEET_MOST];
   atomic_int count;   /* processes started */
   atomic_int opened;  /* of them with an open corral */
   atomic_int go;      /* processes with a smaller number ask */
-  atomic_int waiting; /* processes that have looked, and found nothing to serve */
+  atomic_int waiting; /* processes that compute, or wait for one that does */
+  atomic_int joined;  /* callers that wait for another caller of their process */
   atomic_int computes, degraded, answers, wrongs;
-  atomic_int gate; /* a compute doesn't end before this is 1 */
+  _Atomic int64_t degraded_ms; /* when the first compute without the store began; 0: none did */
+  atomic_int gate;             /* a compute doesn't end before this is 1 */
   char wrong[300];
 } fleet;
 
@@ -64,6 +68,7 @@ static inline fleet *fleet_new(int most, const corral_options *options,
   f->options = *options;
   f->policy = *policy;
   f->most = most;
+  f->callers = 1;
   atomic_store(&f->gate, 1);
   return f;
 }
@@ -73,12 +78,15 @@ static inline void fleet_free(fleet *f) { munmap(f, sizeof *f); }
 /* ---- within a process ---------------------------------------------------------------------- */
 
 static inline void fleet_on_event(const corral_event_info *info, void *arg) {
-  static int has_looked;
+  static atomic_int is_counted;
   fleet *f = arg;
-  int waits = info->event == CORRAL_EVENT_MISS && !has_looked;
-  has_looked |= waits;
-  if (waits) atomic_fetch_add(&f->waiting, 1);
-  if (info->event == CORRAL_EVENT_DEGRADED) atomic_fetch_add(&f->degraded, 1);
+  int waits = info->event == CORRAL_EVENT_WAIT || info->event == CORRAL_EVENT_COMPUTE;
+  if (waits && !atomic_exchange(&is_counted, 1)) atomic_fetch_add(&f->waiting, 1);
+  if (info->event == CORRAL_EVENT_JOIN) atomic_fetch_add(&f->joined, 1);
+  if (info->event != CORRAL_EVENT_DEGRADED) return;
+  int64_t none = 0;
+  atomic_fetch_add(&f->degraded, 1);
+  atomic_compare_exchange_strong(&f->degraded_ms, &none, fleet_now_ms());
 }
 
 static inline int fleet_compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -90,15 +98,39 @@ static inline int fleet_compute(corral_fill *fill, const void *key, size_t key_l
   return corral_fill_bytes(fill, "answer", 6);
 }
 
-static inline void fleet_ask(fleet *f, corral *c) {
+static inline void fleet_wrong(fleet *f, const char *what, const char *more) {
+  if (atomic_fetch_add(&f->wrongs, 1) == 0)
+    snprintf(f->wrong, sizeof f->wrong, "%s %s", what, more);
+}
+
+typedef struct fleet_caller {
+  fleet *fleet;
+  corral *corral;
+} fleet_caller;
+
+static inline void *fleet_ask(void *arg) {
+  const fleet_caller *who = arg;
+  fleet *f = who->fleet;
   corral_error error;
   corral_value *value = NULL;
   corral_call call = {.size = sizeof call, .policy = &f->policy, .error = &error};
-  int status = corral_get_or_compute(c, "the key", 7, &call, fleet_compute, f, &value);
-  if (status != CORRAL_OK && atomic_fetch_add(&f->wrongs, 1) == 0)
-    snprintf(f->wrong, sizeof f->wrong, "%s: %s", corral_status_name(status), error.text);
+  int status = corral_get_or_compute(who->corral, "the key", 7, &call, fleet_compute, f, &value);
+  if (status != CORRAL_OK)
+    fleet_wrong(f, corral_status_name(status), error.text);
+  else if (corral_value_size(value) != 6 || memcmp(corral_value_data(value), "answer", 6) != 0)
+    fleet_wrong(f, "other bytes than those that were computed", "");
   corral_value_unref(value);
   atomic_fetch_add(&f->answers, 1);
+  return NULL;
+}
+
+static inline void fleet_ask_all(fleet *f, corral *c) {
+  pthread_t threads[FLEET_CALLERS];
+  fleet_caller who = {f, c};
+  for (int i = 1; i < f->callers; i++)
+    if (pthread_create(&threads[i], NULL, fleet_ask, &who) != 0) abort();
+  fleet_ask(&who);
+  for (int i = 1; i < f->callers; i++) pthread_join(threads[i], NULL);
 }
 
 _Noreturn static inline void fleet_live(fleet *f, int number) {
@@ -109,12 +141,12 @@ _Noreturn static inline void fleet_live(fleet *f, int number) {
   options.on_event = fleet_on_event;
   options.event_arg = f;
   if (corral_open(&options, &c, &error) != CORRAL_OK) {
-    if (atomic_fetch_add(&f->wrongs, 1) == 0) snprintf(f->wrong, sizeof f->wrong, "%s", error.text);
+    fleet_wrong(f, error.text, "");
     _exit(1);
   }
   atomic_fetch_add(&f->opened, 1);
   while (f->go <= number) fleet_sleep_ms(5);
-  fleet_ask(f, c);
+  fleet_ask_all(f, c);
   corral_close(c);
   _exit(0);
 }
@@ -151,7 +183,7 @@ static inline void fleet_start(fleet *f, int count) {
 }
 
 static inline void fleet_end(fleet *f) {
-  fleet_await(f, &f->answers, f->count);
+  fleet_await(f, &f->answers, f->count * f->callers);
   for (int i = 0; i < f->count; i++) {
     int status;
     assert_int_equal(waitpid(f->pids[i], &status, 0), f->pids[i]);
