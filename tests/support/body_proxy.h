@@ -19,10 +19,7 @@ typedef enum body_way {
   BODY_HOLDS,
   /* each request is kept back for BODY_LAG_MS; if its client has hung up by then, it never passes
    */
-  BODY_LAGS,
-  /* From body_proxy_hold on nothing passes any more on the connections of that time that have asked
-   * for CLIENT TRACKING. Such a connection is struck by each push and reply that is lost. */
-  BODY_SILENCES_WATCHES
+  BODY_LAGS
 } body_way;
 
 enum { BODY_LAG_MS = 300 };
