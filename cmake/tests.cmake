@@ -12,7 +12,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
     old_plugin sick_memcached freshness answers_live answers_callers_live answers_near_live
-    many_live tags set_live good behind)
+    many_live tags set_live good behind at_exit)
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
@@ -293,6 +293,12 @@ if(CORRAL_REDIS AND CORRAL_MEMCACHED)
   corral_script(weather live 120 test_weather --short)
 else()
   corral_skipped(weather live "built without the redis: or the memcached: store")
+endif()
+
+get_target_property(type corral TYPE)
+if(TARGET test_at_exit AND type STREQUAL "SHARED_LIBRARY")
+  add_dependencies(test_at_exit corral)
+  corral_test_environment(at_exit "CORRAL_LIBRARY=$<TARGET_FILE:corral>")
 endif()
 
 if(TARGET test_warm_store AND TARGET corral_plugin_http)

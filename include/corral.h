@@ -394,7 +394,7 @@ CORRAL_API int corral_open(const corral_options *options, corral **ret, corral_e
  * computes that are queued, and frees everything. It must be the last call, with no other one under
  * way on this corral, its locks released and its loops closed. Values outlive it. It does nothing
  * for NULL, within on_event, within on_lost of a lock, and in a child of the process that used the
- * corral. */
+ * corral. A process that exits without it waits for the values alone, for op_ms at the longest. */
 CORRAL_API void corral_close(corral *c);
 
 /* ---- get, set, invalidate ------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
 /* answer.c: the answer of a flight, for its caller and for all who share it. */
+#include "os/at_exit.h"
 #include "os/env.h"
 #include "run/run.h"
 #include "base/status.h"
@@ -156,6 +157,8 @@ static int goes_behind(crl_run *r) {
 
 int crl_run_publish(crl_run *r) {
   int behind = goes_behind(r);
+  r->published = 1;
+  crl_at_exit_begin(r->context->op_ms);
   if (r->entry == NULL || r->fill.pass) return behind;
   crl_outcome value = computed_outcome(r);
   if (has_tags(r)) crl_herd_limit(r->entry, r->looked);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "os/at_exit.h"
 #include "os/env.h"
 #include "os/readers.h"
 
@@ -247,6 +248,8 @@ crl_run *crl_run_new(const crl_join *join, crl_found *found, crl_alone alone) {
 void crl_run_part(crl_run *r) {
   crl_run_drop_lease(r);
   crl_run_give_room(r);
+  if (r->published) crl_at_exit_end();
+  r->published = 0;
   crl_run_forget_caller(r);
   if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
   r->watches = 0;

@@ -113,6 +113,7 @@ struct crl_run {
   int waits;               /* its WAIT has begun */
   int64_t now;             /* of the last step but those of ANSWER, which takes no time */
   crl_made made;           /* by the compute */
+  int published;           /* exit() waits for its end */
   int lands_later;         /* its caller has the answer, but the entry has not landed */
   int64_t behind;          /* room taken in context->behind: its lease ends behind the answer */
   _Atomic int hold;        /* on the host's lock; -1: none. The renewer may give it back, too */
@@ -325,8 +326,8 @@ void crl_run_keep_near(crl_run *r, const crl_request *e);
 /* Builds the answer that the flight decided on, counts it, and gives it to all who share the
  * flight. */
 void crl_run_answer(crl_run *r);
-/* Offers what was computed to the callers who wait. 1: its lease may end behind its caller's
- * answer: the policy says so, and there is room. */
+/* Offers what was computed to the callers who wait; from now on exit() waits for the run. 1: its
+ * lease may end behind its caller's answer: the policy says so, and there is room. */
 int crl_run_publish(crl_run *r);
 void crl_run_give_room(crl_run *r);
 /* The answer as it stands, with a reference. */

@@ -1,7 +1,8 @@
-/* body_proxy.c: a proxy that interferes in the middle of a body. Two threads for each
- * connection. */
+/* body_proxy.c: a proxy that interferes in the middle of a body, or between requests. Two threads
+ * for each connection. */
 #include "support/body_proxy.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 #include "support/server_process.h"
 
-enum { LINES = 64, CHUNK = 32 << 10, PAUSE_MS = 8 };
+enum { LINES = 128, CHUNK = 32 << 10, PAUSE_MS = 8 };
 
 typedef struct line {
   body_proxy *proxy;
@@ -30,10 +31,11 @@ struct body_proxy {
   pthread_t acceptor;
   line lines[LINES];
   int count;
-  atomic_int strikes, stopping;
+  atomic_int strikes, stopping, holding;
 };
 
-static void waiter(void) { nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL); }
+static void pause_ms(long ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL); }
+static void waiter(void) { pause_ms(PAUSE_MS); }
 
 static int give(int fd, const char *bytes, size_t size) {
   while (size > 0) {
@@ -50,12 +52,27 @@ static void part(const line *l) {
   shutdown(l->server, SHUT_RDWR);
 }
 
+static int has_hung_up(const line *l) {
+  struct pollfd client = {.fd = l->client, .events = POLLRDHUP};
+  return poll(&client, 1, 0) > 0;
+}
+
+/* Keeps a request back as long as the proxy's way says. 0: its client has hung up meanwhile. */
+static int keep_back(line *l) {
+  body_proxy *p = l->proxy;
+  if (p->way == BODY_LAGS) pause_ms(BODY_LAG_MS);
+  if (p->way == BODY_HOLDS && atomic_load(&p->holding)) atomic_fetch_add(&p->strikes, 1);
+  while (p->way == BODY_HOLDS && atomic_load(&p->holding) && !atomic_load(&p->stopping)) waiter();
+  return (p->way != BODY_HOLDS && p->way != BODY_LAGS) || !has_hung_up(l);
+}
+
 static void *go_up(void *arg) {
   line *l = arg;
   static _Thread_local char bytes[CHUNK];
-  for (ssize_t n;
-       (n = recv(l->client, bytes, sizeof bytes, 0)) > 0 && give(l->server, bytes, (size_t)n);)
+  for (ssize_t n; (n = recv(l->client, bytes, sizeof bytes, 0)) > 0;) {
+    if (!keep_back(l) || !give(l->server, bytes, (size_t)n)) break;
     if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) waiter();
+  }
   part(l);
   return NULL;
 }
@@ -79,7 +96,7 @@ static void *go_down(void *arg) {
   for (ssize_t n; (n = recv(l->server, bytes, sizeof bytes, 0)) > 0;) {
     int was_struck = l->passed >= p->after;
     l->passed += (size_t)n;
-    int strikes = p->way != BODY_GOES_SLOWLY && !was_struck && l->passed >= p->after;
+    int strikes = p->way < BODY_GOES_SLOWLY && !was_struck && l->passed >= p->after;
     if (!(strikes ? strike(l, bytes, (size_t)n) : give(l->client, bytes, (size_t)n))) break;
   }
   part(l);
@@ -122,6 +139,10 @@ body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (
 int body_proxy_port(const body_proxy *proxy) { return proxy->port; }
 
 int body_proxy_strikes(body_proxy *proxy) { return atomic_load(&proxy->strikes); }
+
+void body_proxy_hold(body_proxy *proxy) { atomic_store(&proxy->holding, 1); }
+
+void body_proxy_pass(body_proxy *proxy) { atomic_store(&proxy->holding, 0); }
 
 void body_proxy_stop(body_proxy *proxy) {
   atomic_store(&proxy->stopping, 1);

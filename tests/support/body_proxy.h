@@ -1,8 +1,8 @@
-/* body_proxy.h: a proxy in front of a server that interferes in the middle of a body. Any number of
- * connections.
+/* body_proxy.h: a proxy in front of a server that interferes in the middle of a body, or between
+ * requests. Any number of connections.
  *
- * A connection is struck once `after` bytes of replies have passed on it; each connection is
- * counted by itself, all its replies together. */
+ * By the first four ways a connection is struck once `after` bytes of replies have passed on it;
+ * each connection is counted by itself, all its replies together. */
 #ifndef TESTS_BODY_PROXY_H
 #define TESTS_BODY_PROXY_H
 
@@ -13,16 +13,26 @@ typedef enum body_way {
   BODY_TRICKLES,   /* a struck connection sends single bytes with pauses between them */
   /* the first strike calls `then` on the proxy's thread; all bytes pass */
   BODY_TELLS,
-  BODY_GOES_SLOWLY /* requests pass at about 4 MiB/s; nothing is struck */
+  BODY_GOES_SLOWLY, /* requests pass at about 4 MiB/s; nothing is struck */
+  /* From body_proxy_hold to body_proxy_pass requests are kept back; those whose client has hung up
+   * meanwhile never pass. A connection is struck by each request that it keeps back. */
+  BODY_HOLDS,
+  /* each request is kept back for BODY_LAG_MS; if its client has hung up by then, it never passes
+   */
+  BODY_LAGS
 } body_way;
+
+enum { BODY_LAG_MS = 300 };
 
 typedef struct body_proxy body_proxy;
 
 body_proxy *body_proxy_start(int server_port, body_way way, size_t after, void (*then)(void *arg),
                              void *arg);
 int body_proxy_port(const body_proxy *proxy);
-/* Number of connections struck so far. */
+/* Number of strikes so far. */
 int body_proxy_strikes(body_proxy *proxy);
+void body_proxy_hold(body_proxy *proxy);
+void body_proxy_pass(body_proxy *proxy);
 void body_proxy_stop(body_proxy *proxy);
 
 #endif
