@@ -31,7 +31,8 @@ static int stop(void **state) {
   return 0;
 }
 
-/* Runs corral with these arguments, a shell's, and `input`; its output is in `output`. Returns its status. */
+/* Runs corral with these arguments, a shell's, and `input`; its output is in `output`. Returns its
+ * status. */
 __attribute__((format(printf, 1, 2))) static int corral_run(const char *format, ...) {
   char command[COMMAND], text[COMMAND / 2];
   va_list args;
@@ -39,8 +40,8 @@ __attribute__((format(printf, 1, 2))) static int corral_run(const char *format, 
   (void)vsnprintf(text, sizeof text, format, args);
   va_end(args);
   (void)snprintf(command, sizeof command,
-                 "echo '%s' | CORRAL_PLUGIN_PATH='%s' \"$CORRAL_COMMAND\" --store '%s' --namespace "
-                 "site %s 2>&1",
+                 "echo '%s' | CORRAL_PLUGIN_PATH='%s' \"$CORRAL_COMMAND\" --store '%s' "
+                 "--namespace site %s 2>&1",
                  input, getenv("CORRAL_PLUGINS"), redis_server_uri(nginx_kit_redis), text);
   FILE *pipe = popen(command, "r");
   assert_non_null(pipe);
@@ -102,11 +103,26 @@ static void a_warmed_page_varies_and_is_purged_as_nginxs_own(void **state) {
     assert_true(is_hit(status_of("/tags/vary", "Accept-Language: de\r\n", NULL)));
     assert_int_equal(seen("/tags/vary"), before + 2);
     (void)snprintf(query, sizeof query, "/purge?%s", purges[i]);
-    assert_int_equal(nginx_kit_ask(server, "POST", query, NULL).status, 200);
+    http_reply reply = nginx_kit_ask(server, "POST", query, NULL);
+    assert_int_equal(reply.status, 200);
+    http_reply_free(&reply);
     assert_false(is_hit(status_of("/tags/vary", NULL, NULL)));
     assert_false(is_hit(status_of("/tags/vary", "Accept-Language: de\r\n", NULL)));
     assert_int_equal(corral_run("invalidate httplocalhost/tags/vary"), 0);
   }
+}
+
+static void the_pages_of_a_sitemap_are_hits_of_nginx(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/map/a?b=1", HTTP_ANSWER(.headers = KEPT, .body = "a"));
+  http_origin_answer(nginx_kit_origin, "/map.xml",
+                     HTTP_ANSWER(.body = "<urlset><url><loc>http://me@LocalHost:8080/map/a?b=1#part"
+                                         "</loc></url></urlset>"));
+  int status = corral_run("warm --sitemap %s/map.xml --origin '%s{uri}#page=1'",
+                          http_origin_url(nginx_kit_origin), http_origin_url(nginx_kit_origin));
+  if (status != 0) fail_msg("%d %s", status, output);
+  assert_true(is_hit(status_of("/map/a?b=1", NULL, "a")));
+  assert_int_equal(seen("/map/a?b=1"), 1);
 }
 
 static void corral_get_prints_the_body_of_nginxs_page(void **state) {
@@ -189,6 +205,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_page_that_was_warmed_is_a_hit_of_nginx),
       cmocka_unit_test(a_warmed_page_varies_and_is_purged_as_nginxs_own),
+      cmocka_unit_test(the_pages_of_a_sitemap_are_hits_of_nginx),
       cmocka_unit_test(corral_get_prints_the_body_of_nginxs_page),
       cmocka_unit_test(the_command_finds_the_variant_of_a_request),
       cmocka_unit_test(invalidating_a_key_takes_its_variants_along),

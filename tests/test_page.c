@@ -205,6 +205,98 @@ static void heads_are_the_same_but_for_a_part_of_a_second(void **state) {
   }
 }
 
+static void a_page_may_be_stale_within_its_graces(void **state) {
+  (void)state;
+  static const struct {
+    int64_t swr, sie, kept;
+    int may;
+  } rows[] = {{0, -1, 1001, 0},    {0, 0, 1000, 1},     {0, 500, 1500, 1},
+              {0, 500, 1501, 0},   {500, -1, 1500, 1},  {500, -1, 1501, 0},
+              {900, 500, 1900, 1}, {500, 900, 1900, 1}, {500, 900, 1901, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    corral_page page = {.ttl_ms = 1000, .swr_ms = rows[i].swr, .sie_ms = rows[i].sie};
+    if (corral_page_may_be_stale(&page, rows[i].kept) != rows[i].may) fail_msg("row %zu", i);
+  }
+}
+
+#define LINE(name, value)                                                                          \
+  { TEXT(name), TEXT(value), sizeof(name) - 1, sizeof(value) - 1 }
+
+static void requests_that_mean_the_same_have_one_hash(void **state) {
+  (void)state;
+  static const char names[] = "accept-language x-kind";
+  static const struct {
+    corral_page_field lines[3];
+    int is_same;
+  } rows[] = {
+      {{LINE("Accept-Language", "de, en"), LINE("X-Kind", "a b")}, 1},
+      {{LINE("x-kind", "a \t b "), LINE("ACCEPT-LANGUAGE", "DE ,en")}, 1},
+      {{LINE("Accept-Language", "de"), LINE("X-Kind", "a b"), LINE("accept-language", "en")}, 1},
+      {{LINE("Accept-Language", "de, en"), LINE("X-Kind", "a b"), LINE("X-Other", "c")}, 1},
+      {{LINE("Accept-Language", "en, de"), LINE("X-Kind", "a b")}, 0},
+      {{LINE("Accept-Language", "de, en"), LINE("X-Kind", "A b")}, 0},
+      {{LINE("Accept-Language", "de, en"), LINE("X-Kind", "\"a  b\"")}, 0},
+      {{LINE("Accept-Language", "de, en")}, 0},
+      {{LINE("Accept-Language", "de, en"), LINE("X-Kind", "")}, 0},
+      {{LINE("X-Kind", "de, en"), LINE("Accept-Language", "a b")}, 0}};
+  unsigned char first[CORRAL_PAGE_HASH], hash[CORRAL_PAGE_HASH];
+  corral_page_vary(TEXT(names), strlen(names), rows[0].lines, 3, first);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    corral_page_vary(TEXT(names), strlen(names), rows[i].lines, 3, hash);
+    if ((memcmp(first, hash, sizeof hash) == 0) != rows[i].is_same) fail_msg("row %zu", i);
+  }
+  /* a long value counts to its end */
+  static char value[2000];
+  corral_page_field longer = {TEXT("X-Kind"), TEXT(value), 6, sizeof value};
+  memset(value, 'a', sizeof value);
+  corral_page_vary(TEXT(names), strlen(names), &longer, 1, first);
+  value[sizeof value - 1] = 'b';
+  corral_page_vary(TEXT(names), strlen(names), &longer, 1, hash);
+  assert_memory_not_equal(first, hash, sizeof hash);
+}
+
+static void tags_of_another_kind_or_text_are_others(void **state) {
+  (void)state;
+  unsigned char tags[5][CORRAL_TAG_MAX];
+  static char word[CORRAL_TAG_MAX + 1];
+  memset(word, 'w', sizeof word);
+  size_t lens[5] = {corral_page_tag(CORRAL_PAGE_OF_KEY, "a/", 2, tags[0]),
+                    corral_page_tag(CORRAL_PAGE_OF_PREFIX, "a/", 2, tags[1]),
+                    corral_page_tag(CORRAL_PAGE_OF_KEY, "b/", 2, tags[2]),
+                    corral_page_tag(CORRAL_PAGE_OF_WORD, word, sizeof word, tags[3]),
+                    corral_page_tag(CORRAL_PAGE_OF_WORD, word, CORRAL_TAG_MAX, tags[4])};
+  for (size_t i = 0; i < 5; i++)
+    for (size_t j = 0; j < i; j++)
+      assert_false(lens[i] == lens[j] && memcmp(tags[i], tags[j], lens[i]) == 0);
+  assert_int_equal(lens[4], CORRAL_TAG_MAX);
+  assert_memory_equal(tags[4], word, CORRAL_TAG_MAX);
+  assert_memory_equal(tags[0], "variants ", 9);
+  /* no word of a response's field has a space in it */
+  assert_memory_equal(tags[3], "long ", 5);
+}
+
+static void a_304_takes_the_place_of_fields_that_it_has(void **state) {
+  (void)state;
+  size_t size, kept;
+  unsigned char *bytes = written(&size);
+  corral_page old;
+  corral_page_field merged[CORRAL_PAGE_FIELDS] = {LINE("etag", "\"2\""),
+                                                  LINE("Content-Type", "x/y"), LINE("X-New", "1")};
+  assert_int_equal(corral_page_read(bytes, size, &old), CORRAL_OK);
+  assert_int_equal(corral_page_merge(&old, merged, 3, &kept), 4);
+  assert_int_equal(kept, 2);
+  static const char *const names[] = {"X-Empty", "Link", "etag", "X-New"};
+  for (size_t i = 0; i < 4; i++) assert_memory_equal(merged[i].name, names[i], strlen(names[i]));
+  for (size_t i = 0; i < CORRAL_PAGE_FIELDS; i++)
+    merged[i] = (corral_page_field)LINE("X-Many", "1");
+  assert_int_equal(corral_page_merge(&old, merged, CORRAL_PAGE_FIELDS - 3, &kept),
+                   CORRAL_PAGE_FIELDS);
+  for (size_t i = 0; i < CORRAL_PAGE_FIELDS; i++)
+    merged[i] = (corral_page_field)LINE("X-Many", "1");
+  assert_int_equal(corral_page_merge(&old, merged, CORRAL_PAGE_FIELDS - 2, &kept), 0);
+  free(bytes);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_is_written_is_read_back),
@@ -212,6 +304,10 @@ int main(void) {
       cmocka_unit_test(fields_that_dont_fit_each_other_are_refused),
       cmocka_unit_test(what_is_out_of_bounds_is_not_written),
       cmocka_unit_test(what_no_response_may_have_is_neither_read_nor_written),
-      cmocka_unit_test(heads_are_the_same_but_for_a_part_of_a_second)};
+      cmocka_unit_test(heads_are_the_same_but_for_a_part_of_a_second),
+      cmocka_unit_test(a_page_may_be_stale_within_its_graces),
+      cmocka_unit_test(requests_that_mean_the_same_have_one_hash),
+      cmocka_unit_test(tags_of_another_kind_or_text_are_others),
+      cmocka_unit_test(a_304_takes_the_place_of_fields_that_it_has)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ enum {
   CRL_HTTP_STATUSES = 32,
   CRL_HTTP_NETS = 32,
   CRL_HTTP_HEADERS = 16,
-  CRL_HTTP_LEVELS = 15, /* of path_tags= */
+  CRL_HTTP_LEVELS = 8, /* of path_tags= */
   CRL_HTTP_VALIDATOR = 512,
   CRL_HTTP_REASON = 240
 };
@@ -166,8 +166,8 @@ typedef struct crl_http_lives {
   int64_t ttl, swr, sie;
 } crl_http_lives;
 /* Fills with the page of the response, or, for a 304, with the old page renewed. CORRAL_OK; or a
- * status of the fill's, of which CORRAL_EINVAL stands for a header that no page can have;
- * CORRAL_ETOOBIG also for too many fields or tags. */
+ * status of the fill's, of which CORRAL_EINVAL stands for a header that no page can have. A page
+ * with more tags than there may be is passed. */
 int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives);
 /* Adds the names that a Connection field has; 0: there is no room. */
 int crl_http_page_connection(crl_http_transfer *t, const char *value, size_t len);

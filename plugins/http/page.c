@@ -96,7 +96,8 @@ static int add_tag(const crl_http_transfer *t, int kind, const void *text, size_
   return t->origin->calls->tag(t->fill, tag, size);
 }
 
-/* The tags by which the module finds a page. CORRAL_OK, CORRAL_ETOOBIG, CORRAL_ENOMEM. */
+/* The tags by which the module finds a page. CORRAL_OK; CORRAL_ETOOBIG: too many;
+ * CORRAL_ENOMEM. */
 static int add_tags(const crl_http_transfer *t, const header *h) {
   const crl_http_origin *o = t->origin;
   const char *key = t->key, *line = memchr(key, '\n', t->key_len);
@@ -169,7 +170,13 @@ int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives) {
     if (page.vary_len > 0) hash_request(t, &page);
     size_t size = calls->room(&page, h->fields, h->count);
     unsigned char *to = size > 0 ? t->origin->calls->reserve(t->fill, size) : NULL;
-    if (size > 0) status = to != NULL ? add_tags(t, h) : CORRAL_ETOOBIG;
+    if (to != NULL) status = add_tags(t, h);
+    if (to != NULL && status == CORRAL_ETOOBIG) {
+      t->origin->calls->pass(t->fill); /* a purge could miss it */
+      status = CORRAL_OK;
+    } else if (size > 0 && to == NULL) {
+      status = CORRAL_ETOOBIG;
+    }
     if (to != NULL) to = calls->write(to, &page, h->fields, h->count);
     if (to != NULL && page.body_len > 0) memcpy(to, page.body, page.body_len);
   }

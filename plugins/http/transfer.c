@@ -144,7 +144,7 @@ static void end_head(crl_http_transfer *t) {
   t->delay_ms = t->origin->host->now_ms() - t->started_ms;
 }
 
-/* The next line continues the last one: the end of the line between becomes spaces, RFC 9112 5.2. */
+/* The next line continues the last one: the line end between becomes spaces, RFC 9112 5.2. */
 static void unfold(crl_http_transfer *t) {
   for (size_t at = t->len; at > 0 && (t->body[at - 1] == '\n' || t->body[at - 1] == '\r'); at--)
     t->body[at - 1] = ' ';

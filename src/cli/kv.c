@@ -1,9 +1,9 @@
 /* kv.c: corral get, set, invalidate, expire and inspect: changes and shows keys of the store.
  *
  * None of them computes. `set` takes raw bytes; `get` prints them, or the standard output of a
- * command's result, or the body of a page; `inspect` prints a table, or one JSON object with --json.
- * The last two make no store that isn't there. `invalidate` and `expire` change a key with all the
- * variants of its page. */
+ * command's result, or the body of a page; `inspect` prints a table, or one JSON object with
+ * --json. The last two make no store that isn't there. `invalidate` and `expire` change a key with
+ * all the variants of its page. */
 #include "page.h"
 #include "run.h"
 

@@ -1,4 +1,4 @@
-/* words.c: words of lists in headers, and the parts of them and of keys that pages are known by; see
+/* words.c: words of lists in headers, and the parts of keys that pages are known by; see
  * rules.h. */
 #include "rules.h"
 
