@@ -55,7 +55,8 @@ endif()
 
 file(GLOB nginx_sources CONFIGURE_DEPENDS src/nginx/*.c)
 set(CORRAL_NGINX_MODULE ngx_http_corral_module)
-add_library(${CORRAL_NGINX_MODULE} MODULE ${nginx_sources} src/http/rules.c)
+add_library(${CORRAL_NGINX_MODULE} MODULE ${nginx_sources} src/http/rules.c
+  src/http/words.c)
 target_include_directories(${CORRAL_NGINX_MODULE} PRIVATE src)
 foreach(name core event event/modules event/quic os/unix http http/modules http/v2 http/v3)
   if(IS_DIRECTORY ${CORRAL_NGINX_SOURCE}/src/${name})

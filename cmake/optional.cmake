@@ -79,5 +79,6 @@ foreach(name postgresql mariadb)
   endif()
 endforeach()
 if(DEFINED CORRAL_SOURCES_http)
-  list(APPEND CORRAL_SOURCES_http ${CMAKE_CURRENT_SOURCE_DIR}/src/http/rules.c)
+  list(APPEND CORRAL_SOURCES_http ${CMAKE_CURRENT_SOURCE_DIR}/src/http/rules.c
+    ${CMAKE_CURRENT_SOURCE_DIR}/src/http/words.c)
 endif()

@@ -94,7 +94,7 @@ static void what_nginx_compresses_is_unfolded_where_that_was_asked_for(void **st
   (void)state;
   if (plain == NULL) skip();
   put_file(plain, "long", "0123456789", 10000);
-  void *whole = opened("http://127.0.0.1:%d/{key}#include=1", nginx_server_port(plain)),
+  void *whole = opened("http://127.0.0.1:%d/{key}#page=1", nginx_server_port(plain)),
        *origin = opened("http://127.0.0.1:%d/{key}#compressed=1", nginx_server_port(plain));
   corral_fill *f = fetched(whole, "long");
   assert_null(strstr(f->bytes, "Content-Encoding"));

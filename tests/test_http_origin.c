@@ -181,18 +181,108 @@ static void bodies_come_in_every_framing(void **state) {
   closed(origin);
 }
 
-static void include_keeps_status_line_and_header(void **state) {
+/* Requires a page with this status, fields (each "Name: value\n") and body. */
+static void expect_page(const corral_fill *f, unsigned status, const char *fields,
+                        const char *body) {
+  char text[1024] = "";
+  corral_page page;
+  corral_page_field field;
+  if (f->end != FILL_DONE) fail_msg("ended %d: %d %s", f->end, f->code, f->text);
+  assert_int_equal(corral_page_read(f->bytes, f->size, &page), CORRAL_OK);
+  for (corral_page_cursor at = 0; corral_page_next(&page, &at, &field);)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%.*s: %.*s\n", (int)field.name_len,
+             (const char *)field.name, (int)field.value_len, (const char *)field.value);
+  assert_int_equal(page.status, status);
+  assert_string_equal(text, fields);
+  assert_int_equal(page.body_len, strlen(body));
+  assert_memory_equal(page.body, body, strlen(body));
+}
+
+static void page_keeps_status_header_and_tags(void **state) {
   (void)state;
-  void *origin = opened("%s/{key}#include=1", http_origin_url(server));
+  void *origin = opened("%s{uri}#page=1&tags=Surrogate-Key,Cache-Tag&path_tags=2&keep=200,404&"
+                        "negative=410",
+                        http_origin_url(server));
   http_origin_answer(
-      server, "/i",
-      HTTP_ANSWER(.headers =
-                      "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\nX-A: 2\r\n",
+      server, "/dir/p?x=1",
+      HTTP_ANSWER(.headers = "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\n"
+                             "X-A: 2 \r\n and 3\r\nConnection: x-own\r\nX-Own: gone\r\n"
+                             "Set-Cookie: gone\r\nSurrogate-Key: red blue\r\nCache-Tag: a,red\r\n"
+                             "X-Accel-Redirect: /gone\r\nCache-Control: max-age=60\r\n",
                   .body = "body", .chunked = 1));
-  expect_bytes(fetched(origin, "i"),
-               "HTTP/1.1 200 Scripted\r\nContent-Type: text/plain\r\nX-A: 1\r\nX-A: 2\r\n\r\nbody");
-  http_origin_answer(server, "/i", HTTP_ANSWER(.body = "body"));
-  expect_bytes(fetched(origin, "i"), "HTTP/1.1 200 Scripted\r\nContent-Length: 4\r\n\r\nbody");
+  corral_fill *f = fetched(origin, "httphost/dir/p?x=1");
+  expect_page(f, 200,
+              "Content-Type: text/plain\nX-A: 1\nX-A: 2    and 3\nSurrogate-Key: red blue\n"
+              "Cache-Tag: a,red\nCache-Control: max-age=60\n",
+              "body");
+  assert_non_null(strstr(f->tags, "red;blue;a;red;"));
+  assert_string_equal(strchr(strstr(f->tags, "prefix "), ';'), strstr(f->tags, ";prefix "));
+  fill_free(f);
+  http_origin_answer(server, "/none", HTTP_ANSWER(.status = 404, .body = "no page"));
+  f = fetched(origin, "/none");
+  expect_page(f, 404, "", "no page");
+  corral_page page;
+  (void)corral_page_read(f->bytes, f->size, &page);
+  assert_int_equal(page.ttl_ms, 300000);
+  assert_int_equal(page.swr_ms, -1);
+  assert_int_equal(page.sie_ms, 20000);
+  fill_free(f);
+  expect_failure(fetched(origin, "no slash"), CORRAL_EINVAL, "{uri}");
+  closed(origin);
+}
+
+static void a_page_says_for_which_requests_it_is(void **state) {
+  (void)state;
+  unsigned char hash[CORRAL_PAGE_HASH];
+  corral_page page;
+  corral_page_field sent[] = {
+      {(const unsigned char *)"X-Set", (const unsigned char *)"1", 5, 1},
+      {(const unsigned char *)"accept", (const unsigned char *)"*/*", 6, 3}};
+  void *origin = opened("%s/{key}#page=1&header=X-Set:1", http_origin_url(server));
+  http_origin_answer(
+      server, "/v",
+      HTTP_ANSWER(.headers = "Vary: Accept-Encoding, Accept, X-Set, X-Never\r\n", .body = "x"));
+  corral_fill *f = fetched(origin, "v");
+  assert_false(f->is_passed);
+  assert_int_equal(corral_page_read(f->bytes, f->size, &page), CORRAL_OK);
+  assert_int_equal(page.vary_len, strlen("accept x-set x-never"));
+  assert_memory_equal(page.vary, "accept x-set x-never", page.vary_len);
+  corral_page_vary(page.vary, page.vary_len, sent, 2, hash);
+  assert_memory_equal(page.hash, hash, sizeof hash);
+  fill_free(f);
+  closed(origin);
+}
+
+static void a_304_renews_the_header_of_a_page(void **state) {
+  (void)state;
+  void *origin = opened("%s/{key}#page=1", http_origin_url(server));
+  http_origin_answer(
+      server, "/r",
+      HTTP_ANSWER(.etag = "\"v1\"", .headers = "X-A: 1\r\nX-B: 1\r\n", .body = "one"));
+  corral_fill *first = fetched(origin, "r");
+  http_origin_answer(server, "/r",
+                     HTTP_ANSWER(.etag = "\"v1\"", .headers = "X-A: 2\r\n", .body = "one"));
+  corral_fill *f = calloc(1, sizeof *f);
+  f->old = first->bytes;
+  f->old_size = first->size;
+  f->old_validator = first->validator;
+  begin_with(f, origin, "r", HTTP_PATIENCE_MS);
+  awaited(f);
+  assert_string_equal(http_origin_header(server, "/r", "If-None-Match"), "\"v1\"");
+  corral_page page;
+  assert_int_equal(corral_page_read(f->bytes, f->size, &page), CORRAL_OK);
+  assert_int_equal(page.status, 200);
+  assert_int_equal(page.body_len, 3);
+  assert_memory_equal(page.body, "one", 3);
+  corral_page_field field;
+  int seen = 0;
+  for (corral_page_cursor at = 0; corral_page_next(&page, &at, &field);) {
+    if (field.name_len == 3 && memcmp(field.name, "X-A", 3) == 0) seen += *field.value == '2';
+    if (field.name_len == 3 && memcmp(field.name, "X-B", 3) == 0) seen += *field.value == '1';
+  }
+  assert_int_equal(seen, 2);
+  fill_free(f);
+  fill_free(first);
   closed(origin);
 }
 
@@ -357,7 +447,7 @@ static void a_validator_of_something_else_is_not_sent(void **state) {
   char kept[1025];
   void *origin = opened("%s/{key}", http_origin_url(server)),
        *other = opened("%s/{key}?other", http_origin_url(server)),
-       *whole = opened("%s/{key}#include=1", http_origin_url(server));
+       *whole = opened("%s/{key}#page=1", http_origin_url(server));
   http_origin_answer(server, "/e", HTTP_ANSWER(.etag = "\"v1\"", .body = "one"));
   corral_fill *f = fetched(origin, "e");
   snprintf(kept, sizeof kept, "%s", f->validator);
@@ -389,7 +479,7 @@ static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
     const char *url, *why;
   } rows[] = {
       {"http://h/", "no {key}"},
-      {"http://h/{id}", "{key} or {key:raw}, once"},
+      {"http://h/{id}", "{key}, {key:raw} or {uri}, once"},
       {"http://h/{key}{key}", "once"},
       {"http://{key}/", "behind the host"},
       {"http://h{key}/", "behind the host"},
@@ -411,7 +501,7 @@ static void a_bad_url_or_parameter_is_refused_by_name(void **state) {
       {"http://h/{key}#ca=%zz", "hex digits"},
       {"http://h/{key}#max=0", "max=0"},
       {"http://h/{key}#redirects=21", "redirects=21"},
-      {"http://h/{key}#include=yes", "accepted: 0, 1"},
+      {"http://h/{key}#page=yes", "accepted: 0, 1"},
       {"http://h/{key}#keep=20", "statuses from 200"},
       {"http://h/{key}#keep=304", "not 304"},
       {"http://h/{key}#keep=404", "in keep= and in negative="},
@@ -450,7 +540,9 @@ int main(void) {
       cmocka_unit_test(statuses_are_kept_negative_or_failures),
       cmocka_unit_test(a_failure_tells_when_to_try_again),
       cmocka_unit_test(bodies_come_in_every_framing),
-      cmocka_unit_test(include_keeps_status_line_and_header),
+      cmocka_unit_test(page_keeps_status_header_and_tags),
+      cmocka_unit_test(a_page_says_for_which_requests_it_is),
+      cmocka_unit_test(a_304_renews_the_header_of_a_page),
       cmocka_unit_test(lives_are_those_of_the_response),
       cmocka_unit_test(an_authorized_answer_is_passed_unless_it_is_public),
       cmocka_unit_test(an_unchanged_answer_renews_the_old_value),

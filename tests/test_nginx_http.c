@@ -4,7 +4,7 @@
 
 #include <corral.h>
 
-#include "nginx/record.c"
+#include <corral/page.h>
 
 #define PAGES                                                                                      \
   "location = /status { corral_status; }"                                                          \
@@ -441,11 +441,11 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   if (strstr(text, " httplocalhost/logged/a 200\n") == NULL) fail_msg("%s", text);
 }
 
-/* Stores a record made by crl_ngx_record_write under this key. */
-static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_field *field) {
+/* Stores a record made by corral_page_write under this key. */
+static void forge(const char *key, const corral_page *record, const corral_page_field *field) {
   unsigned char bytes[600];
   corral *c;
-  unsigned char *end = crl_ngx_record_write(bytes, record, field, 1);
+  unsigned char *end = corral_page_write(bytes, record, field, 1);
   memcpy(end, "forged", 6);
   assert_int_equal(
       corral_open(CORRAL_OPTIONS(.store = redis_server_uri(nginx_kit_redis), .op_ms = 5000), &c,
@@ -466,10 +466,10 @@ static void forge(const char *key, const crl_ngx_record *record, const crl_ngx_f
 
 static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
   (void)state;
-  static const crl_ngx_field good = FIELD("X-Own", "forged");
+  static const corral_page_field good = FIELD("X-Own", "forged");
   static const struct {
-    crl_ngx_record record;
-    crl_ngx_field field;
+    corral_page record;
+    corral_page_field field;
   } rows[] = {
       {{.status = 200}, FIELD("X", "a\r\nSet-Cookie: session=1")},
       {{.status = 200}, FIELD("X", "a\r\n\r\nHTTP/1.1 200 OK")},
@@ -483,7 +483,7 @@ static void a_forged_page_is_never_sent_and_made_anew_once(void **state) {
       {{.status = 200, .ttl_ms = INT64_MAX, .swr_ms = INT64_MAX}, FIELD("X-Own", "forged")},
   };
   http_origin_answer(nginx_kit_origin, "/forged", HTTP_ANSWER(.body = "page", .numbered = 1));
-  forge("/forged", &(crl_ngx_record){.status = 203}, &good); /* a valid record is served */
+  forge("/forged", &(corral_page){.status = 203}, &good); /* a valid record is served */
   assert_string_equal(nginx_kit_expect(server, "/forged", NULL, 203, "forged", "x-own"), "forged");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char body[16];

@@ -22,6 +22,7 @@
 #define CORRAL_PLUGIN_H
 
 #include <corral.h>
+#include <corral/page.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -506,6 +507,8 @@ typedef struct corral_host {
    * found.drop == record_drop; else given back by record_drop. NULL without memory. Any thread. */
   uint8_t *(*record_new)(size_t size);
   void (*record_drop)(void *record); /* NULL is allowed */
+  /* for origins */
+  const struct corral_page_calls *page;
 } corral_host;
 
 /* hash64 of the operation's key. */
@@ -541,7 +544,24 @@ typedef struct corral_fill_calls {
   void (*done)(corral_fill *fill);
   void (*failed)(corral_fill *fill, int32_t code, const char *text);
   void (*abandon)(corral_fill *fill);
+  int (*tag)(corral_fill *fill, const void *tag, size_t len);
+  /* The lives of the policy, which hold where `lives` says 0; a grace of -1 is off. */
+  void (*policy_lives)(const corral_fill *fill, int64_t *ttl_ms, int64_t *swr_ms, int64_t *sie_ms);
 } corral_fill_calls;
+
+/* Functions of corral/page.h, by their names without the prefix corral_page_. */
+typedef struct corral_page_calls {
+  size_t size; /* of this struct */
+  int (*read)(const void *data, size_t size, corral_page *ret);
+  size_t (*room)(const corral_page *page, const corral_page_field *fields, size_t count); /* size */
+  unsigned char *(*write)(unsigned char *to, const corral_page *page,
+                          const corral_page_field *fields, size_t count);
+  int (*leaves_out)(const corral_page_field *field);
+  size_t (*merge)(const corral_page *old, corral_page_field *fields, size_t count, size_t *ret_old);
+  void (*vary)(const unsigned char *names, size_t len, const corral_page_field *request,
+               size_t count, unsigned char *ret_hash);
+  size_t (*tag)(int kind, const void *text, size_t len, unsigned char *ret);
+} corral_page_calls;
 
 /* ---- tables of a plugin -------------------------------------------------------------------- */
 

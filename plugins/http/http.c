@@ -1,15 +1,16 @@
 /* http.c: values from an HTTP server: `origin = "https://host/base/{key}?fixed=1#total=10s"`.
  *
  * {key} is the key's first line, percent-encoded but for '/'; {key:raw} is that line as a part of a
- * URL, which may have a query. Further lines of a key, "Name: value", are sent as header fields
- * when vary= lists their names; so variants are keys of their own.
+ * URL, which may have a query; {uri} is that from its first slash on. Further lines of a key,
+ * "Name: value", are sent as header fields when vary= lists their names; so variants are keys of
+ * their own.
  *
  * Parameters behind '#', with & between, percent-encoded: connect=5s, total=30s (never past the
  * compute's deadline), max=BYTES (of the decoded body, at most max_value), connections=256,
- * redirects=3, keep=200,203,204, negative=404,410, include=1 (the value is status line, header,
- * empty line, body), allow= and deny= (networks: see address.c), vary=NAME,NAME, header=Name:value
- * (for every request, but not to another server), ca=FILE, compressed=1 (asks for compressed
- * bodies, and decompresses them).
+ * redirects=3, keep=200,203,204, negative=404,410, page=1 (the value is a page: see page.c), tags=
+ * and path_tags= (of pages), allow= and deny= (networks: see address.c), vary=NAME,NAME,
+ * header=Name:value (for every request, but not to another server), ca=FILE, compressed=1 (asks for
+ * compressed bodies, and decompresses them).
  *
  * Lives come from the response, by RFC 9111 and RFC 5861 for a shared cache
  * (src/http/rules.h); a life that it doesn't state is the policy's. An answer that may be for

@@ -5,7 +5,8 @@
  *   url.c       URL and header fields of a key, and the targets of redirects
  *   address.c   addresses that may be connected to
  *   transfer.c  one fetch: its requests and responses
- *   judge.c     the answer that a response gives to the fill */
+ *   judge.c     the answer that a response gives to the fill
+ *   page.c      the value of page=1: a page */
 #ifndef CRL_HTTP_H
 #define CRL_HTTP_H
 
@@ -23,6 +24,7 @@ enum {
   CRL_HTTP_STATUSES = 32,
   CRL_HTTP_NETS = 32,
   CRL_HTTP_HEADERS = 16,
+  CRL_HTTP_LEVELS = 8, /* of path_tags= */
   CRL_HTTP_VALIDATOR = 512,
   CRL_HTTP_REASON = 240
 };
@@ -50,20 +52,22 @@ typedef struct crl_http_origin {
   const corral_fill_calls *calls;
   char *text;                 /* copy of the user's URL, cut into parts */
   const char *before, *after; /* the template before and after the key */
-  int is_raw;
-  size_t path_at;   /* offset of the path in `before` */
-  char server[256]; /* host of the template, as libcurl gives it */
+  int is_raw, is_uri;         /* {key:raw}; {uri} */
+  size_t path_at;             /* offset of the path in `before` */
+  char server[256];           /* host of the template, as libcurl gives it */
   int port, is_https;
   char *user, *password; /* to be freed with curl_free; NULL: none */
   char *secret;          /* the password, if it stands elsewhere than in the URL; else NULL */
   size_t text_size;
   uint64_t hash; /* of the template and of the options that shape values */
-  int64_t connect_ms, total_ms, most, connections, redirects, is_included, is_compressed;
+  int64_t connect_ms, total_ms, most, connections, redirects, is_page, path_tags, is_compressed;
   crl_http_statuses kept, negative;
   crl_http_nets allowed, denied;
   /* names of header fields that keys may have, in lower case, separated by spaces */
   char vary[CRL_HTTP_NAMES];
   char alike[CRL_HTTP_NAMES]; /* names of the fields that are the same in every request */
+  /* names of response fields whose words are tags, likewise */
+  char tags[CRL_HTTP_NAMES];
   const char *headers[CRL_HTTP_HEADERS];
   size_t header_count;
   const char *ca;
@@ -97,7 +101,8 @@ struct crl_http_transfer {
   /* The validators of the old value, and the lives that it was given. */
   char etag[CRL_HTTP_ETAG], last_modified[CRL_HTTP_DATE];
   int64_t old_ttl_ms, old_swr_ms, old_sie_ms;
-  int is_asked; /* 1: this request is conditional */
+  corral_page old_page; /* with page=1, when there is a validator */
+  int is_asked;         /* 1: this request is conditional */
 
   /* The response. */
   int status, has_head, is_kept, is_too_big, is_enough, is_encoded;
@@ -108,8 +113,10 @@ struct crl_http_transfer {
   size_t head_len, dropped;
   crl_http_rules rules;
   char reason[64], field[32]; /* text of the status line; name of the last field */
-  char *body;
-  size_t len, room;
+  /* with page=1: names of fields that Connection names, in lower case, separated by spaces */
+  char named[CRL_HTTP_NAMES];
+  char *body; /* with page=1, behind the header's lines, which end at body_at */
+  size_t len, room, body_at;
   char address[64], failure[CURL_ERROR_SIZE];
 };
 
@@ -151,6 +158,19 @@ int crl_http_begin(crl_http_transfer *t);
 /* To be called when a request of t has ended. 1: another one was begun; 0: the fill has ended. */
 int crl_http_ended(crl_http_transfer *t, CURLcode code);
 void crl_http_transfer_free(crl_http_transfer *t);
+
+/* ---- page.c -------------------------------------------------------------------------------- */
+
+/* The lives of an answer, as the fill gets them; below zero: none, 0: the policy's. */
+typedef struct crl_http_lives {
+  int64_t ttl, swr, sie;
+} crl_http_lives;
+/* Fills with the page of the response, or, for a 304, with the old page renewed. CORRAL_OK; or a
+ * status of the fill's, of which CORRAL_EINVAL stands for a header that no page can have. A page
+ * with more tags than there may be is passed. */
+int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives);
+/* Adds the names that a Connection field has; 0: there is no room. */
+int crl_http_page_connection(crl_http_transfer *t, const char *value, size_t len);
 
 /* ---- judge.c ------------------------------------------------------------------------------- */
 

@@ -25,6 +25,12 @@ static const char *take_line(const char *at, char *to, size_t room) {
   return at + len + (at[len] == '\n');
 }
 
+static int recall_page(crl_http_transfer *t) {
+  size_t size = 0;
+  const void *old = t->origin->calls->old(t->fill, &size);
+  return t->origin->host->page->read(old, size, &t->old_page) == CORRAL_OK;
+}
+
 void crl_http_recall(crl_http_transfer *t) {
   const crl_http_origin *o = t->origin;
   size_t size = 0, old_size = 0;
@@ -39,7 +45,7 @@ void crl_http_recall(crl_http_transfer *t) {
              &t->old_swr_ms, &t->old_sie_ms, &at) != 4 ||
       text[at] != '\n')
     return;
-  if (hash != o->hash) return;
+  if (hash != o->hash || (o->is_page && !recall_page(t))) return;
   const char *rest = take_line(text + at + 1, t->etag, sizeof t->etag);
   if (rest == NULL || take_line(rest, t->last_modified, sizeof t->last_modified) == NULL)
     t->etag[0] = t->last_modified[0] = '\0';
@@ -74,6 +80,8 @@ static void remember(crl_http_transfer *t, int64_t ttl_ms, int64_t swr_ms, int64
 static int is_for_one(const crl_http_transfer *t, const crl_http_verdict *v) {
   const crl_http_origin *o = t->origin;
   if (!v->is_storable || v->must_ask) return 1;
+  /* a page says for which requests it is; but this field of theirs is not in t->sent */
+  if (o->is_page) return o->user != NULL && crl_http_names_have(t->rules.vary, "authorization", 13);
   for (const char *name = t->rules.vary; *name != '\0';) {
     size_t len = strcspn(name, " ");
     if (!crl_http_names_have(o->vary, name, len) && !crl_http_names_have(o->alike, name, len))
@@ -85,6 +93,8 @@ static int is_for_one(const crl_http_transfer *t, const crl_http_verdict *v) {
 
 static crl_http_verdict verdict_of(const crl_http_transfer *t) {
   crl_http_terms terms = {.delay_ms = t->delay_ms,
+                          .with_accel = t->origin->is_page != 0, /* as the nginx module has it */
+                          .with_cdn = t->origin->is_page != 0,
                           .is_authorized = t->origin->is_authorized && !t->is_foreign};
   return crl_http_rules_judge(&t->rules, &terms);
 }
@@ -98,30 +108,29 @@ void crl_http_judge_hop(crl_http_transfer *t) {
     t->hop_fresh_ms = v.fresh_ms;
 }
 
-/* Gives the fill its lives and its validator. */
-static void set_lives(crl_http_transfer *t) {
-  const crl_http_origin *o = t->origin;
+/* What a response says about its lives; *ret_alone: it may answer its caller only. */
+static crl_http_lives lives_of(const crl_http_transfer *t, int *ret_alone) {
   crl_http_verdict v = verdict_of(t);
-  int64_t ttl = v.fresh_ms, swr = v.swr_ms, sie = v.sie_ms;
-  int is_alone = is_for_one(t, &v) || t->must_pass,
-      is_negative = crl_http_has_status(&o->negative, t->status);
-  if (t->status == 304 && ttl == CRL_HTTP_UNSAID && swr == CRL_HTTP_UNSAID &&
-      sie == CRL_HTTP_UNSAID) {
-    ttl = t->old_ttl_ms;
-    swr = t->old_swr_ms;
-    sie = t->old_sie_ms;
-  }
+  crl_http_lives lives = {v.fresh_ms, v.swr_ms, v.sie_ms};
+  *ret_alone = is_for_one(t, &v) || t->must_pass;
+  if (t->status == 304 && lives.ttl == CRL_HTTP_UNSAID && lives.swr == CRL_HTTP_UNSAID &&
+      lives.sie == CRL_HTTP_UNSAID)
+    lives = (crl_http_lives){t->old_ttl_ms, t->old_swr_ms, t->old_sie_ms};
   if (t->hop_fresh_ms == CRL_HTTP_NONE)
-    ttl = CRL_HTTP_NONE;
-  else if (ttl > 0 && t->hop_fresh_ms > 0 && t->hop_fresh_ms < ttl)
-    ttl = t->hop_fresh_ms;
-  remember(t, ttl, swr, sie);
+    lives.ttl = CRL_HTTP_NONE;
+  else if (lives.ttl > 0 && t->hop_fresh_ms > 0 && t->hop_fresh_ms < lives.ttl)
+    lives.ttl = t->hop_fresh_ms;
+  return lives;
+}
+
+/* The lives that the fill gets: below zero there are none. */
+static crl_http_lives given(crl_http_lives lives) {
   /* no fresh life, but kept for its grace */
-  if (ttl == CRL_HTTP_NONE && (swr > 0 || sie > 0)) ttl = 1;
-  if (is_alone && !is_negative) o->calls->pass(t->fill);
-  if (is_alone && is_negative) ttl = swr = sie = CORRAL_OFF;
-  o->calls->lives(t->fill, ttl == CRL_HTTP_NONE ? CORRAL_OFF : ttl,
-                  swr == CRL_HTTP_NONE ? CORRAL_OFF : swr, sie == CRL_HTTP_NONE ? CORRAL_OFF : sie);
+  if (lives.ttl == CRL_HTTP_NONE && (lives.swr > 0 || lives.sie > 0)) lives.ttl = 1;
+  if (lives.ttl == CRL_HTTP_NONE) lives.ttl = CORRAL_OFF;
+  if (lives.swr == CRL_HTTP_NONE) lives.swr = CORRAL_OFF;
+  if (lives.sie == CRL_HTTP_NONE) lives.sie = CORRAL_OFF;
+  return lives;
 }
 
 /* ---- end of a fetch ------------------------------------------------------------------------ */
@@ -145,31 +154,50 @@ static void fail_by_status(crl_http_transfer *t) {
     crl_http_fail(t, t->status, "HTTP %d%s%s", t->status, gap, t->reason);
 }
 
+/* Fails the fetch of an answer that can't be a value. */
+static void fail_to_fill(crl_http_transfer *t, int status) {
+  const char *text = "HTTP 304, and the old value is gone";
+  if (status == CORRAL_ENOMEM) text = "out of memory";
+  if (status == CORRAL_ETOOBIG) text = "the value is larger than max_value";
+  if (status == CORRAL_EINVAL)
+    text = "the answer can't be a page: its header has too many fields, or what no page may have";
+  crl_http_fail(t, status, "%s", text);
+}
+
+/* Gives the fill the value of a response that is one. */
+static int fill_by(crl_http_transfer *t, const crl_http_lives *lives) {
+  const corral_fill_calls *calls = t->origin->calls;
+  if (t->origin->is_page) return crl_http_page_fill(t, lives);
+  return t->status == 304 ? calls->not_modified(t->fill) : calls->bytes(t->fill, t->body, t->len);
+}
+
 void crl_http_judge(crl_http_transfer *t) {
   const corral_fill_calls *calls = t->origin->calls;
-  int status = CORRAL_OK;
-  if (t->status == 304 && t->is_asked) {
-    status = calls->not_modified(t->fill);
-  } else if (t->is_kept && t->is_encoded) {
+  int is_renewal = t->status == 304 && t->is_asked, is_alone, status = CORRAL_OK;
+  int is_negative =
+      !is_renewal && !t->is_kept && crl_http_has_status(&t->origin->negative, t->status);
+  crl_http_lives said = lives_of(t, &is_alone), lives = given(said);
+  if (!is_renewal && !t->is_kept && !is_negative) {
+    fail_by_status(t);
+    return;
+  }
+  if (t->is_kept && t->is_encoded) {
     crl_http_fail(t, CRL_HTTP_NO_ANSWER,
                   "the body has a Content-Encoding that wasn't asked for (compressed=1 asks for "
                   "it, and undoes it)");
     return;
-  } else if (t->is_kept) {
-    status = calls->bytes(t->fill, t->body, t->len);
-  } else if (crl_http_has_status(&t->origin->negative, t->status)) {
+  }
+  if (is_negative)
     calls->negative(t->fill);
-  } else {
-    fail_by_status(t);
-    return;
-  }
+  else
+    status = fill_by(t, &lives);
   if (status != CORRAL_OK) {
-    crl_http_fail(t, status,
-                  status == CORRAL_ENOMEM    ? "out of memory"
-                  : status == CORRAL_ETOOBIG ? "the value is larger than max_value"
-                                             : "HTTP 304, and the old value is gone");
+    fail_to_fill(t, status);
     return;
   }
-  set_lives(t);
+  remember(t, said.ttl, said.swr, said.sie);
+  if (is_alone && !is_negative) calls->pass(t->fill);
+  if (is_alone && is_negative) lives = (crl_http_lives){CORRAL_OFF, CORRAL_OFF, CORRAL_OFF};
+  calls->lives(t->fill, lives.ttl, lives.swr, lives.sie);
   calls->done(t->fill);
 }

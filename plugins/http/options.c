@@ -10,8 +10,10 @@
 enum { PARAMS = 48, TEMPLATE_MOST = 4096, DAY_MS = 86400000 };
 
 /* At most 100 bytes are shown in a message. */
-static const char names[] = "connect total max connections redirects keep negative include allow "
-                            "deny vary header ca compressed password_file password_fd password_env";
+static const char names[] =
+    "connect total max connections redirects keep negative page tags path_tags "
+    "allow deny vary header ca compressed password_file password_fd "
+    "password_env";
 static const char flags_accepted[] = "accepted: 0, 1";
 
 /* An origin's URL being parsed. */
@@ -95,6 +97,7 @@ static int read_flag(parse *p, const char *name, int64_t *flag) {
 static int read_numbers(parse *p, uint64_t max_value) {
   crl_http_origin *o = p->o;
   const corral_host *host = o->host;
+  int status = read_flag(p, "page", &o->is_page);
   const struct {
     const char *name, *unit;
     int64_t least, most, preset, *value;
@@ -103,16 +106,15 @@ static int read_numbers(parse *p, uint64_t max_value) {
       {"total", "ms", 1, DAY_MS, 30000, &o->total_ms},
       {"max", "bytes", 1, INT64_MAX, (int64_t)max_value, &o->most},
       {"connections", "", 1, 100000, 256, &o->connections},
-      {"redirects", "", 0, 20, 3, &o->redirects},
+      {"redirects", "", 0, 20, o->is_page ? 0 : 3, &o->redirects},
+      {"path_tags", "", 0, CRL_HTTP_LEVELS, 0, &o->path_tags},
   };
-  int status = CORRAL_OK;
   for (size_t i = 0; i < sizeof rows / sizeof *rows && status == CORRAL_OK; i++) {
     *rows[i].value = rows[i].preset;
     status = host->uri_number(&p->uri, rows[i].name, rows[i].unit, rows[i].least, rows[i].most,
                               rows[i].value, p->error);
   }
   if ((uint64_t)o->most > max_value) o->most = (int64_t)max_value;
-  if (status == CORRAL_OK) status = read_flag(p, "include", &o->is_included);
   return status == CORRAL_OK ? read_flag(p, "compressed", &o->is_compressed) : status;
 }
 
@@ -180,6 +182,21 @@ static int read_vary(parse *p) {
   return CORRAL_OK;
 }
 
+static int read_tags(parse *p) {
+  const char *at = p->o->host->uri_get(&p->uri, "tags");
+  if (!p->o->is_page && (at != NULL || p->o->path_tags > 0))
+    return bad(p, "%s= is for page=1", at != NULL ? "tags" : "path_tags");
+  for (size_t len; at != NULL && *at != '\0'; at += len + (at[len] == ',')) {
+    len = strcspn(at, ",");
+    if (!crl_http_is_token(at, len) || !add_name(p->o->tags, at, len))
+      return bad(p,
+                 "tags=: '%.*s'; accepted: names of response header fields, with commas between, "
+                 "of %d bytes together",
+                 (int)(len < 40 ? len : 40), at, CRL_HTTP_NAMES);
+  }
+  return CORRAL_OK;
+}
+
 static int read_headers(parse *p) {
   crl_http_origin *o = p->o;
   for (size_t i = 0; i < p->uri.param_count; i++) {
@@ -213,7 +230,9 @@ static int read_params(parse *p, uint64_t max_value) {
   int status = o->host->uri_check(&p->uri, names, p->error);
   if (status == CORRAL_OK) status = check_once(p);
   if (status == CORRAL_OK) status = read_numbers(p, max_value);
-  if (status == CORRAL_OK) status = read_statuses(p, "keep", "200,203,204", &o->kept);
+  if (status == CORRAL_OK)
+    status =
+        read_statuses(p, "keep", o->is_page ? "200,203,204,300,301,308" : "200,203,204", &o->kept);
   if (status == CORRAL_OK) status = read_statuses(p, "negative", "404,410", &o->negative);
   for (size_t i = 0; i < o->kept.count && status == CORRAL_OK; i++)
     if (crl_http_has_status(&o->negative, o->kept.status[i]))
@@ -223,6 +242,7 @@ static int read_params(parse *p, uint64_t max_value) {
   if (status == CORRAL_OK) status = read_nets(p, "deny", &o->denied);
   if (status == CORRAL_OK) status = read_vary(p);
   if (status == CORRAL_OK) status = read_headers(p);
+  if (status == CORRAL_OK) status = read_tags(p);
   o->ca = o->host->uri_get(&p->uri, "ca");
   return status;
 }
@@ -235,15 +255,17 @@ static int find_key(parse *p, char *template) {
   char *at = strchr(template, '{');
   if (at == NULL)
     return bad(p, "it has no {key}, which the key takes the place of: https://HOST/PATH/{key}");
-  size_t len = strncmp(at, "{key}", 5) == 0 ? 5 : strncmp(at, "{key:raw}", 9) == 0 ? 9 : 0;
+  o->is_uri = strncmp(at, "{uri}", 5) == 0;
+  o->is_raw = o->is_uri || strncmp(at, "{key:raw}", 9) == 0;
+  size_t len = o->is_uri || strncmp(at, "{key}", 5) == 0 ? 5 : o->is_raw ? 9 : 0;
   if (len == 0 || strpbrk(at + len, "{}") != NULL)
-    return bad(p, "accepted in braces: {key} or {key:raw}, once");
+    return bad(p, "accepted in braces: {key}, {key:raw} or {uri}, once");
   char *authority = strstr(template, "://");
-  size_t path_at =
-      authority == NULL ? 0 : (size_t)(authority + 3 - template) + strcspn(authority + 3, "/?");
-  if (authority == NULL || template + path_at >= at || strcspn(authority + 3, "/?") == 0)
-    return bad(p, "{key} must be behind the host: https://HOST/PATH/{key}");
-  o->is_raw = len == 9;
+  size_t host = authority == NULL ? 0 : strcspn(authority + 3, "/?{"),
+         path_at = authority == NULL ? 0 : (size_t)(authority + 3 - template) + host;
+  if (host == 0 || template + path_at > at || (template + path_at == at && !o->is_uri))
+    return bad(p, "%s must be behind the host: https://HOST%s", o->is_uri ? "{uri}" : "{key}",
+               o->is_uri ? "{uri}" : "/PATH/{key}");
   o->path_at = path_at;
   *at = '\0';
   o->before = template;
@@ -302,13 +324,13 @@ static int read_template(parse *p, char *template) {
           "a URL has no spaces, control characters or bytes above 126: they are percent-encoded");
   int status = find_key(p, template);
   if (status != CORRAL_OK) return status;
-  size_t size = strlen(o->before) + strlen(o->after) + 2;
+  size_t size = strlen(o->before) + strlen(o->after) + 3;
   char *sample = malloc(size);
   CURLU *url = curl_url();
   if (sample == NULL || url == NULL) {
     status = CORRAL_ENOMEM;
   } else {
-    snprintf(sample, size, "%sk%s", o->before, o->after);
+    snprintf(sample, size, "%s%sk%s", o->before, o->is_uri ? "/" : "", o->after);
     CURLUcode code = curl_url_set(url, CURLUPART_URL, sample, CURLU_NON_SUPPORT_SCHEME);
     if (code != CURLUE_OK)
       status = bad(p, "%s", curl_url_strerror(code));
@@ -340,8 +362,8 @@ int crl_http_options(crl_http_origin *o, const char *url, uint64_t max_value, co
   if (status == CORRAL_OK) status = read_params(&p, max_value);
   if (status == CORRAL_OK) status = read_template(&p, o->text);
   if (status == CORRAL_ENOMEM) o->host->fail(error, CORRAL_ENOMEM, "out of memory");
-  o->hash = corral_digest_number(o->host, o->text, len) ^
-            (uint64_t)(o->is_included * 2 + o->is_compressed);
+  o->hash =
+      corral_digest_number(o->host, o->text, len) ^ (uint64_t)(o->is_page * 2 + o->is_compressed);
   return status;
 }
 

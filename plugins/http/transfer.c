@@ -44,7 +44,8 @@ static int append(crl_http_transfer *t, const char *bytes, size_t size) {
 static void begin_head(crl_http_transfer *t, const char *line, size_t len) {
   const char *end = line + len, *status = memchr(line, ' ', len);
   t->status = 0;
-  t->len = 0;
+  t->len = t->body_at = 0;
+  t->named[0] = '\0';
   t->reason[0] = t->field[0] = t->length[0] = '\0';
   t->is_encoded = t->has_field = 0;
   t->is_in_head = 1;
@@ -77,7 +78,7 @@ static void note_encoding(crl_http_transfer *t, const char *value, size_t len) {
   if (strcasecmp(t->field, "content-encoding") != 0 || len == 0 ||
       crl_http_names_have("identity", value, len))
     return;
-  t->is_encoded = !t->origin->is_compressed && !t->origin->is_included;
+  t->is_encoded = !t->origin->is_compressed && !t->origin->is_page;
 }
 
 /* Notes Content-Length. With two different lengths, readers would disagree about the body's end
@@ -129,15 +130,24 @@ static void take_field(crl_http_transfer *t, const char *line, size_t len) {
   if (t->field[0] == '\0') return;
   crl_http_rules_field(&t->rules, t->field, strlen(t->field), value, value_len);
   note_encoding(t, value, value_len);
+  if (strcasecmp(t->field, "connection") == 0 && !crl_http_page_connection(t, value, value_len))
+    t->bad_head = "a Connection with too many names";
   note_length(t, value, value_len);
 }
 
 static void end_head(crl_http_transfer *t) {
   t->is_in_head = 0;
+  t->body_at = t->len;
   if (t->status < 200) return;
   t->has_head = 1;
   t->is_kept = crl_http_has_status(&t->origin->kept, t->status);
   t->delay_ms = t->origin->host->now_ms() - t->started_ms;
+}
+
+/* The next line continues the last one: the line end between becomes spaces, RFC 9112 5.2. */
+static void unfold(crl_http_transfer *t) {
+  for (size_t at = t->len; at > 0 && (t->body[at - 1] == '\n' || t->body[at - 1] == '\r'); at--)
+    t->body[at - 1] = ' ';
 }
 
 static size_t on_head(char *bytes, size_t one, size_t count, void *arg) {
@@ -155,7 +165,8 @@ static size_t on_head(char *bytes, size_t one, size_t count, void *arg) {
   else if (!is_end)
     take_field(t, bytes, text);
   if (t->bad_head != NULL) return 0;
-  int is_value = t->origin->is_included && (is_first || is_end || !is_left_out(t));
+  int is_value = t->origin->is_page && !is_first && !is_end && !is_left_out(t);
+  if (is_value && (*bytes == ' ' || *bytes == '\t')) unfold(t);
   if (is_value && !append(t, bytes, len)) return 0;
   if (is_end) end_head(t);
   return len;

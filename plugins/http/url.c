@@ -2,6 +2,8 @@
  *
  * {key} is the key's first line with everything but letters, digits and -._~/ percent-encoded;
  * {key:raw} is that line as it is, of characters that a URL may have (so it can have a query).
+ * {uri} is what {key:raw} would be from its first slash on, but for those of "://": the path and
+ * the query of the module's key of a page.
  * Neither can leave the base path: a segment that is "." or "..", however encoded and whatever
  * parameters follow it, is refused. */
 #include <ctype.h>
@@ -98,8 +100,20 @@ int crl_http_has_dots(const char *path) {
   }
 }
 
+/* Where the URI begins in a key; NULL: it has none. */
+static const char *uri_of(const char *key, size_t len) {
+  const char *at = memchr(key, '/', len), *end = key + len;
+  if (at != NULL && at > key && at[-1] == ':' && at + 1 < end && at[1] == '/')
+    at = memchr(at + 2, '/', (size_t)(end - at - 2));
+  return at;
+}
+
 static const char *make_url(crl_http_transfer *t, const char *key, size_t len) {
   const crl_http_origin *o = t->origin;
+  const char *uri = o->is_uri ? uri_of(key, len) : key;
+  if (uri == NULL) return "the key has no '/', with which {uri} begins";
+  len -= (size_t)(uri - key);
+  key = uri;
   size_t before = strlen(o->before), after = strlen(o->after);
   if (len > CRL_HTTP_URL) return "the key is too long for a URL";
   t->url = malloc(before + 3 * len + after + 1);

@@ -1,4 +1,6 @@
 /* change.c: the public calls that change what is stored: invalidate, expire, set. */
+#include <corral/page.h>
+
 #include "os/env.h"
 #include "record/fill.h"
 #include "api/handle.h"
@@ -85,6 +87,24 @@ int corral_invalidate_tag(corral *c, const void *tag, size_t len, corral_error *
 int corral_expire_tag(corral *c, const void *tag, size_t len, corral_error *error) {
   int status = check_tag(tag, len, error);
   return status == CORRAL_OK ? change_tag(c, tag, len, 1, error) : status;
+}
+
+/* The variants are found by their tag: they may be there without the key itself. */
+static int change_page(corral *c, const void *key, size_t key_len, const corral_call *user,
+                       corral_verb verb) {
+  unsigned char tag[CORRAL_TAG_MAX];
+  int status = run_verb(c, verb, key, key_len, user);
+  if (status != CORRAL_OK) return status;
+  size_t len = corral_page_tag(CORRAL_PAGE_OF_KEY, key, key_len, tag);
+  return change_tag(c, tag, len, verb == CORRAL_VERB_EXPIRE, crl_handle_error(user));
+}
+
+int corral_page_invalidate(corral *c, const void *key, size_t key_len, const corral_call *user) {
+  return change_page(c, key, key_len, user, CORRAL_VERB_INVALIDATE);
+}
+
+int corral_page_expire(corral *c, const void *key, size_t key_len, const corral_call *user) {
+  return change_page(c, key, key_len, user, CORRAL_VERB_EXPIRE);
 }
 
 static int change_all(corral *c, int only_expire, corral_error *error) {

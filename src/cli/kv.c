@@ -1,8 +1,10 @@
 /* kv.c: corral get, set, invalidate, expire and inspect: changes and shows keys of the store.
  *
  * None of them computes. `set` takes raw bytes; `get` prints them, or the standard output of a
- * command's result; `inspect` prints a table, or one JSON object with --json. The last two make no
- * store that isn't there. */
+ * command's result, or the body of a page; `inspect` prints a table, or one JSON object with
+ * --json. The last two make no store that isn't there. `invalidate` and `expire` change a key with
+ * all the variants of its page. */
+#include "page.h"
 #include "run.h"
 
 #include <errno.h>
@@ -11,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OPT_TAG = 256, OPT_ALL };
+enum { OPT_TAG = 256, OPT_ALL, OPT_FIELD, OPT_HEADER };
 
 enum { READ_STEP = 65536 };
 
@@ -22,7 +24,9 @@ static const size_t most_value = CORRAL_VALUE_MAX;
 /* The keys and tags of a command line: KEYs, or the key of a command's result. */
 typedef struct targets {
   bool all;
-  const char **tags; /* these two have room for all of argv */
+  bool with_header;         /* get: of a page */
+  cli_page_request request; /* get, inspect */
+  const char **tags;        /* these two have room for all of argv */
   const char **keys;
   size_t tag_count, key_count;
   char **command; /* its end: none */
@@ -36,6 +40,8 @@ static bool take_option(targets *to, const char *name, int option) {
     case 1: to->keys[to->key_count++] = optarg; return true;
     case OPT_TAG: to->tags[to->tag_count++] = optarg; return true;
     case OPT_ALL: to->all = true; return true;
+    case OPT_FIELD: return cli_page_field(&to->request, name, optarg);
+    case OPT_HEADER: to->with_header = true; return true;
     case RUN_OPT_KEY:
     case RUN_OPT_ENV:
     case RUN_OPT_CWD:
@@ -85,11 +91,13 @@ typedef struct target {
   const void *key;
   size_t len;
   char name[RUN_KEY_TEXT];
+  const targets *of;
 } target;
 
 /* KEYs come first. */
 static void target_of(const targets *to, size_t i, target *ret) {
   bool is_key = i < to->key_count;
+  ret->of = to;
   ret->key = is_key ? to->keys[i] : to->result.bytes;
   ret->len = is_key ? strlen(to->keys[i]) : to->result.size;
   if (is_key)
@@ -99,8 +107,16 @@ static void target_of(const targets *to, size_t i, target *ret) {
 }
 
 static int parse_one(const char *name, int argc, char **argv, targets *to) {
-  static const struct option longs[] = {RUN_KEY_OPTIONS, {"help", no_argument, NULL, 'h'}, {0}};
-  int status = parse_targets(name, longs, argc, argv, to);
+  static const struct option longs[] = {RUN_KEY_OPTIONS,
+                                        {"field", required_argument, NULL, OPT_FIELD},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {0}};
+  static const struct option get_longs[] = {RUN_KEY_OPTIONS,
+                                            {"field", required_argument, NULL, OPT_FIELD},
+                                            {"header", no_argument, NULL, OPT_HEADER},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+  int status = parse_targets(name, strcmp(name, "get") == 0 ? get_longs : longs, argc, argv, to);
   size_t count = status < 0 ? to->key_count + (has_result(to) ? 1 : 0) : 0;
   if (status >= 0) return status;
   if (count < 1)
@@ -138,19 +154,27 @@ static int look_at_one(const cli_globals *cli, const char *name, int argc, char 
 
 /* ---- get ----------------------------------------------------------------------------------- */
 
-/* Of a command's result, what it has printed. */
+/* Of a command's result, what it has printed; of a page, its body. */
+static bool print_value(const target *at, const void *data, size_t size) {
+  run_result result;
+  corral_page page;
+  if (run_take_result(data, size, &result))
+    return cli_write(STDOUT_FILENO, result.out, result.out_size);
+  if (corral_page_read(data, size, &page) != CORRAL_OK) return cli_write(STDOUT_FILENO, data, size);
+  return (!at->of->with_header || cli_page_write_header(&page)) &&
+         cli_write(STDOUT_FILENO, page.body, page.body_len);
+}
+
 static int get(const cli_globals *cli, corral *c, const target *at) {
   corral_error error = {0};
   corral_value *value = NULL;
-  run_result result;
+  char variant[CLI_PAGE_VARIANT];
+  size_t variant_len;
   (void)cli;
-  int status = corral_get(c, at->key, at->len, CORRAL_CALL(.error = &error), &value);
+  int status =
+      cli_page_get(c, at->key, at->len, &at->of->request, &error, variant, &variant_len, &value);
   if (status != CORRAL_OK) return cli_report_as(at->name, status, &error);
-  const void *data = corral_value_data(value);
-  size_t size = corral_value_size(value);
-  bool is_result = run_take_result(data, size, &result);
-  bool ok =
-      cli_write(STDOUT_FILENO, is_result ? result.out : data, is_result ? result.out_size : size);
+  bool ok = print_value(at, corral_value_data(value), corral_value_size(value));
   int code = errno;
   corral_value_unref(value);
   return ok ? CLI_OK : cli_fail("standard output: %s", strerror(code));
@@ -324,17 +348,24 @@ static int change_all_of(const cli_globals *cli, const change *what, int argc, c
 }
 
 int cli_invalidate(const cli_globals *cli, int argc, char **argv) {
-  static const change what = {"invalidate", corral_invalidate, corral_invalidate_tag,
+  static const change what = {"invalidate", corral_page_invalidate, corral_invalidate_tag,
                               corral_invalidate_all};
   return change_all_of(cli, &what, argc, argv);
 }
 
 int cli_expire(const cli_globals *cli, int argc, char **argv) {
-  static const change what = {"expire", corral_expire, corral_expire_tag, corral_expire_all};
+  static const change what = {"expire", corral_page_expire, corral_expire_tag, corral_expire_all};
   return change_all_of(cli, &what, argc, argv);
 }
 
 /* ---- inspect ------------------------------------------------------------------------------- */
+
+/* What a value is, beyond bytes. */
+typedef struct about {
+  bool is_result, is_page;
+  run_result result;
+  corral_page page;
+} about;
 
 static void json_pair(const char *name, const char *text) {
   (void)printf(",\"%s\":", name);
@@ -345,7 +376,7 @@ static void json_number(const char *name, int64_t n) {
   (void)printf(",\"%s\":%lld", name, (long long)n);
 }
 
-static void inspect_json(const target *at, const corral_inspection *i, const run_result *result) {
+static void inspect_json(const target *at, const corral_inspection *i, const about *a) {
   (void)printf("{\"key\":");
   cli_json_string(stdout, at->key, at->len);
   json_pair("state", i->state);
@@ -366,11 +397,12 @@ static void inspect_json(const target *at, const corral_inspection *i, const run
   json_pair("failure", i->failure);
   json_number("retry_left_ms", i->retry_left_ms);
   json_number("lease_held_ms", i->lease_held_ms);
-  if (result != NULL) {
-    json_number("exit_status", result->exit_status);
-    json_number("stdout_bytes", (int64_t)result->out_size);
-    json_number("stderr_bytes", (int64_t)result->err_size);
+  if (a->is_result) {
+    json_number("exit_status", a->result.exit_status);
+    json_number("stdout_bytes", (int64_t)a->result.out_size);
+    json_number("stderr_bytes", (int64_t)a->result.err_size);
   }
+  if (a->is_page) cli_page_inspect(&a->page, true);
   (void)printf("}\n");
 }
 
@@ -415,14 +447,15 @@ static void inspect_result(const run_result *result) {
   (void)printf("%-10s %llu bytes\n", "stderr", (unsigned long long)result->err_size);
 }
 
-static void inspect_table(const target *at, const corral_inspection *i, const run_result *result) {
+static void inspect_table(const target *at, const corral_inspection *i, const about *a) {
   char left[CLI_DURATION_TEXT];
   char holder[4 * sizeof i->holder + 8];
   char failure[4 * sizeof i->failure + 8];
   row("key", at->name);
   row("state", i->state);
   if (strcmp(i->state, "none") != 0) inspect_value(i);
-  if (result != NULL) inspect_result(result);
+  if (a->is_result) inspect_result(&a->result);
+  if (a->is_page) cli_page_inspect(&a->page, false);
   if (i->lease_left_ms > 0)
     (void)printf("%-10s %s, %s left\n", "lease",
                  i->holder[0] != '\0'
@@ -441,37 +474,54 @@ static void inspect_table(const target *at, const corral_inspection *i, const ru
 }
 
 static void print(const cli_globals *cli, const target *at, const corral_inspection *i,
-                  const run_result *result) {
+                  const about *a) {
   if (cli->json)
-    inspect_json(at, i, result);
+    inspect_json(at, i, a);
   else
-    inspect_table(at, i, result);
+    inspect_table(at, i, a);
 }
 
 /* The value as long as it may serve; NULL: it may not, or it is none of a value's. */
-static corral_value *value_of(corral *c, const target *at, const corral_inspection *i) {
+static corral_value *value_of(corral *c, const target *at, const corral_call *call,
+                              const corral_inspection *i) {
   corral_value *value = NULL;
   if (strcmp(i->state, "fresh") != 0 && strcmp(i->state, "stale") != 0) return NULL;
-  return corral_get(c, at->key, at->len, NULL, &value) == CORRAL_OK ? value : NULL;
+  return corral_get(c, at->key, at->len, call, &value) == CORRAL_OK ? value : NULL;
+}
+
+/* The variant that --field asks for; its length, 0: the key itself. */
+static size_t variant_of(corral *c, const target *at, char variant[CLI_PAGE_VARIANT]) {
+  corral_value *value = NULL;
+  corral_error unused = {0};
+  size_t len = 0;
+  if (at->of->request.count == 0) return 0;
+  (void)cli_page_get(c, at->key, at->len, &at->of->request, &unused, variant, &len, &value);
+  corral_value_unref(value);
+  return len;
 }
 
 static int inspect(const cli_globals *cli, corral *c, const target *at) {
   corral_error error = {0};
-  run_result result;
+  about a = {0};
+  char variant[CLI_PAGE_VARIANT];
   corral_inspection i = {.size = sizeof i};
-  int status = corral_inspect(c, at->key, at->len, CORRAL_CALL(.error = &error), &i);
+  corral_call *call =
+      CORRAL_CALL(.variant = variant, .variant_len = variant_of(c, at, variant), .error = &error);
+  int status = corral_inspect(c, at->key, at->len, call, &i);
   if (status != CORRAL_OK) return cli_report_as(at->name, status, &error);
-  corral_value *value = value_of(c, at, &i);
-  bool is_result =
-      value != NULL && run_take_result(corral_value_data(value), corral_value_size(value), &result);
-  print(cli, at, &i, is_result ? &result : NULL);
+  corral_value *value = value_of(c, at, call, &i);
+  const void *data = value != NULL ? corral_value_data(value) : "";
+  size_t size = value != NULL ? corral_value_size(value) : 0;
+  a.is_result = run_take_result(data, size, &a.result);
+  a.is_page = corral_page_read(data, size, &a.page) == CORRAL_OK;
+  print(cli, at, &i, &a);
   corral_value_unref(value);
   return cli_finish(CLI_OK);
 }
 
 static int inspect_absent(const cli_globals *cli, const target *at) {
   if (!cli->quiet) cli_say("%s: nothing is stored: %s isn't there", at->name, cli->store);
-  print(cli, at, &(corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1}, NULL);
+  print(cli, at, &(corral_inspection){.state = "none", .age_ms = -1, .left_ms = -1}, &(about){0});
   return cli_finish(CLI_OK);
 }
 

@@ -36,10 +36,14 @@ static const char help_run[] =
     "can't execute CMD, 127 CMD not found, 128+N CMD was ended by signal N.\n";
 
 static const char help_get[] =
-    "Usage: corral get KEY\n"
+    "Usage: corral get [--header] [--field 'NAME: VALUE']... KEY\n"
     "       corral get [--env N]... [--cwd] [--modtime FILE]... -- CMD [ARGUMENT]...\n"
     "Print the value stored under KEY, byte for byte, or what CMD printed when corral\n"
     "run ran it with these options. It is not computed. --key K is KEY.\n"
+    "\n"
+    "Of a page (docs/nginx.md) the body is printed.\n"
+    "  --header               its status and fields before it\n"
+    "  --field 'NAME: VALUE'  a field of the request that gets it, where pages vary\n"
     "\n"
     "Exit: 0 printed, 1 nothing usable is stored, 125 corral failed.\n";
 
@@ -54,7 +58,8 @@ static const char help_set[] =
 static const char help_invalidate[] =
     "Usage: corral invalidate [--tag TAG]... [KEY]... [-- CMD [ARGUMENT]...]\n"
     "       corral --generation invalidate --all\n"
-    "Never serve again what was computed until now, nor what is being computed.\n"
+    "Never serve again what was computed until now, nor what is being computed. All\n"
+    "variants of a page go with its KEY.\n"
     "\n"
     "  -- CMD     the result of corral run -- CMD; --env, --cwd, --modtime as there\n"
     "  --tag TAG  all results of runs with this --tag, however many\n"
@@ -65,7 +70,8 @@ static const char help_invalidate[] =
 static const char help_expire[] =
     "Usage: corral expire [--tag TAG]... [KEY]... [-- CMD [ARGUMENT]...]\n"
     "       corral --generation expire --all\n"
-    "End the fresh life now: the value still serves inside its grace (--stale).\n"
+    "End the fresh life now: the value still serves inside its grace (--stale). The\n"
+    "same for all variants of a page.\n"
     "\n"
     "  -- CMD     the result of corral run -- CMD; --env, --cwd, --modtime as there\n"
     "  --tag TAG  all results of runs with this --tag, however many\n"
@@ -74,11 +80,12 @@ static const char help_expire[] =
     "Exit: 0 done (also when nothing was stored), 125 failed for at least one.\n";
 
 static const char help_inspect[] =
-    "Usage: corral [--json] inspect KEY\n"
+    "Usage: corral [--json] inspect [--field 'NAME: VALUE']... KEY\n"
     "       corral inspect [--env N]... [--cwd] [--modtime FILE]... -- CMD...\n"
     "Show what the store keeps under KEY: state, age, lives, cost, size, version, who\n"
     "holds the lease and for how long, a remembered failure; of a result of corral\n"
-    "run its exit status and sizes.\n"
+    "run its exit status and sizes; of a page its status, the sizes of fields and\n"
+    "body, and what it varies by (--field: a field of the request that gets it).\n"
     "\n"
     "Exit: 0 shown (also state \"none\"), 125 corral failed.\n";
 

@@ -7,8 +7,8 @@
  * declaration is refused, and with it all entities but XML's own five; an index in an index is
  * refused.
  *
- * With --origin the key is what the URL has in the place of {key}; a URL elsewhere is no key. Else
- * the key is the whole URL. */
+ * With --origin the key is what the URL has in the place of {key}; a URL elsewhere is no key. With
+ * {uri} there it is the module's key of the URL's page. Else the key is the whole URL. */
 #include "warm.h"
 
 #ifdef CORRAL_EXPAT
@@ -371,9 +371,33 @@ static size_t decode(char *text) {
   return used;
 }
 
+/* Makes of a URL the key that the nginx module has for its page by default: scheme, host, path and
+ * query, one behind the other. False: it is none. */
+static bool make_module_key(char *url) {
+  char *to = strstr(url, "://");
+  if (to == NULL || to == url) return false;
+  char *host = to + 3, *rest = host + strcspn(host, "/?#"),
+       *user = memchr(host, '@', (size_t)(rest - host));
+  if (user != NULL) host = user + 1;
+  size_t len = *host == '[' ? strcspn(host, "]/?#") + 1 : strcspn(host, ":/?#");
+  if (len > (size_t)(rest - host)) return false;
+  for (size_t i = 0; i < len; i++)
+    *to++ = host[i] >= 'A' && host[i] <= 'Z' ? (char)(host[i] + 32) : host[i];
+  if (*rest != '/') *to++ = '/'; /* where "://" was there is room */
+  size_t rest_len = strcspn(rest, "#");
+  memmove(to, rest, rest_len);
+  to[rest_len] = '\0';
+  return true;
+}
+
 /* Adds the page's key. False: reading is to end. */
 static bool add_page(warm_reading *r, char *url) {
   const char *origin = warm_reading_options(r)->url;
+  if (origin != NULL && strstr(origin, "{uri}") != NULL) {
+    if (make_module_key(url)) return warm_reading_add(r, url, strlen(url));
+    warm_reading_bad(r, url, "it is no URL");
+    return !warm_reading_is_stopped(r);
+  }
   size_t before = origin != NULL ? strcspn(origin, "{") : 0;
   if (origin != NULL && strncmp(url, origin, before) != 0) {
     warm_reading_bad(r, url, "it is no page of --origin");

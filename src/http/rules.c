@@ -557,3 +557,9 @@ crl_http_verdict crl_http_rules_judge(const crl_http_rules *r, const crl_http_te
   v.sie_ms = grace_ms(c->sie, is_forbidden, is_s_maxage, over);
   return v;
 }
+
+int64_t crl_http_date_apart(const crl_http_rules *rules, int64_t most_ms) {
+  int64_t this_second = -(rules->now_ms % 1000);
+  int64_t apart = rules->date > 0 ? rules->date * 1000 - rules->now_ms : this_second;
+  return apart >= -most_ms && apart <= most_ms ? apart : this_second;
+}

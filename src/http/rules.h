@@ -74,7 +74,21 @@ crl_http_verdict crl_http_rules_judge(const crl_http_rules *rules, const crl_htt
 /* Reads a date in one of the three forms of RFC 9110 5.6.7: 1 and *ret_seconds since 1970; 0: it is
  * no date. `now_ms` decides the century of the second form. */
 int crl_http_date(const char *text, size_t len, int64_t now_ms, int64_t *ret_seconds);
+/* The answer's Date minus now, in ms; of an answer without one, or with one that isn't within
+ * `most_ms` of now: it was made in this second. */
+int64_t crl_http_date_apart(const crl_http_rules *rules, int64_t most_ms);
 /* True when `name` (any case) is one of a list of names as in crl_http_rules.vary. */
 int crl_http_names_have(const char *names, const char *name, size_t len);
+
+/* words.c: the next word of a list with spaces, commas and tabs between: moves *at, 0 at first, to
+ * where it begins, and returns its length. 0: there is none. */
+size_t crl_http_word(const char *list, size_t size, size_t *at);
+/* The next of a key's beginnings by which pages are found: returns where it ends, behind a slash;
+ * `from` is the end of the one before, 0 at first. 0: there is none. The slashes of "//" don't
+ * count, those of "http://" neither; nothing counts behind a '?'. */
+size_t crl_http_beginning(const char *key, size_t len, size_t from);
+/* Copies the names of crl_http_rules.vary but Accept-Encoding, which decides nothing: bodies are
+ * kept uncompressed. Returns their length. */
+size_t crl_http_vary_names(const char *vary, unsigned char names[CRL_HTTP_VARY]);
 
 #endif

@@ -172,7 +172,10 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   }
   corral_how how = corral_value_how(value);
   if (record.vary_len > 0 && !(how == CORRAL_COMPUTED && ctx->has_led)) {
-    crl_ngx_vary_hash(ctx->r, record.vary, record.vary_len, hash);
+    if (crl_ngx_vary_hash(ctx->r, record.vary, record.vary_len, hash) != 0) {
+      corral_value_unref(value);
+      return own_way(ctx, CRL_NGX_PASS, "vary");
+    }
     if (ngx_memcmp(hash, record.hash, sizeof hash) != 0) {
       corral_value_unref(value);
       return ask_variant(ctx, hash, rc);
@@ -180,7 +183,7 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   }
   int64_t kept_ms = corral_value_age_ms(value);
   if ((how == CORRAL_STALE || (how == CORRAL_OUTBOX && kept_ms > record.ttl_ms)) &&
-      !crl_ngx_may_be_stale(&record, kept_ms)) {
+      !corral_page_may_be_stale(&record, kept_ms)) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }

@@ -6,12 +6,12 @@
 #include "module.h"
 #include <ngx_sha1.h>
 
-enum { MARK_HASH = 8 };
+enum { MARK_HASH = 8, SHA = 20 };
 
 /* "corral-" and a hash; returns the length, CRL_NGX_MARK at most. */
 static size_t make_mark(const crl_ngx_ctx *ctx, u_char *mark) {
   char store[512];
-  u_char hash[CRL_NGX_RECORD_HASH];
+  u_char hash[SHA];
   ngx_sha1_t sha;
   const char *space = ctx->zone->options.name_space;
   corral_uri_show(ctx->zone->options.store, store, sizeof store); /* without its password */

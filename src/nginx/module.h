@@ -319,8 +319,7 @@ int crl_ngx_renew_is_answer(const crl_ngx_ctx *ctx, const crl_ngx_response *resp
  * stored fields that the 304 doesn't have. 0; -1: too many fields; CRL_NGX_OTHER_PAGE: the 304 is
  * about another page than the old one. */
 enum { CRL_NGX_OTHER_PAGE = -2 };
-int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules,
-                        ngx_pool_t *pool);
+int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules);
 /* The life of the old page; 0: nothing is renewed. */
 int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx);
 /* True when the new record's header is the old one's: its body needn't be stored again. */
@@ -329,8 +328,6 @@ int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
 size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret);
 /* True when a failure of this fill would be answered with a page that may be sent stale. */
 int crl_ngx_has_stale(corral_fill *fill);
-/* True when the page may be sent stale, that long after it was stored. */
-int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms);
 
 /* unsafe.c: what an unsafe method invalidates (RFC 9111, 4.4). */
 ngx_int_t crl_ngx_unsafe_init(ngx_conf_t *cf);
@@ -346,9 +343,9 @@ void crl_ngx_forward_end(crl_ngx_ctx *ctx, ngx_uint_t is_whole);
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
 int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
 
-/* vary.c: the hash of a request's values for the header fields in `names`. */
-void crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
-                       unsigned char *hash);
+/* vary.c: the hash of a request's values for the header fields in `names`. 0; -1 without memory. */
+int crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
+                      unsigned char *hash);
 
 /* reply.c: sends the record as the request's answer; returns a status for nginx's finalization.
  * Takes `value`, which the record points into. */
@@ -377,15 +374,6 @@ int crl_ngx_tags_add(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr
 enum { CRL_NGX_UNKNOWN = -2 };
 int crl_ngx_tags_renew(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr,
                        const crl_ngx_response *response, int is_same);
-/* The tag of all variants of a key, of all keys with that beginning, of a word; each writes at most
- * CORRAL_TAG_MAX bytes, and returns its length. */
-size_t crl_ngx_tag_of_variants(const u_char *key, size_t len, unsigned char *tag);
-size_t crl_ngx_tag_of_prefix(const u_char *prefix, size_t len, unsigned char *tag);
-size_t crl_ngx_tag_of_word(const u_char *word, size_t len, unsigned char *tag);
-/* The next word of a list, from *at on; 0: there is none. */
-ngx_uint_t crl_ngx_next_word(const u_char **at, const u_char *end, ngx_str_t *ret);
-/* Sets *at, 0 at first, to the end of the next beginning of a key that has a tag; 0: none. */
-ngx_uint_t crl_ngx_next_prefix(const u_char *key, size_t len, size_t *at);
 
 /* uses.c: counts this request; true when the key had fewer than corral_min_uses until now. */
 ngx_uint_t crl_ngx_is_rare(crl_ngx_ctx *ctx);
@@ -398,10 +386,7 @@ ngx_int_t crl_ngx_refuse_method(ngx_http_request_t *r);
 /* The first line of a request's field; NULL: it has none. */
 ngx_table_elt_t *crl_ngx_request_field(ngx_http_request_t *r, const char *name);
 
-/* purge.c: invalidates a page with all its variants; soft: it may still be sent stale. Blocks. */
-int crl_ngx_end_page(corral *c, const void *key, size_t len, ngx_uint_t is_soft,
-                     corral_error *error);
-/* Purges the page of this key. NGX_DONE: it goes on; else a status, to finalize with. */
+/* purge.c: purges the page of this key. NGX_DONE: it goes on; else a status, to finalize with. */
 ngx_int_t crl_ngx_purge_page(ngx_http_request_t *r, const ngx_str_t *key);
 /* Answers that it can't be done; `why` is a text for JSON. */
 ngx_int_t crl_ngx_purge_refuse(ngx_http_request_t *r, ngx_uint_t status, const char *why);

@@ -33,16 +33,6 @@ static int is_there(corral *c, const unsigned char *key, size_t len) {
           seen.lease_left_ms != 0);
 }
 
-int crl_ngx_end_page(corral *c, const void *key, size_t len, ngx_uint_t is_soft,
-                     corral_error *error) {
-  unsigned char tag[CORRAL_TAG_MAX];
-  corral_call *call = CORRAL_CALL(.error = error);
-  int status = is_soft ? corral_expire(c, key, len, call) : corral_invalidate(c, key, len, call);
-  return status != CORRAL_OK
-             ? status
-             : end_tag(c, tag, crl_ngx_tag_of_variants(key, len, tag), is_soft, error);
-}
-
 static int end_item(corral *c, crl_ngx_purge *purge, const unsigned char *item, size_t len,
                     corral_error *error) {
   unsigned char tag[CORRAL_TAG_MAX];
@@ -50,11 +40,13 @@ static int end_item(corral *c, crl_ngx_purge *purge, const unsigned char *item, 
   switch (purge->list.kind) {
     case CRL_NGX_PURGE_KEY:
       purge->found += (size_t)is_there(c, item, len);
-      return crl_ngx_end_page(c, item, len, is_soft, error);
+      return is_soft ? corral_page_expire(c, item, len, CORRAL_CALL(.error = error))
+                     : corral_page_invalidate(c, item, len, CORRAL_CALL(.error = error));
     case CRL_NGX_PURGE_TAG:
-      return end_tag(c, tag, crl_ngx_tag_of_word(item, len, tag), is_soft, error);
+      return end_tag(c, tag, corral_page_tag(CORRAL_PAGE_OF_WORD, item, len, tag), is_soft, error);
     case CRL_NGX_PURGE_PREFIX:
-      return end_tag(c, tag, crl_ngx_tag_of_prefix(item, len, tag), is_soft, error);
+      return end_tag(c, tag, corral_page_tag(CORRAL_PAGE_OF_PREFIX, item, len, tag), is_soft,
+                     error);
     default: return is_soft ? corral_expire_all(c, error) : corral_invalidate_all(c, error);
   }
 }

@@ -52,10 +52,11 @@ static const char *add_key(crl_ngx_purge_list *list, const u_char *key, size_t l
 }
 
 static const char *add_tags(crl_ngx_purge_list *list, const ngx_str_t *text) {
-  ngx_str_t word;
+  size_t len;
   const char *why = NULL;
-  const u_char *at = text->data, *end = at + text->len;
-  while (why == NULL && crl_ngx_next_word(&at, end, &word)) why = add(list, word.data, word.len);
+  for (size_t at = 0; why == NULL && (len = crl_http_word((char *)text->data, text->len, &at)) > 0;
+       at += len)
+    why = add(list, text->data + at, len);
   return why != NULL ? why : list->count > 0 ? NULL : "no tag";
 }
 
@@ -64,7 +65,9 @@ static const char *add_prefix(crl_ngx_purge_list *list, const crl_ngx_conf *conf
                               const ngx_str_t *text) {
   size_t end = 0;
   ngx_int_t levels = 0;
-  while (crl_ngx_next_prefix(text->data, text->len, &end)) levels++;
+  for (size_t next; (next = crl_http_beginning((const char *)text->data, text->len, end)) > 0;
+       levels++)
+    end = next;
   if (text->len == 0 || end != text->len) return "a prefix ends with a slash, and has no arguments";
   if (levels > conf->path_tags) return "the prefix has more levels than corral_path_tags";
   return add(list, text->data, text->len);

@@ -22,8 +22,8 @@ static crl_ngx_field find(const crl_ngx_record *record, const char *name) {
 static int is_selected(ngx_http_request_t *r, const crl_ngx_record *record) {
   unsigned char hash[CRL_NGX_RECORD_HASH];
   if (record->vary_len == 0) return 1;
-  crl_ngx_vary_hash(r, record->vary, record->vary_len, hash);
-  return ngx_memcmp(hash, record->hash, sizeof hash) == 0;
+  return crl_ngx_vary_hash(r, record->vary, record->vary_len, hash) == 0 &&
+         ngx_memcmp(hash, record->hash, sizeof hash) == 0;
 }
 
 void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
@@ -96,46 +96,18 @@ static int is_other(const crl_ngx_renewal *renewal, const crl_ngx_response *resp
   return 0;
 }
 
-/* True for fields that describe the stored body: a 304 doesn't update them (RFC 9111, 3.2). */
-static int is_of_body(const crl_ngx_field *field) {
-  return crl_ngx_field_is(field, "content-encoding") || crl_ngx_field_is(field, "content-type") ||
-         crl_ngx_field_is(field, "content-range");
-}
-
-static int has(const crl_ngx_field *fields, size_t count, const crl_ngx_field *like) {
-  for (size_t i = 0; i < count; i++)
-    if (fields[i].name_len == like->name_len &&
-        ngx_strncasecmp((u_char *)fields[i].name, (u_char *)like->name, like->name_len) == 0)
-      return 1;
-  return 0;
-}
-
-/* Puts the old page's fields before those of the 304, which take the place of their like. */
-static int merge_fields(const crl_ngx_record *old, crl_ngx_response *response, ngx_pool_t *pool,
-                        crl_http_rules *rules) {
-  size_t count = 0, merged = 0;
-  crl_ngx_field field, *given = ngx_palloc(pool, sizeof response->fields);
-  if (given == NULL) return -1;
-  for (size_t i = 0; i < response->count; i++)
-    if (!is_of_body(&response->fields[i])) given[count++] = response->fields[i];
-  for (size_t at = 0; crl_ngx_record_next(old, &at, &field);) {
-    if (has(given, count, &field)) continue;
-    if (merged + count == CRL_NGX_RECORD_FIELDS) return -1;
-    response->fields[merged++] = field;
-    crl_http_rules_field(rules, (const char *)field.name, field.name_len, (const char *)field.value,
-                         field.value_len);
-  }
-  ngx_memcpy(response->fields + merged, given, count * sizeof *given);
-  response->count = merged + count;
-  return 0;
-}
-
-int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules,
-                        ngx_pool_t *pool) {
+int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_http_rules *rules) {
   const crl_ngx_renewal *renewal = ctx->renewal;
   if (is_other(renewal, response)) return CRL_NGX_OTHER_PAGE;
   response->status = renewal->old.status;
-  return merge_fields(&renewal->old, response, pool, rules);
+  size_t kept, count = corral_page_merge(&renewal->old, response->fields, response->count, &kept);
+  if (count == 0) return -1;
+  response->count = count;
+  for (size_t i = 0; i < kept; i++)
+    crl_http_rules_field(rules, (const char *)response->fields[i].name,
+                         response->fields[i].name_len, (const char *)response->fields[i].value,
+                         response->fields[i].value_len);
+  return 0;
 }
 
 size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret) {
@@ -166,10 +138,4 @@ int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
   int is_same = crl_ngx_record_same_head(made, renewal->bytes, head);
   ngx_free(made);
   return is_same;
-}
-
-int crl_ngx_may_be_stale(const crl_ngx_record *record, int64_t kept_ms) {
-  int64_t over_ms = kept_ms - record->ttl_ms;
-  return (record->sie_ms >= 0 && over_ms <= record->sie_ms) ||
-         (record->swr_ms > 0 && over_ms <= record->swr_ms);
 }

@@ -91,22 +91,6 @@ static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *c
   return conf->valid != NULL ? (int64_t)ngx_http_file_cache_valid(conf->valid, status) * 1000 : 0;
 }
 
-/* Copies all names but Accept-Encoding, which no request to an origin has. */
-static size_t vary_names(const char *vary, unsigned char *names) {
-  size_t len = 0;
-  while (*vary != '\0') {
-    size_t word = strcspn(vary, " ");
-    if (word > 0 && !(word == 15 && ngx_strncmp(vary, "accept-encoding", 15) == 0)) {
-      if (len > 0) names[len++] = ' ';
-      ngx_memcpy(names + len, vary, word);
-      len += word;
-    }
-    vary += word;
-    if (*vary == ' ') vary++;
-  }
-  return len;
-}
-
 /* ---- the record ---------------------------------------------------------------------------- */
 
 static void drop_cookies(crl_ngx_response *response) {
@@ -119,13 +103,6 @@ static void drop_cookies(crl_ngx_response *response) {
 
 static int64_t life(int64_t ms) {
   return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS);
-}
-
-/* The Date minus now; an origin without a Date, or with an unbelievable one, answered now. */
-static int64_t date_of(const crl_http_rules *rules) {
-  int64_t this_second = -(rules->now_ms % 1000);
-  int64_t apart = rules->date > 0 ? rules->date * 1000 - rules->now_ms : this_second;
-  return apart >= -CRL_NGX_LONGEST_MS && apart <= CRL_NGX_LONGEST_MS ? apart : this_second;
 }
 
 static ngx_uint_t has_validator(const crl_ngx_response *response) {
@@ -207,15 +184,16 @@ static const char *judge_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr,
   const char *why;
   verdict->lives = judge(rules, ctx);
   record->status = (uint32_t)response->status;
-  record->date_ms = date_of(rules);
+  record->date_ms = crl_http_date_apart(rules, CRL_NGX_LONGEST_MS);
   record->age_s = (uint32_t)ngx_min(ngx_max(rules->age, 0), 0x7fffffff);
   record->ttl_ms = judge_life(ctx, sr, &verdict->lives, response, &why);
   if (record->ttl_ms <= 0) return why;
   set_lives(verdict, ctx->conf, response);
   record->vary = verdict->names;
-  record->vary_len = vary_names(rules->vary, verdict->names);
-  if (record->vary_len > 0)
-    crl_ngx_vary_hash(ctx->r, verdict->names, record->vary_len, record->hash);
+  record->vary_len = crl_http_vary_names(rules->vary, verdict->names);
+  if (record->vary_len > 0 &&
+      crl_ngx_vary_hash(ctx->r, verdict->names, record->vary_len, record->hash) != 0)
+    return "unkeepable";
   drop_cookies(response);
   return NULL;
 }
@@ -252,7 +230,7 @@ int crl_ngx_store_renewed(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_
   const unsigned char *body;
   read_rules(&rules, ctx->conf, sr);
   if (crl_ngx_fields_collect(sr, response, sr->pool) != 0 ||
-      crl_ngx_renew_merge(ctx, response, &rules, sr->pool) != 0)
+      crl_ngx_renew_merge(ctx, response, &rules) != 0)
     return -1;
   const char *why = judge_header(ctx, sr, response, &rules, &verdict);
   verdict.record.body_len = crl_ngx_renew_body(ctx, &body);

@@ -335,8 +335,8 @@ static int may_join(const crl_ngx_stream *stream, const crl_ngx_ctx *ctx) {
       corral_fill_should_stop(stream->fill))
     return 0;
   if (record->vary_len == 0) return 1;
-  crl_ngx_vary_hash(ctx->r, record->vary, record->vary_len, hash);
-  return ngx_memcmp(hash, record->hash, sizeof hash) == 0;
+  return crl_ngx_vary_hash(ctx->r, record->vary, record->vary_len, hash) == 0 &&
+         ngx_memcmp(hash, record->hash, sizeof hash) == 0;
 }
 
 /* Takes the requests of this worker along that wait for the same key. */

@@ -3,51 +3,6 @@
  *
  * A page that can't have all its tags isn't stored: a purge must never miss it. */
 #include "module.h"
-#include <ngx_sha1.h>
-
-/* A name with a space in it is no word of a response field. */
-static size_t digest(const char *kind, const u_char *text, size_t len, unsigned char *to) {
-  ngx_sha1_t sha;
-  u_char hash[CRL_NGX_RECORD_HASH];
-  ngx_sha1_init(&sha);
-  ngx_sha1_update(&sha, text, len);
-  ngx_sha1_final(hash, &sha);
-  u_char *at = ngx_cpymem(to, kind, ngx_strlen(kind));
-  return (size_t)(ngx_hex_dump(at, hash, sizeof hash) - to);
-}
-
-size_t crl_ngx_tag_of_variants(const u_char *key, size_t len, unsigned char *tag) {
-  return digest("variants ", key, len, tag);
-}
-
-size_t crl_ngx_tag_of_prefix(const u_char *prefix, size_t len, unsigned char *tag) {
-  return digest("prefix ", prefix, len, tag);
-}
-
-size_t crl_ngx_tag_of_word(const u_char *word, size_t len, unsigned char *tag) {
-  if (len > CORRAL_TAG_MAX) return digest("long ", word, len, tag);
-  ngx_memcpy(tag, word, len);
-  return len;
-}
-
-ngx_uint_t crl_ngx_next_word(const u_char **at, const u_char *end, ngx_str_t *ret) {
-  while (*at < end && (**at == ' ' || **at == ',' || **at == '\t')) ++*at;
-  ret->data = (u_char *)*at;
-  while (*at < end && **at != ' ' && **at != ',' && **at != '\t') ++*at;
-  ret->len = (size_t)(*at - ret->data);
-  return ret->len > 0;
-}
-
-/* The slashes of "//" don't count, those of "http://" neither; nothing counts behind a '?'. */
-ngx_uint_t crl_ngx_next_prefix(const u_char *key, size_t len, size_t *at) {
-  for (size_t i = *at; i < len && key[i] != '?'; i++) {
-    int doubled = (i > 0 && key[i - 1] == '/') || (i + 1 < len && key[i + 1] == '/');
-    if (key[i] != '/' || doubled) continue;
-    *at = i + 1;
-    return 1;
-  }
-  return 0;
-}
 
 /* ---- of a page ----------------------------------------------------------------------------- */
 
@@ -68,11 +23,15 @@ static int take(crl_ngx_tags *tags, size_t len) {
   return 0;
 }
 
+static int add(crl_ngx_tags *tags, int kind, const void *text, size_t len) {
+  return take(tags, corral_page_tag(kind, text, len, room(tags)));
+}
+
 static int add_words(crl_ngx_tags *tags, const ngx_str_t *value) {
-  ngx_str_t word;
-  const u_char *at = value->data, *end = at + value->len;
-  while (crl_ngx_next_word(&at, end, &word))
-    if (take(tags, crl_ngx_tag_of_word(word.data, word.len, room(tags))) != 0) return -1;
+  const char *list = (const char *)value->data;
+  size_t len;
+  for (size_t at = 0; (len = crl_http_word(list, value->len, &at)) > 0; at += len)
+    if (add(tags, CORRAL_PAGE_OF_WORD, list + at, len) != 0) return -1;
   return 0;
 }
 
@@ -114,12 +73,13 @@ static int add_fields(crl_ngx_tags *tags, const crl_ngx_conf *conf, ngx_http_req
 }
 
 static int add_prefixes(crl_ngx_tags *tags, const crl_ngx_ctx *ctx) {
+  const char *key = (const char *)ctx->key.data;
   size_t end = 0;
-  for (ngx_int_t i = 0; i < ctx->conf->path_tags; i++)
-    if (!crl_ngx_next_prefix(ctx->key.data, ctx->key.len, &end))
-      break;
-    else if (take(tags, crl_ngx_tag_of_prefix(ctx->key.data, end, room(tags))) != 0)
-      return -1;
+  for (ngx_int_t i = 0; i < ctx->conf->path_tags; i++) {
+    end = crl_http_beginning(key, ctx->key.len, end);
+    if (end == 0) break;
+    if (add(tags, CORRAL_PAGE_OF_PREFIX, key, end) != 0) return -1;
+  }
   return 0;
 }
 
@@ -129,8 +89,7 @@ int crl_ngx_tags_add(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_t *sr
   crl_ngx_tags tags;
   tags.count = 0;
   tags.most = CORRAL_TAGS_MAX - !ctx->is_variant;
-  if (ctx->is_variant)
-    (void)take(&tags, crl_ngx_tag_of_variants(ctx->key.data, ctx->key.len, room(&tags)));
+  if (ctx->is_variant) (void)add(&tags, CORRAL_PAGE_OF_KEY, ctx->key.data, ctx->key.len);
   if (add_prefixes(&tags, ctx) != 0 || add_fields(&tags, ctx->conf, sr, response) != 0) {
     ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
                   "corral_tag: more than %d tags: the page isn't stored, since a purge could miss "

@@ -118,7 +118,8 @@ static int work(corral *c, void *arg, corral_error *error) {
   crl_ngx_hold *hold = arg;
   int status = CORRAL_OK;
   for (size_t i = 0; i < hold->count && status == CORRAL_OK; i++)
-    status = crl_ngx_end_page(c, hold->keys[i].data, hold->keys[i].len, 0, error);
+    status = corral_page_invalidate(c, hold->keys[i].data, hold->keys[i].len,
+                                    CORRAL_CALL(.error = error));
   return status;
 }
 

@@ -33,6 +33,28 @@ void crl_digest(const void *data, size_t size, uint8_t digest[CRL_DIGEST]) {
   crypto_generichash_blake2b(digest, CRL_DIGEST, data, size, NULL, 0);
 }
 
+enum { STATE_ALIGN = 64 };
+_Static_assert(sizeof(crypto_generichash_blake2b_state) + STATE_ALIGN <= sizeof(crl_digester) &&
+                   _Alignof(crypto_generichash_blake2b_state) <= STATE_ALIGN,
+               "libsodium's state has room");
+
+static crypto_generichash_blake2b_state *state_of(crl_digester *d) {
+  size_t over = (uintptr_t)d->room % STATE_ALIGN;
+  return (crypto_generichash_blake2b_state *)(void *)(d->room + (STATE_ALIGN - over));
+}
+
+void crl_digester_begin(crl_digester *d) {
+  crypto_generichash_blake2b_init(state_of(d), NULL, 0, CRL_DIGEST);
+}
+
+void crl_digester_add(crl_digester *d, const void *data, size_t size) {
+  crypto_generichash_blake2b_update(state_of(d), data, size);
+}
+
+void crl_digester_end(crl_digester *d, uint8_t digest[CRL_DIGEST]) {
+  crypto_generichash_blake2b_final(state_of(d), digest, CRL_DIGEST);
+}
+
 void crl_sum(const void *data, size_t size, uint8_t sum[CRL_DIGEST]) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));

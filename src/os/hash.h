@@ -16,6 +16,13 @@ enum { CRL_DIGEST = 16 };
 
 uint64_t crl_hash(const void *data, size_t size);
 void crl_digest(const void *data, size_t size, uint8_t digest[CRL_DIGEST]);
+/* crl_digest of bytes that come in parts. It can't be copied. */
+typedef struct crl_digester {
+  uint8_t room[384 + 64]; /* for libsodium's state, at an address that is a multiple of 64 */
+} crl_digester;
+void crl_digester_begin(crl_digester *d);
+void crl_digester_add(crl_digester *d, const void *data, size_t size);
+void crl_digester_end(crl_digester *d, uint8_t digest[CRL_DIGEST]);
 void crl_sum(const void *data, size_t size, uint8_t sum[CRL_DIGEST]);
 /* The first 8 bytes of crl_digest, as a little-endian number. */
 uint64_t crl_digest64(const void *data, size_t size);

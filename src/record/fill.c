@@ -47,6 +47,13 @@ void corral_fill_lives(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_
   fill->sie_ms = sie_ms;
 }
 
+void crl_fill_policy_lives(const corral_fill *fill, int64_t *ttl_ms, int64_t *swr_ms,
+                           int64_t *sie_ms) {
+  *ttl_ms = fill->policy->ttl_ms;
+  *swr_ms = fill->policy->swr_ms;
+  *sie_ms = fill->policy->sie_ms;
+}
+
 void corral_fill_not_after(corral_fill *fill, int64_t wall_ms) { fill->not_after = wall_ms; }
 void corral_fill_pass(corral_fill *fill) { fill->pass = 1; }
 void corral_fill_version(corral_fill *fill, uint64_t version) { fill->version = version; }

@@ -52,7 +52,8 @@ struct corral_fill {
   crl_old old;
   int has_stale;
   int is_alone;
-  int64_t limit; /* end of the time that the compute may take (crl_env_now_ms) */
+  const corral_policy *policy; /* of the compute; NULL: a value that is set */
+  int64_t limit;               /* end of the time that the compute may take (crl_env_now_ms) */
   /* Called at the end of an asynchronous compute, on any thread. NULL: the compute ends when it
    * returns. */
   void (*ended)(corral_fill *fill, int abandoned);
@@ -79,6 +80,9 @@ typedef struct crl_product {
 /* CRL_MADE_FAILURE when compute failed or filled nothing, or without memory; else *ret has
  * references, to be given to crl_product_clean. */
 crl_made crl_fill_finish(corral_fill *fill, const crl_finish *finish, crl_product *ret);
+/* The lives that hold where corral_fill_lives gives none; a grace of -1 is off. */
+void crl_fill_policy_lives(const corral_fill *fill, int64_t *ttl_ms, int64_t *swr_ms,
+                           int64_t *sie_ms);
 void crl_product_clean(crl_product *product);
 void crl_fill_clean(corral_fill *fill);
 /* Gives a fill that is "not modified" the old tags, validator and version where compute set no

@@ -74,6 +74,7 @@ void crl_run_begin_compute(crl_run *r) {
   r->began_us = crl_env_now_us();
   r->began = crl_env_now_ms();
   r->fill.limit = r->began + r->policy.compute_ms;
+  r->fill.policy = &r->policy;
   r->fill.is_alone = r->flight.alone != CRL_ALONE_NOT;
   r->lease = (crl_renewed_lease){.key = r->found.key.stored,
                                  .key_len = r->found.key.stored_len,

@@ -18,6 +18,7 @@
 
 #include "os/env.h"
 #include "os/hash.h"
+#include "record/fill.h"
 #include "record/lock_record.h"
 #include "store/pace.h"
 #include "base/value.h"
@@ -55,6 +56,19 @@ static const corral_fill_calls fill_calls = {
     .done = corral_fill_done,
     .failed = fill_failed,
     .abandon = corral_fill_abandon,
+    .tag = corral_fill_tag,
+    .policy_lives = crl_fill_policy_lives,
+};
+
+static const corral_page_calls page_calls = {
+    .size = sizeof(corral_page_calls),
+    .read = corral_page_read,
+    .room = corral_page_size,
+    .write = corral_page_write,
+    .leaves_out = corral_page_leaves_out,
+    .merge = corral_page_merge,
+    .vary = corral_page_vary,
+    .tag = corral_page_tag,
 };
 
 static const corral_host host = {
@@ -86,6 +100,7 @@ static const corral_host host = {
     .look = crl_record_look,
     .record_new = crl_room_new,
     .record_drop = crl_room_drop,
+    .page = &page_calls,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

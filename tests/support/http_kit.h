@@ -60,6 +60,8 @@ struct corral_fill {
   char text[240];
   char validator[1025];
   const char *old, *old_validator; /* NULL: none */
+  size_t old_size;                 /* 0: that of a text */
+  char tags[1024];                 /* each with a ';' behind it */
   _Atomic int stop;
   int64_t began_ms, ended_ms;
 };
@@ -77,6 +79,12 @@ static int kit_bytes(corral_fill *f, const void *data, size_t size) {
   f->kind = FILLED_BYTES;
   return CORRAL_OK;
 }
+static void *kit_reserve(corral_fill *f, size_t size) {
+  char *room = calloc(1, size + 1);
+  int status = size > HTTP_MAX_VALUE ? CORRAL_ETOOBIG : kit_bytes(f, room, size);
+  free(room);
+  return status == CORRAL_OK ? f->bytes : NULL;
+}
 static void kit_negative(corral_fill *f) { f->kind = FILLED_NEGATIVE; }
 static void kit_lives(corral_fill *f, int64_t ttl, int64_t swr, int64_t sie) {
   f->ttl = ttl, f->swr = swr, f->sie = sie, f->has_lives = 1;
@@ -89,7 +97,7 @@ static int kit_validator(corral_fill *f, const void *data, size_t size) {
   return CORRAL_OK;
 }
 static const void *kit_old(const corral_fill *f, size_t *size) {
-  *size = f->old != NULL ? strlen(f->old) : 0;
+  *size = f->old == NULL ? 0 : f->old_size > 0 ? f->old_size : strlen(f->old);
   return f->old;
 }
 static const void *kit_old_validator(const corral_fill *f, size_t *size) {
@@ -102,6 +110,17 @@ static int kit_not_modified(corral_fill *f) {
   return CORRAL_OK;
 }
 static int kit_should_stop(const corral_fill *f) { return f->stop; }
+static int kit_tag(corral_fill *f, const void *tag, size_t len) {
+  size_t used = strlen(f->tags);
+  snprintf(f->tags + used, sizeof f->tags - used, "%.*s;", (int)len, (const char *)tag);
+  return CORRAL_OK;
+}
+static void kit_policy_lives(const corral_fill *f, int64_t *ttl, int64_t *swr, int64_t *sie) {
+  (void)f;
+  *ttl = 300000;
+  *swr = -1;
+  *sie = 20000;
+}
 static void kit_end(corral_fill *f, fill_end end) {
   pthread_mutex_lock(&fill_mutex);
   f->end = end;
@@ -120,6 +139,7 @@ static void kit_failed(corral_fill *f, int32_t code, const char *text) {
 
 static const corral_fill_calls kit_calls = {.size = sizeof(corral_fill_calls),
                                             .bytes = kit_bytes,
+                                            .reserve = kit_reserve,
                                             .negative = kit_negative,
                                             .lives = kit_lives,
                                             .pass = kit_pass,
@@ -130,7 +150,18 @@ static const corral_fill_calls kit_calls = {.size = sizeof(corral_fill_calls),
                                             .should_stop = kit_should_stop,
                                             .done = kit_done,
                                             .failed = kit_failed,
-                                            .abandon = kit_abandon};
+                                            .abandon = kit_abandon,
+                                            .tag = kit_tag,
+                                            .policy_lives = kit_policy_lives};
+
+static const corral_page_calls kit_pages = {.size = sizeof(corral_page_calls),
+                                            .read = corral_page_read,
+                                            .room = corral_page_size,
+                                            .write = corral_page_write,
+                                            .leaves_out = corral_page_leaves_out,
+                                            .merge = corral_page_merge,
+                                            .vary = corral_page_vary,
+                                            .tag = corral_page_tag};
 
 __attribute__((format(printf, 3, 4))) static int kit_fail(corral_error *error, int status,
                                                           const char *format, ...) {
@@ -163,7 +194,8 @@ static const corral_host kit_host = {.size = sizeof(corral_host),
                                      .own_fd = crl_env_own_fd,
                                      .guard_standard = crl_env_guard_standard,
                                      .uri_show = corral_uri_show,
-                                     .uri_secret = crl_secret_find};
+                                     .uri_secret = crl_secret_find,
+                                     .page = &kit_pages};
 
 /* Opens an origin at a printf-formatted URL. */
 __attribute__((format(printf, 1, 2), unused)) static void *opened(const char *format, ...) {
