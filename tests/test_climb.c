@@ -101,6 +101,40 @@ static void a_leader_that_has_a_lease_is_not_passed_by(void **state) {
   assert_null(strstr(s.log, "claim"));
 }
 
+static void the_leases_of_others_do_not_excuse_a_leader_that_hangs(void **state) {
+  (void)state;
+  story s = begin_with(&usual, (crl_flight_plan)LADDER);
+  tell(&s, "miss");
+  tell(&s, "busy");
+  for (int i = 0; i < 12 && s.ask == CRL_ASK_WAIT; i++) {
+    tell(&s, "till");
+    tell(&s, i % 3 == 2 ? "ok lease 20" : "miss");
+    tell(&s, "busy");
+  }
+  assert_int_equal(s.ask, CRL_ASK_CLAIM);
+}
+
+static void a_leader_that_was_passed_by_is_waited_for_no_more(void **state) {
+  (void)state;
+  story s = begin_with(&usual, (crl_flight_plan)LADDER);
+  tell(&s, "miss");
+  tell(&s, "busy passed 1");
+  assert_int_equal(s.ask, CRL_ASK_CLAIM);
+  assert_true(s.flight.passed);
+  CLIMB(&usual, BEHIND,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 slot: ok\n2 host: busy passed 1\n3 claim: ok "
+        "swr 48 sie 48\n4 compute: value\n5 settle: ok\n6 done\n",
+        "ok swr 50 sie 50", "ok", "busy passed 1", "ok swr 48 sie 48", "value", "ok");
+}
+
+static void without_the_store_a_leader_that_was_passed_by_is_waited_for(void **state) {
+  (void)state;
+  CLIMB(&usual, LADDER,
+        "0 get: away\n1 host: busy passed 1\n2 wait at the host: 30 cut\n32 get: ok fresh 9\n33 "
+        "answer stored\n33 done\n",
+        "away", "busy passed 1", "30 cut", "ok fresh 9");
+}
+
 static void without_such_a_lock_the_ladder_goes_on_from_the_store(void **state) {
   (void)state;
   CLIMB(&usual, LADDER,
@@ -295,6 +329,9 @@ int main(void) {
       T(a_stale_value_is_not_waited_for_at_the_host),
       T(a_leader_that_hangs_on_its_host_is_passed_by),
       T(a_leader_that_has_a_lease_is_not_passed_by),
+      T(the_leases_of_others_do_not_excuse_a_leader_that_hangs),
+      T(a_leader_that_was_passed_by_is_waited_for_no_more),
+      T(without_the_store_a_leader_that_was_passed_by_is_waited_for),
       T(without_such_a_lock_the_ladder_goes_on_from_the_store),
       T(with_the_store_away_the_host_still_elects_one),
       T(a_compute_has_a_slot_first),

@@ -414,6 +414,7 @@ static const crl_told slots[] = {
     {.status = CORRAL_OK}, {.status = CORRAL_EBUSY}, {.status = CORRAL_OK, .left = 1}};
 static const crl_told hosts[] = {{.status = CORRAL_OK},
                                  {.status = CORRAL_EBUSY},
+                                 {.status = CORRAL_EBUSY, .passed = 1},
                                  {.status = CORRAL_EIO},
                                  {.status = CORRAL_OK, .left = 1}};
 static const crl_told held[] = {{.status = CORRAL_OK, .look.lives.fresh = 5},
@@ -500,9 +501,9 @@ static void keep_books(walk *w, const crl_told *told) {
   if (w->ask == CRL_ASK_SLOT) w->slot = told->status == CORRAL_OK;
   if (w->ask == CRL_ASK_HOST) {
     w->host = told->status == CORRAL_OK;
-    w->no_host |=
-        told->status == CORRAL_EIO || (told->status == CORRAL_EBUSY && w->flight.shut_since > 0 &&
-                                       told->now - w->flight.shut_since > LEASE);
+    int64_t shut = w->flight.shut_at > 0 ? told->now - w->flight.shut_at : 0;
+    int hangs = told->passed || w->flight.shut_ms + shut > LEASE;
+    w->no_host |= told->status == CORRAL_EIO || (told->status == CORRAL_EBUSY && hangs);
   }
   if (w->ask == CRL_ASK_WAIT && told->now >= w->flight.plan.deadline) w->late = 1;
   if (w->ask == CRL_ASK_CLAIM) {

@@ -75,6 +75,36 @@ static off_t end_of_slot(const char *key) {
   return end;
 }
 
+/* ---- holders that were passed by ----------------------------------------------------------- */
+
+static int passed(const char *key) { return crl_hostlock_passed(lock, key, strlen(key)); }
+
+static void a_holder_that_was_passed_by_is_remembered_until_the_lock_is_had_again(void **state) {
+  (void)state;
+  int hold = take("k");
+  note(hold, "k", first, NULL);
+  assert_false(passed("k"));
+  crl_hostlock_pass(lock, "k", 1);
+  assert_true(passed("k"));
+  assert_false(passed("other"));
+  crl_hostlock_give(hold);
+  hold = take("k");
+  assert_false(passed("k"));
+  crl_hostlock_give(hold);
+}
+
+/* Another process may have had the lock meanwhile: who claims a lease notes its token. */
+static void a_holder_that_notes_a_token_is_not_the_one_that_was_passed_by(void **state) {
+  (void)state;
+  int hold = take("k");
+  crl_hostlock_pass(lock, "k", 1);
+  note(hold, "k", first, NULL);
+  assert_false(passed("k"));
+  erase(hold, "k", first);
+  assert_true(passed("k"));
+  crl_hostlock_give(hold);
+}
+
 /* ---- notes that are found ------------------------------------------------------------------ */
 
 static void the_token_of_a_dead_holder_is_found_and_no_other(void **state) {
@@ -195,6 +225,8 @@ static void a_process_that_may_not_write_so_large_a_file_notes_nothing(void **st
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      TEST(a_holder_that_was_passed_by_is_remembered_until_the_lock_is_had_again),
+      TEST(a_holder_that_notes_a_token_is_not_the_one_that_was_passed_by),
       TEST(the_token_of_a_dead_holder_is_found_and_no_other),
       TEST(a_holder_that_ends_erases_its_note_and_only_its_own),
       TEST(the_lease_that_a_claim_takes_over_stays_noted_beside_the_new_one),

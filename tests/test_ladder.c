@@ -163,6 +163,30 @@ static void a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over(voi
   lab_free(l);
 }
 
+static void ask_twice(lab_seat *seat) {
+  ask_with_a_short_lease(seat);
+  if (seat->process == 0) return;
+  (void)lab_invalidate(seat->lab, seat->corral, seat->process, 0);
+  ask_with_a_short_lease(seat);
+}
+
+/* The second call doesn't wait at the host. */
+static void a_stopped_leader_of_the_host_is_passed_by_once_for_all_calls(void **state) {
+  (void)state;
+  lab *l = fresh_lab();
+  climb(l, 1, 1, ask_twice);
+  lab_await(l, &l->keys[0].computes, 1);
+  lab_stop(l, 0);
+  lab_add(&l->marks[GATE], 1);
+  climb(l, 1, 1, ask_twice);
+  lab_await(l, &l->marks[ANSWERED], 2);
+  lab_continue(l, 0);
+  lab_end(l);
+  assert_int_equal(l->events[1][CORRAL_EVENT_HOST_WAIT], 1);
+  assert_int_equal(l->keys[0].computes, 3);
+  lab_free(l);
+}
+
 /* ---- computes within computes -------------------------------------------------------------- */
 
 static int ask_the_other(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -226,6 +250,7 @@ int main(void) {
       cmocka_unit_test(with_redis_stopped_one_process_of_a_host_computes_a_key_at_a_time),
       cmocka_unit_test(a_dead_leader_of_the_host_is_replaced_at_once_while_the_store_is_away),
       cmocka_unit_test(a_stopped_leader_of_the_host_is_passed_by_when_its_lease_is_over),
+      cmocka_unit_test(a_stopped_leader_of_the_host_is_passed_by_once_for_all_calls),
       cmocka_unit_test(
           two_processes_whose_computes_ask_for_each_other_s_key_end_by_their_deadlines),
       cmocka_unit_test(a_folder_that_can_t_be_used_is_told_and_the_store_elects),

@@ -49,6 +49,7 @@ static void take_host(crl_run *r) {
   memset(&told, 0, sizeof told);
   crl_run_take_host(r, &told);
   crl_run_step(r, &told);
+  if (r->flight.passed && !told.passed) crl_run_pass_host(r);
 }
 
 static void find_outbox(crl_run *r) {

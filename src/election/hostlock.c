@@ -22,7 +22,7 @@
 #include "base/value.h"
 
 enum { BASES = 2, TRIES = 16, PAUSE_US = 100, PAUSE_MOST_US = 4000 };
-enum { SLOTS = 4096 };
+enum { SLOTS = 4096, PASSED = 1024 };
 
 #define LOCK_FILE "corral.lock"
 
@@ -32,6 +32,9 @@ struct crl_hostlock {
   uint8_t scope[CRL_DIGEST];
   /* parents of this user's own folder, in the order of trial */
   const char *bases[BASES];
+  /* holders that were passed by: upper half: of the byte's place; lower half: of the note in its
+   * slot. 0: none. Bytes that share a place overwrite each other */
+  _Atomic uint64_t passed[PASSED];
   char folder[]; /* the folder given by the user; empty: none */
 };
 
@@ -151,6 +154,17 @@ static struct flock byte_of(const crl_hostlock *lock, const void *key, size_t ke
                         .l_len = 1};
 }
 
+/* The place of what is remembered of a byte. */
+static _Atomic uint64_t *place_of(crl_hostlock *lock, const struct flock *byte) {
+  return &lock->passed[(uint64_t)byte->l_start % PASSED];
+}
+
+/* The lock is had: its holder is gone. */
+static void forget_passed(crl_hostlock *lock, const struct flock *byte) {
+  _Atomic uint64_t *place = place_of(lock, byte);
+  if (atomic_load(place) >> 32 == (uint64_t)byte->l_start >> 32) atomic_store(place, 0);
+}
+
 int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *ret_hold,
                       corral_error *error) {
   lock_file file;
@@ -160,6 +174,7 @@ int crl_hostlock_take(crl_hostlock *lock, const void *key, size_t key_len, int *
     struct flock byte = byte_of(lock, key, key_len);
     int number = fcntl(file.fd, F_OFD_SETLK, &byte) == 0 ? 0 : errno;
     if (number == 0 && is_still_there(&file)) {
+      forget_passed(lock, &byte);
       *ret_hold = file.fd;
       return CORRAL_OK;
     }
@@ -228,6 +243,29 @@ void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, siz
   off_t at = slot_of(lock, key, key_len);
   if (read_note(hold, at, &n) && memcmp(n.token, token, CORRAL_TOKEN) == 0)
     write_note(hold, at, &none);
+}
+
+/* Never 0. */
+static uint64_t print_of_holder(crl_hostlock *lock, const void *key, size_t key_len) {
+  lock_file file;
+  note n = {{0}, {0}};
+  if (open_file(lock, &file, NULL) == CORRAL_OK) {
+    (void)read_note(file.fd, slot_of(lock, key, key_len), &n);
+    close(file.fd);
+  }
+  uint64_t place = (uint64_t)byte_of(lock, key, key_len).l_start >> 32 << 32;
+  return place | (uint32_t)crl_digest64(&n, sizeof n) | 1;
+}
+
+void crl_hostlock_pass(crl_hostlock *lock, const void *key, size_t key_len) {
+  struct flock byte = byte_of(lock, key, key_len);
+  atomic_store(place_of(lock, &byte), print_of_holder(lock, key, key_len));
+}
+
+int crl_hostlock_passed(crl_hostlock *lock, const void *key, size_t key_len) {
+  struct flock byte = byte_of(lock, key, key_len);
+  uint64_t passed = atomic_load(place_of(lock, &byte));
+  return passed != 0 && passed == print_of_holder(lock, key, key_len);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */

@@ -43,6 +43,11 @@ int crl_hostlock_noted(const crl_hostlock *lock, int hold, const void *key, size
 /* Erases the holder's own note. */
 void crl_hostlock_erase(const crl_hostlock *lock, int hold, const void *key, size_t key_len,
                         const uint8_t *token);
+/* Remembers that the present holder was passed by: it hangs, or is cut off from the store. */
+void crl_hostlock_pass(crl_hostlock *lock, const void *key, size_t key_len);
+/* 1 if the present holder is the one that was passed by, as far as can be told: it was remembered,
+ * `lock` has not had the byte since then, and no holder has noted a token. */
+int crl_hostlock_passed(crl_hostlock *lock, const void *key, size_t key_len);
 /* Gives the hold back. Unlocks explicitly, because a child that was forked meanwhile shares the
  * description. */
 void crl_hostlock_give(int hold);

@@ -198,13 +198,13 @@ static void remember(crl_flight *flight, const crl_told *told) {
   flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;
   flight->has_value = told->look.has_value;
+  flight->others_lead = told->look.lease_left > 0;
   remember_graces(flight, told);
 }
 
 static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_claim) {
   int taken = !may_claim || told->look.lease_left > 0;
   if (taken) {
-    if (told->look.lease_left > 0) flight->shut_since = 0;
     if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
     /* Only one waiter of a host looks at the store: the one with the host lock. */
     if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
@@ -286,17 +286,25 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_GET;
 }
 
-/* Host lock busy. If its holder shows no lease for lease_ms, assume it hangs and skip the host
- * lock. */
+/* True when the holder of the host lock hangs, or is cut off from the store: for lease_ms in all,
+ * nobody had a lease meanwhile. The time in which another host has one tells nothing of it. */
+static int holder_hangs(crl_flight *flight, const crl_told *told) {
+  int64_t before = flight->shut_at;
+  flight->shut_at = flight->degraded || flight->others_lead ? 0 : told->now;
+  if (flight->degraded) return 0;
+  if (before > 0 && flight->shut_at > 0) flight->shut_ms += told->now - before;
+  return told->passed || flight->shut_ms > flight->policy->lease_ms;
+}
+
 static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
-  if (flight->answered) return CRL_ASK_DONE;
-  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
-  if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
-  if (flight->shut_since == 0) flight->shut_since = told->now;
-  if (!flight->degraded && told->now - flight->shut_since > flight->policy->lease_ms) {
+  if (holder_hangs(flight, told)) {
+    flight->passed = 1;
     flight->plan.ladder = 0;
     return climb(flight, told->now);
   }
+  if (flight->answered) return CRL_ASK_DONE;
+  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
+  if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
   int64_t most = patience(flight, told->now);
   if (told->now >= most) return run_out(flight, told->now);
   flight->looks++;

@@ -71,6 +71,7 @@ typedef struct crl_told {
   uint8_t slow;   /* GET, CLAIM, RELEASE failed, and the store is slow: it may answer yet */
   uint8_t left;   /* the caller has left: corral_cancel_token_cancel */
   uint8_t behind; /* set by PUBLISH: the lease may end behind the answer */
+  uint8_t passed; /* HOST was BUSY: a flight of this corral has passed this holder by */
 } crl_told;
 
 typedef enum crl_alone {
@@ -115,12 +116,14 @@ typedef struct crl_flight {
   uint8_t settles;     /* number of settles that failed */
   /* SLOT was granted; when this is 0 again, the driver gives the slot back. Always 0 at DONE */
   uint8_t has_slot;
-  uint8_t on_host;   /* the host lock was granted; likewise */
-  uint8_t at_host;   /* the outstanding WAIT is for the host lock */
-  uint8_t rank;      /* crl_rank, for SLOT */
-  uint8_t has_value; /* the last look found a payload, usable or not */
-  uint8_t answer;    /* crl_answer: for ANSWER, now or after the RELEASE */
-  uint8_t kept;      /* corral_kept: for COMPUTED */
+  uint8_t on_host;     /* the host lock was granted; likewise */
+  uint8_t at_host;     /* the outstanding WAIT is for the host lock */
+  uint8_t passed;      /* the holder of the host lock was passed by: the corral remembers it */
+  uint8_t rank;        /* crl_rank, for SLOT */
+  uint8_t has_value;   /* the last look found a payload, usable or not */
+  uint8_t others_lead; /* the last look found another holder's lease */
+  uint8_t answer;      /* crl_answer: for ANSWER, now or after the RELEASE */
+  uint8_t kept;        /* corral_kept: for COMPUTED */
   /* crl_made; 0 before COMPUTE. At DONE a success replaces the stale answer, for callers that still
    * wait */
   uint8_t made;
@@ -129,8 +132,9 @@ typedef struct crl_flight {
   uint32_t failures; /* in a row, before this flight */
   int64_t until;     /* for WAIT and SLOT */
   int64_t asked;     /* when SLOT was asked for */
-  /* since when the host lock has been busy without a lease in the store; 0: it isn't */
-  int64_t shut_since;
+  /* how long the host lock was busy without a lease in the store; since when, by the last two
+   * looks (0: the last one found a lease, or failed) */
+  int64_t shut_ms, shut_at;
   int64_t retry_ms;    /* for RELEASE */
   int64_t pause_until; /* end of the pause after the last compute without the store */
   int64_t admitted;    /* when this flight may compute without the store; 0: not known yet */

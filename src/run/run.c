@@ -108,6 +108,13 @@ void crl_run_take_host(crl_run *r, crl_told *told) {
     atomic_store(&r->hold, hold);
   else if (told->status != CORRAL_EBUSY)
     crl_found_emit(&r->found, CORRAL_EVENT_HOST_ERROR, r->found.error.text);
+  else
+    told->passed =
+        crl_hostlock_passed(r->context->hostlock, r->found.key.whole, r->found.key.whole_len) != 0;
+}
+
+void crl_run_pass_host(crl_run *r) {
+  crl_hostlock_pass(r->context->hostlock, r->found.key.whole, r->found.key.whole_len);
 }
 
 void crl_run_give_host(crl_run *r) {

@@ -250,6 +250,8 @@ void crl_run_make_waiter(crl_run *r);
  * 1: look again instead of waiting. */
 int crl_run_begin_wait(crl_run *r);
 void crl_run_take_host(crl_run *r, crl_told *told);
+/* All calls of this corral pass the present holder of the host's lock by, as the flight does. */
+void crl_run_pass_host(crl_run *r);
 void crl_run_give_host(crl_run *r);
 /* Before a CLAIM is sent: notes its token in the host's lock file. If this process dies, the next
  * holder of the host's lock knows the lease for a dead leader's. */

@@ -23,6 +23,8 @@ static void hooked_sleep(int64_t us);
 #define crl_hostlock_note own_hostlock_note
 #define crl_hostlock_noted own_hostlock_noted
 #define crl_hostlock_erase own_hostlock_erase
+#define crl_hostlock_pass own_hostlock_pass
+#define crl_hostlock_passed own_hostlock_passed
 #include "election/hostlock.c" /* NOLINT(bugprone-suspicious-include) */
 #undef fcntl
 #undef crl_env_pause_us

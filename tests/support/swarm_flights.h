@@ -186,7 +186,8 @@ static void check_served(world *w, const scheduler *p) {
          f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_STALE ||
              f->answer == CRL_ANSWER_COMPUTED || !f->plan.can_compute,
          "3: a call got no value in calm");
-  expect(w, w->now - began - p->excused <= SERVED_MS, "3: a call was served late in calm");
+  int64_t shut = f->shut_ms < LEASE_MS ? f->shut_ms : LEASE_MS;
+  expect(w, w->now - began - p->excused - shut <= SERVED_MS, "3: a call was served late in calm");
 }
 
 static void check_answer(world *w, const scheduler *p) {
@@ -212,16 +213,34 @@ static void check_answer(world *w, const scheduler *p) {
   w->held_hits += is_held != 0;
 }
 
+static int host_number(const world *w, const scheduler *p) {
+  return (int)(p - w->pilots) / FLIGHTS * 2 / PROCESSES;
+}
+
 static scheduler **host_of(world *w, const scheduler *p) {
-  return &w->host_holder[(p - w->pilots) / FLIGHTS * 2 / PROCESSES];
+  return &w->host_holder[host_number(w, p)];
 }
 
 static void ask_host(world *w, scheduler *p, event *later) {
   scheduler **holder = host_of(w, p);
-  if (*holder == NULL) *holder = p;
+  unsigned *hold = &w->host_hold[host_number(w, p)];
+  if (*holder == NULL) {
+    *holder = p;
+    ++*hold;
+  }
   later->told.status = *holder == p ? CORRAL_OK : CORRAL_EBUSY;
+  p->meets_passed = *holder != p && process_of(w, p)->passed_hold == *hold;
+  later->told.passed = *holder != p && process_of(w, p)->remembered_hold == *hold;
   later->at = w->now;
   plan_event(w, later);
+}
+
+/* Its process remembers that the flight has passed the holder of the host lock by. */
+static void pass_host(world *w, scheduler *p) {
+  process *of = process_of(w, p);
+  unsigned hold = w->host_hold[host_number(w, p)];
+  of->passed_hold = hold;
+  if (w->control != HOLDERS_ARE_NOT_REMEMBERED) of->remembered_hold = hold;
 }
 
 /* The flight no longer needs the host lock, or died. */
@@ -343,7 +362,11 @@ static void on_told(world *w, event *e) {
   if (p->ask == CRL_ASK_GET || p->ask == CRL_ASK_CLAIM) take_look(w, p, e);
   if (p->ask == CRL_ASK_COMPUTE && !end_compute(w, p, e)) return;
   if (p->ask == CRL_ASK_SETTLE) goes_on = take_settle(w, p, e);
+  int had_passed = p->flight.passed;
   if (goes_on) p->ask = crl_flight_step(&p->flight, &e->told);
+  if (p->flight.passed && !had_passed) pass_host(w, p);
+  expect(w, p->ask != CRL_ASK_WAIT || !p->flight.at_host || p->flight.degraded || !p->meets_passed,
+         "3: a call waits for a holder of its host's lock that its process has passed by");
   if (!p->flight.on_host) leave_host(w, p);
   perform_ask(w, p);
 }
@@ -426,22 +449,14 @@ static void on_pause(world *w) {
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 
-/* True for a process with its host's lock. */
-static int has_host(world *w, int number) {
-  const scheduler *holder = *host_of(w, &w->pilots[number * FLIGHTS]);
-  return holder != NULL && (holder - w->pilots) / FLIGHTS == number;
-}
-
 /* The faults end for the core. The other processes are killed, stopped or cut off for good, with
- * all that they hold. But none keeps its host's lock, nor goes on to take it: a call of the same
- * host then waits for lease_ms before it does without the lock, and again after each lease that it
- * sees meanwhile, so that its deadline may come first. */
+ * all that they hold. */
 static void on_faults_end(world *w) {
   for (int i = 0; i < PROCESSES; i++) {
     process *of = &w->processes[i];
     if (is_core(i)) continue;
-    int ends = (int)between(w, 0, w->ladder ? 1 : 2);
-    if (ends == 0 || has_host(w, i)) kill_process(w, i);
+    int ends = (int)between(w, 0, 2);
+    if (ends == 0) kill_process(w, i);
     if (ends == 2) of->away = 1;
     of->gone = ends != 2;
     of->life++; /* it hears of no heal, and of no reply to a replay */

@@ -33,9 +33,10 @@ enum {
   REPLAYS = 4, /* entries that one process replays at a time */
   /* in the liveness mode: time from the end of the faults until all that they left behind is over
    * (late messages, leases of the dead, pauses after failures, partitions that heal, replays); and
-   * then the longest time until a call has a value, its own compute excepted */
+   * then the longest time until a call has a value, but for its own compute, and for lease_ms of
+   * a host's lock whose holder shows no lease */
   CALM_MS = 10 * LEASE_MS,
-  SERVED_MS = 300,
+  SERVED_MS = 350,
   OUTSIDE = -1 /* number of a process that is never killed, paused or cut off */
 };
 
@@ -96,7 +97,8 @@ typedef struct scheduler {
   crl_flight flight;
   unsigned life, ask_number;
   int flying, claimed, computed, was_answered, detached, renews, has_old;
-  int is_refused; /* its last ask was refused: the store is away */
+  int meets_passed; /* the holder of the host's lock that it last met was passed by */
+  int is_refused;   /* its last ask was refused: the store is away */
   crl_ask ask;
   uint8_t token[CORRAL_TOKEN];
   int64_t deadline, excused; /* excused: time of its own computes and of its process's pauses */
@@ -126,6 +128,8 @@ typedef struct process {
   uint64_t wished[THINGS]; /* origin version of the latest change that failed, by target */
   uint64_t heard;          /* origin version of the latest change of this process that succeeded */
   uint64_t own_change;     /* origin version of the latest change of this process, failed or not */
+  /* number of the hold of its host's lock that it passed by; as it remembers */
+  unsigned passed_hold, remembered_hold;
 } process;
 
 /* A deliberate defect in the model, to show that the oracle detects it. */
@@ -144,7 +148,8 @@ typedef enum control {
   PARTITIONS_NEVER_HEAL,
   WAITERS_ARE_FORGOTTEN,
   SLOW_IS_AWAY,
-  KEYS_END_WITH_THEIR_LEASES
+  KEYS_END_WITH_THEIR_LEASES,
+  HOLDERS_ARE_NOT_REMEMBERED
 } control;
 
 /* The store's record of a tag. */
@@ -166,6 +171,7 @@ typedef struct world {
   /* ladder: elections begin with the host lock. Two hosts with half of the processes each */
   int ladder;
   scheduler *host_holder[2];
+  unsigned host_hold[2]; /* number of the hold */
   corral_policy policy;
   /* kinds of values */
   int tagged, lags; /* lags: a compute may read an older version than the origin has */
