@@ -2,7 +2,8 @@
  * module: an origin and clients that the test moves by hand, so that orders are exact.
  *
  * LOCATIONS, defined before the inclusion, are those of all servers, with %d for the origin's port;
- * ZONE the parameters of their zone, where these aren't right. */
+ * ZONE the parameters of their zone, where these aren't right. With IS_DAEMON 1 they can be
+ * upgraded. */
 #ifndef TESTS_NGINX_STREAM_KIT_H
 #define TESTS_NGINX_STREAM_KIT_H
 
@@ -14,6 +15,9 @@
 
 #ifndef ZONE
 #define ZONE "near=off jitter=0"
+#endif
+#ifndef IS_DAEMON
+#define IS_DAEMON 0
 #endif
 
 #define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
@@ -37,7 +41,7 @@ static inline char *with_origin(const char *text) {
 
 static inline nginx_server *begin(int first, const char *zone) {
   char *text = with_origin(LOCATIONS);
-  nginx_kit_plan plan = {.locations = text, .zone = zone};
+  nginx_kit_plan plan = {.locations = text, .zone = zone, .is_daemon = IS_DAEMON};
   nginx_server *made = first ? nginx_kit_start(&plan) : nginx_kit_another(&plan);
   free(text);
   return made;
