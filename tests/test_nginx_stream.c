@@ -2,11 +2,6 @@
  * client and to the waiters of its worker; clients that leave, an origin that breaks off, answers
  * that can't be kept. The test moves origin and clients by hand, so orders are exact. */
 #include <signal.h>
-#include <time.h>
-
-#include "support/nginx_kit.h"
-
-#include "support/hand_origin.h"
 
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
@@ -20,68 +15,9 @@
   "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
   "  proxy_pass http://127.0.0.1:%d; }"
 
-#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+#include "support/nginx_stream_kit.h"
+
 enum { WAITERS = 20 };
-
-static nginx_server *server;
-static hand_origin origin;
-
-static char *locations(void) {
-  char *text = NULL;
-  if (asprintf(&text, LOCATIONS, origin.port, origin.port, origin.port) < 0) abort();
-  return text;
-}
-
-static nginx_server *another(int first) {
-  char *text = locations();
-  nginx_kit_plan plan = {.locations = text, .zone = "near=off jitter=0"};
-  nginx_server *made = first ? nginx_kit_start(&plan) : nginx_kit_another(&plan);
-  free(text);
-  return made;
-}
-
-static int start(void **state) {
-  (void)state;
-  hand_origin_open(&origin);
-  server = another(1);
-  return 0;
-}
-
-static int stop(void **state) {
-  (void)state;
-  nginx_kit_end(server, 0);
-  hand_origin_close(&origin);
-  return 0;
-}
-
-static int ask(const char *path) {
-  return hand_client_ask(nginx_server_port(server), "GET", path, NULL);
-}
-
-static void ends(int client) {
-  (void)hand_client_drain(client);
-  close(client);
-}
-
-static void await_joined(long before, int count) {
-  for (int i = 0; i < 2000 && nginx_kit_counter(server, "join") < before + count; i++)
-    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-  assert_int_equal(nginx_kit_counter(server, "join"), before + count);
-}
-
-/* A leading request, whose request of the origin is *upstream, and `count` that wait for it. */
-static void herd(const char *path, int *clients, int count, int *upstream) {
-  long before = nginx_kit_counter(server, "join");
-  clients[0] = ask(path);
-  *upstream = hand_origin_take(&origin, path);
-  for (int i = 1; i <= count; i++) clients[i] = ask(path);
-  await_joined(before, count);
-}
-
-static void is_stored(const char *path, const char *body) {
-  nginx_kit_expect(server, path, NULL, 200, body, NULL);
-  assert_true(hand_origin_is_idle(&origin));
-}
 
 static void an_event_stream_passes_live(void **state) {
   (void)state;
@@ -357,7 +293,7 @@ static void waiters_of_a_killed_leader_elect_anew(void **state) {
   enum { COUNT = 10 };
   int clients[COUNT];
   pid_t worker;
-  nginx_server *leading = another(0);
+  nginx_server *leading = another();
   int leader = hand_client_ask(nginx_server_port(leading), "GET", "/killed", NULL);
   int upstream = hand_origin_take(&origin, "/killed");
   long before = nginx_kit_counter(server, "wait") + nginx_kit_counter(server, "join");

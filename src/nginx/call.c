@@ -100,6 +100,16 @@ void crl_ngx_call_leave(crl_ngx_ctx *ctx) {
   job->call = NULL;
 }
 
+void crl_ngx_call_part(crl_ngx_ctx *ctx) {
+  crl_ngx_job *job = ctx->job;
+  if (job == NULL) return;
+  part(job);
+  if (job->cleanup != NULL) job->cleanup->handler = NULL;
+  job->cleanup = NULL;
+  job->ctx = NULL;
+  ngx_http_finalize_request(ctx->r, NGX_DONE);
+}
+
 int crl_ngx_call_is_open(const crl_ngx_ctx *ctx) {
   return ctx->job != NULL && ctx->job->call != NULL;
 }

@@ -14,6 +14,7 @@ struct crl_ngx_capture {
   crl_ngx_verdict verdict;
   crl_ngx_stream *stream; /* NULL: nothing is kept */
   ngx_chain_t *held;      /* waits for room in the stream */
+  ngx_event_t patience;   /* a timer while all there is waits for the store's answer */
   off_t expected, taken;  /* the body's size by its header, -1 unknown; bytes that came */
   unsigned has_header : 1;
   unsigned is_forwarded : 1;
@@ -26,24 +27,33 @@ static ngx_http_output_body_filter_pt next_body_filter;
 
 /* ---- the fill ------------------------------------------------------------------------------ */
 
+/* The end of an answer waits so long for the store: then a client that has it finds the page in the
+ * store, too. A store that is silent keeps nobody waiting. */
+enum { PATIENCE_MS = 200 };
+
 static corral_fill *take_fill(crl_ngx_capture *capture) {
   corral_fill *fill = capture->fill;
   capture->fill = NULL;
   return fill;
 }
 
-/* The answer won't come, or nobody is to get it by the stream. */
-static void drop_stream(crl_ngx_capture *capture) {
+static crl_ngx_stream *take_stream(crl_ngx_capture *capture) {
   crl_ngx_stream *stream = capture->stream;
   capture->stream = NULL;
+  if (capture->patience.timer_set) ngx_del_timer(&capture->patience);
+  return stream;
+}
+
+/* The answer won't come, or nobody is to get it by the stream. */
+static void drop_stream(crl_ngx_capture *capture) {
+  crl_ngx_stream *stream = take_stream(capture);
   if (stream == NULL) return;
   crl_ngx_stream_hold(stream);
   crl_ngx_stream_leave(stream);
 }
 
 static void end_stream(crl_ngx_capture *capture, ngx_uint_t is_whole) {
-  crl_ngx_stream *stream = capture->stream;
-  capture->stream = NULL;
+  crl_ngx_stream *stream = take_stream(capture);
   crl_ngx_stream_end(stream, is_whole);
   crl_ngx_stream_leave(stream);
 }
@@ -71,13 +81,40 @@ static void let_go(crl_ngx_capture *capture, const char *why) {
 
 /* ---- end ----------------------------------------------------------------------------------- */
 
-/* The call of the leading request is over, if only because the answer is stored. */
-void crl_ngx_capture_settled(crl_ngx_ctx *ctx) {
+/* Gives the clients the end of a whole answer; 0: the leading request doesn't want one. */
+static int give_end(crl_ngx_capture *capture) {
+  if (crl_ngx_stream_start(capture->stream)) {
+    end_stream(capture, 1);
+    return 1;
+  }
+  drop_stream(capture);
+  return 0;
+}
+
+int crl_ngx_capture_settled(crl_ngx_ctx *ctx, ngx_uint_t has_value) {
   crl_ngx_capture *capture = ctx->capture;
-  if (capture == NULL || capture->fill != NULL || capture->stream == NULL ||
-      capture->ctx->is_leading)
-    return;
-  end_stream(capture, 1);
+  if (capture == NULL || capture->stream == NULL || capture->fill != NULL || ctx->is_leading)
+    return ctx->is_sent;
+  if (!has_value || ctx->is_sent) return give_end(capture) || ctx->is_sent;
+  drop_stream(capture);
+  return 0;
+}
+
+/* The store is silent: the clients needn't know. */
+static void on_silence(ngx_event_t *event) {
+  crl_ngx_capture *capture = event->data;
+  crl_ngx_ctx *ctx = capture->ctx;
+  ngx_connection_t *connection = ctx->r->connection;
+  ngx_http_set_log_request(connection->log, ctx->r);
+  if (give_end(capture)) crl_ngx_call_part(ctx);
+  ngx_http_run_posted_requests(connection);
+}
+
+static void await_store(crl_ngx_capture *capture) {
+  capture->patience.handler = on_silence;
+  capture->patience.data = capture;
+  capture->patience.log = ngx_cycle->log;
+  ngx_add_timer(&capture->patience, PATIENCE_MS);
 }
 
 /* nginx ends the request, and the subrequest with it. */
@@ -107,7 +144,6 @@ static void break_off(crl_ngx_capture *capture) {
 static void end_whole(crl_ngx_capture *capture) {
   crl_ngx_ctx *ctx = capture->ctx;
   if (capture->fill != NULL) {
-    /* what is left to send waits for the store's answer, which is near */
     crl_ngx_stream_hold(capture->stream);
     if (crl_ngx_store(capture->fill, &capture->verdict, &capture->response,
                       crl_ngx_stream_body(capture->stream)) == 0)
@@ -116,11 +152,12 @@ static void end_whole(crl_ngx_capture *capture) {
       let_go(capture, "unkeepable");
   }
   ctx->is_leading = 0;
-  if (ctx->is_pass || ctx->is_late) (void)crl_ngx_stream_start(capture->stream);
-  if (!crl_ngx_stream_is_started(capture->stream))
+  if (ctx->is_counted && !crl_ngx_stream_is_started(capture->stream))
     drop_stream(capture);
-  else if (ctx->is_pass || !crl_ngx_call_is_open(ctx))
-    crl_ngx_capture_settled(ctx);
+  else if (ctx->is_pass || ctx->is_late || !crl_ngx_call_is_open(ctx))
+    (void)give_end(capture);
+  else
+    await_store(capture);
 }
 
 /* The old page holds. When the 304 is about another one, the origin is asked without conditions. */

@@ -277,9 +277,8 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
                       const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
-  if (ctx->is_sent) {
+  if (crl_ngx_capture_settled(ctx, status == CORRAL_OK)) {
     corral_value_unref(value);
-    crl_ngx_capture_settled(ctx);
     return;
   }
   ctx->waited = ngx_current_msec - ctx->begun;

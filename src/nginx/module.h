@@ -269,6 +269,8 @@ int crl_ngx_suspend(ngx_http_request_t *r);
 int crl_ngx_notice_leaving(ngx_http_request_t *r);
 /* The request doesn't need its call any more; what the call computes goes on. */
 void crl_ngx_call_leave(crl_ngx_ctx *ctx);
+/* The request may end before its call does, which has all it needs. */
+void crl_ngx_call_part(crl_ngx_ctx *ctx);
 /* True while the call's result is to come. */
 int crl_ngx_call_is_open(const crl_ngx_ctx *ctx);
 /* Called by call.c with the result of the call; takes `value`. */
@@ -293,8 +295,9 @@ crl_ngx_capture *crl_ngx_capture_of(ngx_http_request_t *r);
 /* NULL without memory. */
 crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
                                      ngx_http_post_subrequest_t **ret);
-/* The call of a request that is_sent is over. */
-void crl_ngx_capture_settled(crl_ngx_ctx *ctx);
+/* The call of the request is over, with a value or without. True when the request is answered by
+ * what its origin sends, or has sent. */
+int crl_ngx_capture_settled(crl_ngx_ctx *ctx, ngx_uint_t has_value);
 /* Fails the fill. */
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
 

@@ -331,8 +331,8 @@ static int attach(crl_ngx_stream *stream, crl_ngx_ctx *ctx) {
 static int may_join(const crl_ngx_stream *stream, const crl_ngx_ctx *ctx) {
   unsigned char hash[CRL_NGX_RECORD_HASH];
   const crl_ngx_record *record = &stream->record;
-  if (stream->fill == NULL || is_over(stream) || ctx->purges > stream->purges || ctx->is_lookup ||
-      corral_fill_should_stop(stream->fill))
+  if (stream->is_let_go || is_over(stream) || ctx->purges > stream->purges || ctx->is_lookup ||
+      (stream->fill != NULL && corral_fill_should_stop(stream->fill)))
     return 0;
   if (record->vary_len == 0) return 1;
   return crl_ngx_vary_hash(ctx->r, record->vary, record->vary_len, hash) == 0 &&
@@ -356,10 +356,8 @@ int crl_ngx_stream_start(crl_ngx_stream *stream) {
   stream->is_started = 1;
   leader->is_sent = 1;
   leader->is_late = 0;
-  if (stream->fill != NULL) {
-    gather(stream);
-    crl_ngx_flights_offer(&stream->link, leader);
-  }
+  if (!stream->is_let_go) gather(stream);
+  if (stream->fill != NULL) crl_ngx_flights_offer(&stream->link, leader);
   wake(stream);
   return 1;
 }

@@ -77,6 +77,7 @@ nginx_server *nginx_kit_another(const nginx_kit_plan *plan) {
   nginx_plan made = {.http = http,
                      .main = main_text,
                      .workers = plan->workers,
+                     .is_daemon = plan->is_daemon,
                      .environment = asan != NULL && *asan != '\0' ? environment : NULL};
   if (!nginx_server_start(&server, &made)) skip();
   free(preload);

@@ -39,6 +39,7 @@ typedef struct nginx_kit_plan {
   const char *http;      /* more lines of http { }; NULL for none */
   const char *main;      /* more lines before http { }; NULL for none */
   int workers;           /* 0: one */
+  int is_daemon;         /* as in nginx_plan */
 } nginx_kit_plan;
 
 extern http_origin *nginx_kit_origin;

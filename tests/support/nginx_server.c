@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,7 +22,8 @@ enum { TRIES = 3000, STEP_MS = 5, PROCESSES = 64, VARIABLES = 16, PORT_TRIES = 5
 
 struct nginx_server {
   server_process process;
-  int port, workers, connections, has_port;
+  int port, workers, connections, has_port, is_daemon;
+  pid_t guard; /* of a daemon; 0: none */
   char address[96];
   char *main, *http, *level, *environment[VARIABLES + 1], *text;
 };
@@ -62,10 +64,10 @@ static void write_config(const nginx_server *server) {
   FILE *file = fopen(path, "we");
   if (file == NULL) die(server, path);
   fprintf(file,
-          "daemon off;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file "
+          "daemon %s;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file "
           "%s/nginx.lock;\nerror_log %s/error.log %s;\n",
-          server->workers, server->process.folder, server->process.folder, server->process.folder,
-          server->level);
+          server->is_daemon ? "on" : "off", server->workers, server->process.folder,
+          server->process.folder, server->process.folder, server->level);
   if (geteuid() == 0) fputs("user root;\n", file);
   for (char *const *variable = server->environment; *variable != NULL; variable++)
     fprintf(file, "env %.*s;\n", (int)strcspn(*variable, "="), *variable);
@@ -168,9 +170,68 @@ static int accepts(const nginx_server *server) {
   return is_there;
 }
 
+/* ---- daemons ------------------------------------------------------------------------------- */
+
+/* nginx takes SIGUSR2 only when its parent isn't the one that it began with. A daemon's parent is
+ * this process, the nearest subreaper, and its process group has all that it begins. */
+
+/* The pid in the pid file, other than `old`. */
+static pid_t master_of(const nginx_server *server, pid_t old) {
+  char path[96];
+  int pid = 0;
+  for (int i = 0; i < TRIES; i++) {
+    snprintf(path, sizeof path, "%s/nginx.pid", server->process.folder);
+    FILE *file = fopen(path, "re");
+    if (file != NULL && fscanf(file, "%d", &pid) != 1) pid = 0;
+    if (file != NULL) fclose(file);
+    if (pid > 0 && pid != old) return (pid_t)pid;
+    poll(NULL, 0, STEP_MS);
+  }
+  die(server, "there is no master process");
+  return 0;
+}
+
+/* Ends the group when the test's main thread ends. */
+static pid_t guard(pid_t group) {
+  sigset_t signals;
+  int signal;
+  pid_t parent = getpid(), pid = fork();
+  if (pid != 0) return pid;
+  for (int fd = 0; fd < 256; fd++) close(fd);
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, NULL);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent) sigwait(&signals, &signal);
+  kill(-group, SIGKILL);
+  _exit(0);
+}
+
+static void unguard(nginx_server *server) {
+  if (server->guard <= 0) return;
+  kill(server->guard, SIGKILL);
+  waitpid(server->guard, NULL, 0);
+  server->guard = 0;
+}
+
+/* The launched process has ended, and the daemon runs; 0: its port was taken. */
+static int becomes_daemon(nginx_server *server) {
+  int status = 0;
+  pid_t launched = server->process.pid;
+  server->process.pid = 0;
+  if (waitpid(launched, &status, 0) != launched || status != 0) {
+    if (strstr(nginx_server_log(server), "Address already in use") != NULL) return 0;
+    die(server, "nginx ended at once");
+  }
+  server->process.pid = master_of(server, 0);
+  server->guard = guard(server->process.pid);
+  return 1;
+}
+
 /* Waits until the server is up. 0: it exited because its port had been taken meanwhile. */
 static int comes_up(nginx_server *server) {
   pid_t pids[PROCESSES];
+  if (server->is_daemon && !becomes_daemon(server)) return 0;
   for (int i = 0; i < TRIES; i++) {
     if (children(server, pids, PROCESSES, 1) >= server->workers && accepts(server)) return 1;
     if (waitpid(server->process.pid, NULL, WNOHANG) == server->process.pid) {
@@ -234,6 +295,8 @@ int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
   server->http = copy_of(plan->http);
   server->main = copy_of(plan->main != NULL ? plan->main : "");
   server->has_port = strstr(plan->http, "%PORT%") != NULL;
+  server->is_daemon = plan->is_daemon;
+  if (server->is_daemon) prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (int i = 0; plan->environment != NULL && plan->environment[i] != NULL; i++) {
     if (i == VARIABLES) die(NULL, "too many variables");
     server->environment[i] = copy_of(plan->environment[i]);
@@ -268,19 +331,40 @@ void nginx_server_reload(nginx_server *server, const char *http) {
   die(server, "no new workers came");
 }
 
-int nginx_server_quit(nginx_server *server) {
+static int exit_of(nginx_server *server, pid_t pid) {
   int status = 0;
-  if (server->process.pid <= 0 || kill(server->process.pid, SIGQUIT) != 0)
-    die(server, "nginx isn't running");
   for (int i = 0; i < TRIES; i++) {
-    if (waitpid(server->process.pid, &status, WNOHANG) == server->process.pid) {
-      server->process.pid = 0;
-      return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
+    if (waitpid(pid, &status, WNOHANG) == pid) return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     poll(NULL, 0, STEP_MS);
   }
   die(server, "nginx doesn't end");
   return -1;
+}
+
+pid_t nginx_server_upgrade(nginx_server *server) {
+  pid_t old = server->process.pid, pids[PROCESSES];
+  if (kill(old, SIGUSR2) != 0) die(server, "kill");
+  pid_t new = master_of(server, old);
+  server->process.pid = new;
+  for (int i = 0; i < TRIES && children(server, pids, PROCESSES, 1) < server->workers; i++)
+    poll(NULL, 0, STEP_MS);
+  server->process.pid = old;
+  kill(old, SIGQUIT);
+  for (int i = 0; i < TRIES && children(server, pids, PROCESSES, 1) > 0; i++)
+    poll(NULL, 0, STEP_MS);
+  server->process.pid = new;
+  return old;
+}
+
+int nginx_server_await_old(nginx_server *server, pid_t old) { return exit_of(server, old); }
+
+int nginx_server_quit(nginx_server *server) {
+  pid_t pid = server->process.pid;
+  if (pid <= 0 || kill(pid, SIGQUIT) != 0) die(server, "nginx isn't running");
+  int status = exit_of(server, pid);
+  server->process.pid = 0;
+  unguard(server);
+  return status;
 }
 
 void nginx_server_kill(nginx_server *server) {
@@ -288,6 +372,7 @@ void nginx_server_kill(nginx_server *server) {
   int count = children(server, pids, PROCESSES, 0);
   server_process_kill(&server->process);
   for (int i = 0; i < count; i++) kill(pids[i], SIGKILL);
+  unguard(server);
 }
 
 void nginx_server_restart(nginx_server *server) {

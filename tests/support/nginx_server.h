@@ -26,6 +26,7 @@ typedef struct nginx_plan {
   int workers;                    /* 0: one */
   int connections;                /* worker_connections; 0: 2048 */
   const char *level;              /* level of the error log; NULL: "info" */
+  int is_daemon;                  /* 1: for nginx_server_upgrade */
   const char *const *environment; /* "NAME=VALUE"..., up to NULL, or NULL; workers inherit these */
 } nginx_plan;
 
@@ -49,6 +50,13 @@ int nginx_server_children(const nginx_server *server);
 void nginx_server_await_children(const nginx_server *server, int count);
 /* SIGHUP; waits until as many new workers take requests. `http`: the new text; NULL: unchanged. */
 void nginx_server_reload(nginx_server *server, const char *http);
+
+/* Executes the binary anew (SIGUSR2), waits until the new master's workers take requests, and lets
+ * the old one end (SIGQUIT), which takes no request any more. Returns the old master's pid. */
+pid_t nginx_server_upgrade(nginx_server *server);
+/* Waits for the end of that master, before anything else is done to the new one. Returns its exit
+ * status, or -1 when a signal ended it. */
+int nginx_server_await_old(nginx_server *server, pid_t old);
 
 /* SIGQUIT: requests under way are answered first. Waits for the end. Returns the exit status, or -1
  * when a signal ended nginx. */
