@@ -39,7 +39,8 @@ rm -rf "$folder/root/corral"
 git clone -q "$here" "$folder/root/corral"
 
 step "./run.sh" './run.sh'
-step "./run.sh install" 'apt-get install -qy --no-install-recommends nginx nginx-dev; ./run.sh install'
+step "./run.sh install" 'apt-get install -qy --no-install-recommends nginx nginx-dev
+  ./run.sh install'
 step "the first program" 'mkdir /tmp/first; sh tests/first_program.sh /tmp/first'
 step "the first page" 'apt-get install -qy --no-install-recommends curl
   mkdir /tmp/page; prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page sh packaging/debian/tests/first-page'
@@ -54,6 +55,7 @@ for name in storm first-program first-page; do
 done
 step "purging them" 'apt-get purge -qy "?source-package(^corral\$)"
   [ -z "$(command -v corral)" ]; ! ls /etc/nginx/modules-enabled | grep corral
-  [ -z "$(find /etc /usr /var/lib -xdev -name "*corral*" -not -path "/var/lib/apt/*")" ]'
+  [ -z "$(find /etc /usr /var/lib -xdev \( -path /usr/local -o -path /var/lib/apt \) -prune \
+    -o -name "*corral*" -print)" ]'
 [ -z "$also" ] || step "./run.sh test" './run.sh test'
 [ -z "$also" ] || grep ' passed, ' "$folder.log" | tail -n 1
