@@ -11,7 +11,7 @@ typedef struct crl_ngx_drop {
   corral_async_call *call;
   ngx_http_cleanup_t *cleanup;
   int is_variant;
-  unsigned char variant[2 * CRL_NGX_RECORD_HASH];
+  unsigned char variant[2 * CORRAL_PAGE_HASH];
   size_t len;
   unsigned char key[];
 } crl_ngx_drop;

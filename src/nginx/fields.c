@@ -7,28 +7,28 @@
  * keeps outside of the list are added to it. */
 #include "module.h"
 
-int crl_ngx_field_is(const crl_ngx_field *field, const char *name) {
+int crl_ngx_field_is(const corral_page_field *field, const char *name) {
   return field->name_len == ngx_strlen(name) &&
          ngx_strncasecmp((u_char *)field->name, (u_char *)name, field->name_len) == 0;
 }
 
-/* True for fields that record.c leaves out, and for those that are added from nginx's own
+/* True for fields that a page leaves out, and for those that are added from nginx's own
  * places. */
-static int is_left_out(const crl_ngx_field *field) {
-  return crl_ngx_record_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
+static int is_left_out(const corral_page_field *field) {
+  return corral_page_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
          crl_ngx_field_is(field, "last-modified");
 }
 
 static int add(crl_ngx_response *response, const char *name, const u_char *value, size_t len) {
-  crl_ngx_field field = {
+  corral_page_field field = {
       .name = (const u_char *)name, .name_len = ngx_strlen(name), .value = value, .value_len = len};
-  if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
+  if (response->count == CORRAL_PAGE_FIELDS) return -1;
   response->fields[response->count++] = field;
   return 0;
 }
 
 /* True when the list of a Connection field has this name. */
-static int is_listed(const ngx_str_t *list, const crl_ngx_field *field) {
+static int is_listed(const ngx_str_t *list, const corral_page_field *field) {
   for (const u_char *at = list->data, *end = at + list->len; at < end; at++) {
     const u_char *from = at;
     while (at < end && *at != ',' && *at != ' ' && *at != '\t') at++;
@@ -41,7 +41,7 @@ static int is_listed(const ngx_str_t *list, const crl_ngx_field *field) {
 
 /* True for fields that the origin's Connection names: they are of that connection alone (RFC 9110,
  * 7.6.1). nginx has its lines only in the raw header. */
-static int is_of_connection(ngx_list_part_t *raw, const crl_ngx_field *field) {
+static int is_of_connection(ngx_list_part_t *raw, const corral_page_field *field) {
   for (; raw != NULL; raw = raw->next) {
     ngx_table_elt_t *line = raw->elts;
     for (ngx_uint_t i = 0; i < raw->nelts; i++)
@@ -58,14 +58,14 @@ static int add_list(crl_ngx_response *response, ngx_list_part_t *part, ngx_list_
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
-      crl_ngx_field field = {.name = from[i].key.data,
-                             .name_len = from[i].key.len,
-                             .value = from[i].value.data,
-                             .value_len = from[i].value.len};
+      corral_page_field field = {.name = from[i].key.data,
+                                 .name_len = from[i].key.len,
+                                 .value = from[i].value.data,
+                                 .value_len = from[i].value.len};
       if (from[i].hash == 0 || field.name_len == 0 || is_left_out(&field) ||
           is_of_connection(raw, &field))
         continue;
-      if (response->count == CRL_NGX_RECORD_FIELDS) return -1;
+      if (response->count == CORRAL_PAGE_FIELDS) return -1;
       response->fields[response->count++] = field;
     }
   }

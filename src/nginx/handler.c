@@ -88,7 +88,7 @@ static crl_ngx_step fail(crl_ngx_ctx *ctx, ngx_int_t status, const char *detail,
 }
 
 static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
-                                  const crl_ngx_record *record) {
+                                  const corral_page *record) {
   switch (how) {
     case CORRAL_OUTBOX:
       if (ctx->age_ms <= ctx->ttl_ms) return CRL_NGX_HIT;
@@ -107,8 +107,7 @@ static crl_ngx_outcome outcome_of(const crl_ngx_ctx *ctx, corral_how how,
 
 enum { VARIANTS = 4 };
 
-void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
-                      corral_how how) {
+void crl_ngx_describe(crl_ngx_ctx *ctx, const corral_page *record, int64_t age_ms, corral_how how) {
   ctx->age_ms = age_ms;
   ctx->ttl_ms = record->ttl_ms + (int64_t)record->age_s * 1000;
   ctx->outcome = outcome_of(ctx, how, record);
@@ -124,7 +123,7 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc);
 static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx_int_t *rc) {
   /* each time the origin's Vary has other names than before */
   if (ctx->variants++ == VARIANTS) return own_way(ctx, CRL_NGX_PASS, "vary");
-  (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CRL_NGX_RECORD_HASH);
+  (void)ngx_hex_dump(ctx->variant, (u_char *)(uintptr_t)hash, CORRAL_PAGE_HASH);
   ctx->is_variant = 1;
   ctx->has_led = ctx->had_old = ctx->is_pass = 0;
   if (crl_ngx_is_led_in_front(ctx)) return own_way(ctx, CRL_NGX_PASS, "loop");
@@ -135,8 +134,7 @@ static crl_ngx_step ask_variant(crl_ngx_ctx *ctx, const unsigned char *hash, ngx
  * the store once, so that the page is made anew. Any other value under this key is a stranger's or
  * a newer version's, and stays. */
 static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
-  if (why != CRL_NGX_BAD_RECORD || ctx->has_dropped)
-    return own_way(ctx, CRL_NGX_PASS, "unreadable");
+  if (why != CORRAL_ECORRUPT || ctx->has_dropped) return own_way(ctx, CRL_NGX_PASS, "unreadable");
   ctx->has_dropped = 1;
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unreadable";
@@ -162,10 +160,10 @@ static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
 
 /* Takes a value: answers with it, or goes on without it. */
 static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
-  crl_ngx_record record;
-  unsigned char hash[CRL_NGX_RECORD_HASH];
+  corral_page record;
+  unsigned char hash[CORRAL_PAGE_HASH];
   size_t size = corral_value_size(value);
-  int bad = size == 0 ? 0 : crl_ngx_record_read(corral_value_data(value), size, &record);
+  int bad = size == 0 ? 0 : corral_page_read(corral_value_data(value), size, &record);
   if (size == 0 || bad != 0) {
     corral_value_unref(value);
     return size == 0 ? own_way(ctx, CRL_NGX_PASS, NULL) : refuse(ctx, bad);

@@ -7,7 +7,7 @@
 #include "body.h"
 
 typedef struct crl_ngx_verdict {
-  crl_ngx_record record; /* without fields and body */
+  corral_page record; /* without fields and body */
   crl_http_verdict lives;
   int64_t swr_ms, kept_ms;            /* the fill's: served while rebuilt; kept beyond its life */
   unsigned char names[CRL_HTTP_VARY]; /* record.vary points here */

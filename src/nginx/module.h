@@ -20,9 +20,9 @@
 
 #include <corral.h>
 #include <corral/loop.h>
+#include <corral/page.h>
 
 #include "http/rules.h"
-#include "record.h"
 
 #if !(NGX_HTTP_CACHE)
 #error "this nginx was configured without its HTTP cache, whose parsers are used here"
@@ -167,7 +167,7 @@ typedef struct crl_ngx_ctx {
   crl_ngx_zone *zone;
   crl_ngx_conf *conf; /* of the location that took the request */
   ngx_str_t key;
-  u_char variant[2 * CRL_NGX_RECORD_HASH]; /* of the key; valid if is_variant */
+  u_char variant[2 * CORRAL_PAGE_HASH]; /* of the key; valid if is_variant */
   crl_ngx_outcome outcome;
   const char *detail; /* for Cache-Status; a token, or NULL */
   int64_t age_ms, ttl_ms;
@@ -252,8 +252,7 @@ crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 /* The origin of this request has failed with this status: a request that is_late is answered. */
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status);
 /* Sets what is told of a record that answers this request. */
-void crl_ngx_describe(crl_ngx_ctx *ctx, const crl_ngx_record *record, int64_t age_ms,
-                      corral_how how);
+void crl_ngx_describe(crl_ngx_ctx *ctx, const corral_page *record, int64_t age_ms, corral_how how);
 /* Ends the request with this result of its output, not from within its subrequest. */
 void crl_ngx_end_later(crl_ngx_ctx *ctx, ngx_int_t rc);
 
@@ -303,7 +302,7 @@ void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const cha
 
 typedef struct crl_ngx_response {
   ngx_uint_t status;
-  crl_ngx_field fields[CRL_NGX_RECORD_FIELDS];
+  corral_page_field fields[CORRAL_PAGE_FIELDS];
   size_t count;
 } crl_ngx_response;
 
@@ -326,7 +325,7 @@ int crl_ngx_renew_merge(const crl_ngx_ctx *ctx, crl_ngx_response *response, crl_
 /* The life of the old page; 0: nothing is renewed. */
 int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx);
 /* True when the new record's header is the old one's: its body needn't be stored again. */
-int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
+int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const corral_page *record,
                           const crl_ngx_response *response);
 size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret);
 /* True when a failure of this fill would be answered with a page that may be sent stale. */
@@ -344,7 +343,7 @@ void crl_ngx_forward_end(crl_ngx_ctx *ctx, ngx_uint_t is_whole);
 
 /* fields.c: collects the header fields of an answer that are kept. 0; -1: too many, or too long. */
 int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
-int crl_ngx_field_is(const crl_ngx_field *field, const char *name);
+int crl_ngx_field_is(const corral_page_field *field, const char *name);
 
 /* vary.c: the hash of a request's values for the header fields in `names`. 0; -1 without memory. */
 int crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t len,
@@ -352,10 +351,10 @@ int crl_ngx_vary_hash(ngx_http_request_t *r, const unsigned char *names, size_t 
 
 /* reply.c: sends the record as the request's answer; returns a status for nginx's finalization.
  * Takes `value`, which the record points into. */
-ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record);
+ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const corral_page *record);
 /* Its first step: sends the header, with this length of the body (-1: unknown). The record lives as
  * long as the request. NGX_OK: the body may follow, unless r->header_only. */
-ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, off_t length);
+ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_t length);
 
 /* variables.c */
 ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);

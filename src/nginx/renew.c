@@ -4,23 +4,23 @@
 #include "module.h"
 
 struct crl_ngx_renewal {
-  crl_ngx_record old; /* in the fill, as long as that runs */
+  corral_page old; /* in the fill, as long as that runs */
   const unsigned char *bytes;
   size_t size;
-  crl_ngx_field etag, modified; /* without a value: none */
+  corral_page_field etag, modified; /* without a value: none */
 };
 
-static crl_ngx_field find(const crl_ngx_record *record, const char *name) {
-  crl_ngx_field field;
-  for (size_t at = 0; crl_ngx_record_next(record, &at, &field);)
+static corral_page_field find(const corral_page *record, const char *name) {
+  corral_page_field field;
+  for (size_t at = 0; corral_page_next(record, &at, &field);)
     if (crl_ngx_field_is(&field, name)) return field;
-  return (crl_ngx_field){0};
+  return (corral_page_field){0};
 }
 
 /* True when the record answers this request. A validator of another variant would prove nothing: a
  * Last-Modified doesn't tell variants apart. */
-static int is_selected(ngx_http_request_t *r, const crl_ngx_record *record) {
-  unsigned char hash[CRL_NGX_RECORD_HASH];
+static int is_selected(ngx_http_request_t *r, const corral_page *record) {
+  unsigned char hash[CORRAL_PAGE_HASH];
   if (record->vary_len == 0) return 1;
   return crl_ngx_vary_hash(r, record->vary, record->vary_len, hash) == 0 &&
          ngx_memcmp(hash, record->hash, sizeof hash) == 0;
@@ -31,7 +31,7 @@ void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
   made.bytes = corral_fill_old(fill, &made.size);
   ctx->renewal = NULL;
   if (ctx->conf->revalidate == 0 || made.bytes == NULL ||
-      crl_ngx_record_read(made.bytes, made.size, &made.old) != 0 || !is_selected(ctx->r, &made.old))
+      corral_page_read(made.bytes, made.size, &made.old) != 0 || !is_selected(ctx->r, &made.old))
     return;
   made.etag = find(&made.old, "etag");
   made.modified = find(&made.old, "last-modified");
@@ -43,7 +43,7 @@ void crl_ngx_renew_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
 /* ---- the request --------------------------------------------------------------------------- */
 
 static ngx_int_t add_condition(ngx_http_headers_in_t *in, const char *name,
-                               const crl_ngx_field *field, ngx_pool_t *pool) {
+                               const corral_page_field *field, ngx_pool_t *pool) {
   if (field->value_len == 0) return NGX_OK;
   ngx_table_elt_t *line = ngx_list_push(&in->headers);
   u_char *value = ngx_pnalloc(pool, field->value_len + 1),
@@ -76,7 +76,7 @@ int crl_ngx_renew_is_answer(const crl_ngx_ctx *ctx, const crl_ngx_response *resp
 }
 
 /* The opaque part of an entity tag (RFC 9110, 8.8.3.2). */
-static crl_ngx_field opaque(crl_ngx_field tag) {
+static corral_page_field opaque(corral_page_field tag) {
   if (tag.value_len > 2 && ngx_strncmp(tag.value, "W/", 2) == 0) {
     tag.value += 2;
     tag.value_len -= 2;
@@ -86,10 +86,10 @@ static crl_ngx_field opaque(crl_ngx_field tag) {
 
 /* RFC 9111, 4.3.4: a 304 whose entity tag isn't the stored one updates nothing. */
 static int is_other(const crl_ngx_renewal *renewal, const crl_ngx_response *response) {
-  crl_ngx_field stored = opaque(renewal->etag);
+  corral_page_field stored = opaque(renewal->etag);
   for (size_t i = 0; i < response->count; i++) {
     if (!crl_ngx_field_is(&response->fields[i], "etag")) continue;
-    crl_ngx_field given = opaque(response->fields[i]);
+    corral_page_field given = opaque(response->fields[i]);
     return stored.value_len > 0 && (given.value_len != stored.value_len ||
                                     ngx_memcmp(given.value, stored.value, given.value_len) != 0);
   }
@@ -116,26 +116,26 @@ size_t crl_ngx_renew_body(const crl_ngx_ctx *ctx, const unsigned char **ret) {
 }
 
 int crl_ngx_has_stale(corral_fill *fill) {
-  crl_ngx_record old;
+  corral_page old;
   size_t size;
   const void *bytes = corral_fill_old(fill, &size);
-  return corral_fill_has_stale(fill) && bytes != NULL &&
-         crl_ngx_record_read(bytes, size, &old) == 0 && (old.sie_ms > 0 || old.swr_ms > 0);
+  return corral_fill_has_stale(fill) && bytes != NULL && corral_page_read(bytes, size, &old) == 0 &&
+         (old.sie_ms > 0 || old.swr_ms > 0);
 }
 
 int64_t crl_ngx_renew_ttl(const crl_ngx_ctx *ctx) {
   return ctx->renewal != NULL ? ctx->renewal->old.ttl_ms : 0;
 }
 
-int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const crl_ngx_record *record,
+int crl_ngx_renew_is_same(const crl_ngx_ctx *ctx, const corral_page *record,
                           const crl_ngx_response *response) {
   const crl_ngx_renewal *renewal = ctx->renewal;
   size_t head = renewal->size - renewal->old.body_len;
-  if (crl_ngx_record_room(record, response->fields, response->count) != renewal->size) return 0;
+  if (corral_page_size(record, response->fields, response->count) != renewal->size) return 0;
   unsigned char *made = ngx_alloc(head, ctx->r->connection->log);
   if (made == NULL) return 0;
-  (void)crl_ngx_record_write(made, record, response->fields, response->count);
-  int is_same = crl_ngx_record_same_head(made, renewal->bytes, head);
+  (void)corral_page_write(made, record, response->fields, response->count);
+  int is_same = corral_page_same_head(made, renewal->bytes, head);
   ngx_free(made);
   return is_same;
 }

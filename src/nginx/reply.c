@@ -6,7 +6,7 @@ static void release(void *value) { corral_value_unref(value); } /* NULL is allow
 
 /* Splits "text/html; charset=utf-8" into a type and a charset for nginx's filters, as nginx's
  * upstreams do. */
-static void set_type(ngx_http_headers_out_t *out, const crl_ngx_field *field) {
+static void set_type(ngx_http_headers_out_t *out, const corral_page_field *field) {
   u_char *value = (u_char *)field->value, *end = value + field->value_len;
   out->content_type.data = value;
   out->content_type.len = out->content_type_len = field->value_len;
@@ -45,7 +45,7 @@ static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *l
 #endif
 
 /* nginx's filters look for some fields in places of their own. */
-static int set_place(ngx_http_request_t *r, const crl_ngx_field *field, ngx_table_elt_t *line) {
+static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_table_elt_t *line) {
   ngx_http_headers_out_t *out = &r->headers_out;
   const struct {
     const char *name;
@@ -63,9 +63,9 @@ static int set_place(ngx_http_request_t *r, const crl_ngx_field *field, ngx_tabl
   return 0;
 }
 
-static int set_fields(ngx_http_request_t *r, const crl_ngx_record *record) {
-  crl_ngx_field field;
-  for (size_t at = 0; crl_ngx_record_next(record, &at, &field);) {
+static int set_fields(ngx_http_request_t *r, const corral_page *record) {
+  corral_page_field field;
+  for (size_t at = 0; corral_page_next(record, &at, &field);) {
     if (crl_ngx_field_is(&field, "content-type")) {
       set_type(&r->headers_out, &field);
       continue;
@@ -98,7 +98,7 @@ static ngx_table_elt_t *add_own(ngx_http_request_t *r, const char *name, size_t 
 }
 
 /* Sets the Age (RFC 9111, 5.1); the origin's own answer has one only if it came with it. */
-static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_record *record) {
+static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_page *record) {
   int is_own = ctx->is_pass || ctx->outcome == CRL_NGX_MISS || ctx->outcome == CRL_NGX_EXPIRED ||
                ctx->outcome == CRL_NGX_REVALIDATED || ctx->outcome == CRL_NGX_BYPASS;
   if (is_own && record->age_s == 0) return 0;
@@ -110,7 +110,7 @@ static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_
 }
 
 /* Sets the Date of the origin's answer: a cache doesn't renew it (RFC 9110, 6.6.1). */
-static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const crl_ngx_record *record) {
+static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_page *record) {
   const ngx_time_t *now = ngx_timeofday();
   int64_t kept_ms = ngx_max(ctx->age_ms - (int64_t)record->age_s * 1000, 0);
   int64_t date_ms = (int64_t)now->sec * 1000 + (int64_t)now->msec - kept_ms + record->date_ms;
@@ -129,7 +129,7 @@ static void choose_conditions(ngx_http_headers_in_t *in) {
   if (in->if_none_match != NULL) in->if_modified_since = NULL;
 }
 
-ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, off_t length) {
+ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_t length) {
   ngx_http_request_t *r = ctx->r;
   ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
   if (rc != NGX_OK) return rc;
@@ -142,7 +142,7 @@ ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const crl_ngx_record *record, o
   return ngx_http_send_header(r);
 }
 
-ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const crl_ngx_record *record) {
+ngx_int_t crl_ngx_reply(crl_ngx_ctx *ctx, corral_value *value, const corral_page *record) {
   ngx_http_request_t *r = ctx->r;
   ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, 0);
   if (cleanup == NULL) {

@@ -4,7 +4,7 @@
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-static ngx_uint_t is_ignored(const crl_ngx_conf *conf, const crl_ngx_field *field) {
+static ngx_uint_t is_ignored(const crl_ngx_conf *conf, const corral_page_field *field) {
   static const struct {
     const char *name;
     ngx_uint_t bit;
@@ -22,10 +22,10 @@ static void read_list(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_list_
   for (; part != NULL; part = part->next) {
     ngx_table_elt_t *from = part->elts;
     for (ngx_uint_t i = 0; i < part->nelts; i++) {
-      crl_ngx_field field = {.name = from[i].key.data,
-                             .name_len = from[i].key.len,
-                             .value = from[i].value.data,
-                             .value_len = from[i].value.len};
+      corral_page_field field = {.name = from[i].key.data,
+                                 .name_len = from[i].key.len,
+                                 .value = from[i].value.data,
+                                 .value_len = from[i].value.len};
       if ((from[i].hash == 0 && !is_raw) || is_ignored(conf, &field) ||
           (only_cookies && !crl_ngx_field_is(&field, "set-cookie")))
         continue;
@@ -102,7 +102,7 @@ static void drop_cookies(crl_ngx_response *response) {
 }
 
 static int64_t life(int64_t ms) {
-  return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CRL_NGX_LONGEST_MS);
+  return ms == CRL_HTTP_NONE ? CORRAL_OFF : ngx_min(ms, CORRAL_PAGE_LONGEST_MS);
 }
 
 static ngx_uint_t has_validator(const crl_ngx_response *response) {
@@ -116,7 +116,7 @@ static ngx_uint_t has_validator(const crl_ngx_response *response) {
 /* A page with a validator stays in the store for corral_revalidate, longer than it may be sent. */
 static void set_lives(crl_ngx_verdict *verdict, const crl_ngx_conf *conf,
                       const crl_ngx_response *response) {
-  crl_ngx_record *record = &verdict->record;
+  corral_page *record = &verdict->record;
   int is_stale_never = is_brief(conf, response->status);
   int64_t swr = is_stale_never ? CORRAL_OFF : life(verdict->lives.swr_ms);
   int64_t sie = is_stale_never ? CORRAL_OFF : life(verdict->lives.sie_ms);
@@ -131,13 +131,13 @@ static void set_lives(crl_ngx_verdict *verdict, const crl_ngx_conf *conf,
 
 int crl_ngx_store(corral_fill *fill, crl_ngx_verdict *verdict, const crl_ngx_response *response,
                   const crl_ngx_body *body) {
-  crl_ngx_record *record = &verdict->record;
+  corral_page *record = &verdict->record;
   record->body_len = (size_t)body->size;
   corral_fill_lives(fill, record->ttl_ms, verdict->swr_ms, verdict->kept_ms);
-  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  size_t room = corral_page_size(record, response->fields, response->count);
   unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
   if (to == NULL) return -1;
-  crl_ngx_body_copy(body, crl_ngx_record_write(to, record, response->fields, response->count));
+  crl_ngx_body_copy(body, corral_page_write(to, record, response->fields, response->count));
   corral_fill_done(fill);
   return 0;
 }
@@ -180,11 +180,11 @@ static ngx_uint_t is_endless(const ngx_http_request_t *sr) {
 static const char *judge_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr,
                                 crl_ngx_response *response, const crl_http_rules *rules,
                                 crl_ngx_verdict *verdict) {
-  crl_ngx_record *record = &verdict->record;
+  corral_page *record = &verdict->record;
   const char *why;
   verdict->lives = judge(rules, ctx);
   record->status = (uint32_t)response->status;
-  record->date_ms = crl_http_date_apart(rules, CRL_NGX_LONGEST_MS);
+  record->date_ms = crl_http_date_apart(rules, CORRAL_PAGE_LONGEST_MS);
   record->age_s = (uint32_t)ngx_min(ngx_max(rules->age, 0), 0x7fffffff);
   record->ttl_ms = judge_life(ctx, sr, &verdict->lives, response, &why);
   if (record->ttl_ms <= 0) return why;
@@ -212,13 +212,13 @@ const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_resp
 /* ---- renewal ------------------------------------------------------------------------------- */
 
 /* Gives the fill the old page, whose life begins anew; else the new page. 0; -1: no room. */
-static int give(corral_fill *fill, int is_same, const crl_ngx_record *record,
+static int give(corral_fill *fill, int is_same, const corral_page *record,
                 const crl_ngx_response *response, const unsigned char *body) {
   if (is_same) return corral_fill_not_modified(fill) == CORRAL_OK ? 0 : -1;
-  size_t room = crl_ngx_record_room(record, response->fields, response->count);
+  size_t room = corral_page_size(record, response->fields, response->count);
   unsigned char *to = room > 0 ? corral_fill_reserve(fill, room) : NULL;
   if (to == NULL) return -1;
-  to = crl_ngx_record_write(to, record, response->fields, response->count);
+  to = corral_page_write(to, record, response->fields, response->count);
   ngx_memcpy(to, body, record->body_len);
   return 0;
 }

@@ -25,8 +25,8 @@ struct crl_ngx_stream {
   ngx_event_t wake;
   ngx_queue_t readers;
   crl_ngx_body body;
-  crl_ngx_record record; /* points into head */
-  off_t length;          /* of the body, by the header; -1: unknown */
+  corral_page record; /* points into head */
+  off_t length;       /* of the body, by the header; -1: unknown */
   unsigned is_started : 1;
   unsigned is_let_go : 1;
   unsigned is_whole : 1;
@@ -329,8 +329,8 @@ static int attach(crl_ngx_stream *stream, crl_ngx_ctx *ctx) {
 
 /* A request that came after a purge gets nothing from before it. */
 static int may_join(const crl_ngx_stream *stream, const crl_ngx_ctx *ctx) {
-  unsigned char hash[CRL_NGX_RECORD_HASH];
-  const crl_ngx_record *record = &stream->record;
+  unsigned char hash[CORRAL_PAGE_HASH];
+  const corral_page *record = &stream->record;
   if (stream->is_let_go || is_over(stream) || ctx->purges > stream->purges || ctx->is_lookup ||
       (stream->fill != NULL && corral_fill_should_stop(stream->fill)))
     return 0;
@@ -402,16 +402,16 @@ static void on_wake(ngx_event_t *event) {
   unref(stream);
 }
 
-static int copy_head(crl_ngx_stream *stream, size_t room, const crl_ngx_record *record,
+static int copy_head(crl_ngx_stream *stream, size_t room, const corral_page *record,
                      const crl_ngx_response *response) {
-  (void)crl_ngx_record_write(stream->head, record, response->fields, response->count);
-  return crl_ngx_record_read(stream->head, room, &stream->record);
+  (void)corral_page_write(stream->head, record, response->fields, response->count);
+  return corral_page_read(stream->head, room, &stream->record);
 }
 
 crl_ngx_stream *crl_ngx_stream_new(crl_ngx_ctx *leader, ngx_http_request_t *sr, corral_fill *fill,
                                    const crl_ngx_verdict *verdict,
                                    const crl_ngx_response *response) {
-  size_t room = crl_ngx_record_room(&verdict->record, response->fields, response->count);
+  size_t room = corral_page_size(&verdict->record, response->fields, response->count);
   crl_ngx_stream *stream = room > 0 ? calloc(1, sizeof *stream + room) : NULL;
   if (stream == NULL) return NULL;
   if (copy_head(stream, room, &verdict->record, response) != 0) {

@@ -64,7 +64,7 @@ static int add_fields(crl_ngx_tags *tags, const crl_ngx_conf *conf, ngx_http_req
       add_list(tags, conf, &sr->upstream->headers_in.headers.part) != 0)
     return -1;
   for (size_t i = 0; i < response->count; i++) {
-    const crl_ngx_field *field = &response->fields[i];
+    const corral_page_field *field = &response->fields[i];
     ngx_str_t name = {.data = (u_char *)field->name, .len = field->name_len};
     ngx_str_t value = {.data = (u_char *)field->value, .len = field->value_len};
     if (is_tag_field(conf, &name) && add_words(tags, &value) != 0) return -1;

@@ -85,7 +85,7 @@ static void add_page(crl_ngx_hold *hold, crl_ngx_ctx *ctx, const ngx_str_t *loca
 }
 
 static ngx_uint_t is_location(const ngx_table_elt_t *line) {
-  const crl_ngx_field field = {.name = line->key.data, .name_len = line->key.len};
+  const corral_page_field field = {.name = line->key.data, .name_len = line->key.len};
   return line->hash != 0 &&
          (crl_ngx_field_is(&field, "location") || crl_ngx_field_is(&field, "content-location"));
 }
