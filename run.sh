@@ -239,7 +239,7 @@ bench() {
 campaign() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES $FUZZ_PACKAGES
-  for preset in release dev tsan fuzz; do build $preset; done
+  for preset in release bench dev tsan fuzz; do build $preset; done
   sh tests/campaign.sh "${minutes:-60}"
 }
 

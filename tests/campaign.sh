@@ -3,7 +3,7 @@
 # of loops, crowds on locks, soaks, fuzz targets, and builds with options off.
 #
 # The steps without an end of their own share MINUTES (60); the others, the builds above all, take
-# an hour or two besides. The builds release, dev, tsan and fuzz must be there.
+# an hour or two besides. The builds release, bench, dev, tsan and fuzz must be there.
 # The script prints a line for each step, and the sums. Logs go to build/campaign/.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -128,6 +128,9 @@ histories() { # SECONDS
   while [ "$(date +%s)" -lt "$until" ]; do "$tests/test_history_live" || return 1; done
 }
 step histories histories "$(share 10)"
+for store in redis memcached lmdb; do
+  step "weather_$store" "$root/build/bench/bench/bench_weather" --store "$store" --judge
+done
 step threads_again again "$(share 10)"
 targets=$(find "$root/build/fuzz/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | grep -c .)
 steps fuzz sh "$root/fuzz/explore.sh" "$root/build/fuzz" "$(($(share 50) / targets))"

@@ -312,10 +312,10 @@ a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void *
         "0 get: ok sie 50\n1 claim: away retry 80\n2 answer stale\n2 done\n", "ok sie 50",
         "away retry 80");
   story s = begin_with(&usual, (crl_flight_plan){.can_compute = 1});
-  tell(&s, "away failures 2"); /* the pause is over, the number of failures stays */
+  tell(&s, "away failures 3"); /* the pause is over, the number of failures stays */
   tell(&s, "failure");
-  assert_int_equal(s.flight.failures, 3);
-  assert_in_range(s.flight.retry_ms, 150, 300);
+  assert_int_equal(s.flight.failures, 4);
+  assert_in_range(s.flight.retry_ms, 260, 300);
 }
 
 #define T(test) cmocka_unit_test(test)

@@ -6,6 +6,8 @@
  * In the liveness mode the faults end at some moment for the core, some of the processes, and the
  * others are gone or cut off for good. From then on each call of the core is served in time.
  *
+ * In the healing mode computes fail for a while, and nothing else does.
+ *
  * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
  * (250), CORRAL_SECONDS=n the least duration of each of the two modes, CORRAL_SEED_FROM=n (1) the
  * first seed. */
@@ -130,6 +132,19 @@ static world *live_and_calm(uint64_t seed, control broken) {
   return live_on(w);
 }
 
+/* The healing mode. */
+static const world *live_and_heal(uint64_t seed, int64_t outage, control broken) {
+  world *w = &the_world;
+  make_world(w, seed, broken);
+  w->policy.retry_ms = 500;
+  w->policy.retry_max_ms = 30000;
+  w->healing.outage = outage;
+  w->events = 0;
+  event e = {.at = w->now, .what = TAKE_OFF};
+  plan_event(w, &e);
+  return live_on(w);
+}
+
 /* ---- tests --------------------------------------------------------------------------------- */
 
 static uint64_t number_of(const char *name, uint64_t otherwise) {
@@ -209,6 +224,31 @@ static void where_faults_end_each_call_is_served(void **state) {
   }
   printf("%llu worlds, %u calls in calm\n", (unsigned long long)count, served);
   if (count >= 100) assert_true(served > 20 * count);
+}
+
+/* The default pauses, in six processes with callers all the time. */
+static void an_origin_that_is_back_is_fresh_within_500_ms_and_tried_4_times_in_3_s(void **state) {
+  (void)state;
+  enum { WORLDS = 120, YOUNG_MS = 1300 };
+  int64_t slowest = 0;
+  for (uint64_t seed = 1; seed <= WORLDS; seed++) {
+    int64_t outage = seed % 4 == 0 ? 2 * TRIES_MS : (int64_t)(1 + seed * YOUNG_MS / WORLDS);
+    const world *w = live_and_heal(seed, outage, SOUND);
+    const healing *h = &w->healing;
+    int64_t took = h->fresh - (h->first + outage);
+    if (w->violations > 0) fail_msg("seed %llu: %s", (unsigned long long)seed, w->first);
+    assert_in_range(h->tries, outage > TRIES_MS ? 4 : 1, 4);
+    assert_int_equal(h->fresh > 0, outage < TRIES_MS);
+    if (h->fresh > 0 && took > 500)
+      fail_msg("outage of %lld ms: %lld ms", (long long)outage, (long long)took);
+    if (h->fresh > 0 && took > slowest) slowest = took;
+  }
+  printf("fresh %lld ms after the origin was back, or sooner\n", (long long)slowest);
+}
+
+static void failures_that_the_fleet_does_not_share_are_found_out(void **state) {
+  (void)state;
+  assert_true(live_and_heal(1, 2 * TRIES_MS, VERDICTS_ARE_NOT_STORED)->healing.tries > 4);
 }
 
 static void a_seed_makes_the_same_world_again(void **state) {
@@ -344,6 +384,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whatever_befalls_a_herd_the_promises_hold),
       cmocka_unit_test(where_faults_end_each_call_is_served),
+      cmocka_unit_test(an_origin_that_is_back_is_fresh_within_500_ms_and_tried_4_times_in_3_s),
+      cmocka_unit_test(failures_that_the_fleet_does_not_share_are_found_out),
       cmocka_unit_test(a_seed_makes_the_same_world_again),
       cmocka_unit_test(a_store_that_settles_without_asking_for_the_token_is_found_out),
       cmocka_unit_test(claims_that_share_a_token_are_found_out),

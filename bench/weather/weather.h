@@ -206,7 +206,10 @@ figures report_figures(const world *w);
 void report_head(const plan *p);
 void report_scenario(const scenario *s);
 /* Prints a line; returns 1 when a guard that is corral's missed its goal. */
-int report_line(const figures *f);
+int report_line(const scenario *s, const figures *f);
+/* A row of the table that report_page prints in Markdown. */
+void report_row(const plan *p, const scenario *s, const figures *f, int count);
+void report_page(const plan *p);
 
 typedef struct chart chart;
 chart *chart_begin(const char *path, const plan *p, double load);

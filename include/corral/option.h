@@ -42,7 +42,7 @@
   X(pass_ttl_ms, "pass_ttl", "lives", "ms", 10000, -1, 86400000, "", ZONE,                         \
     "How long \"can't be cached\" is remembered: computes run in parallel.")                       \
   X(retry_ms, "retry", "failure", "ms", 500, -1, 86400000, "", LOCATION,                           \
-    "Pause after the first two failed computes, shared by the fleet; then doubles.")               \
+    "Pause after the first three failed computes, shared by the fleet; then 4 times, 8 times ...") \
   X(retry_max_ms, "retry_max", "failure", "ms", 30000, 1, 86400000, "", LOCATION,                  \
     "Longest pause after failed computes.")                                                        \
   X(when_away, "away", "failure", "compute|stale|error", 1, 1, 3, "run", ZONE,                     \

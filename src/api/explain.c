@@ -67,7 +67,7 @@ static void say_early(page *p, const corral_policy *policy) {
 }
 
 static void say_failures(page *p, const corral_policy *policy) {
-  char a[32], b[32], c[32];
+  char a[32], b[32];
   if (policy->negative_ttl_ms > 0)
     say(p, "\"No such thing\" is remembered for %s.\n", span(a, policy->negative_ttl_ms));
   else
@@ -79,11 +79,10 @@ static void say_failures(page *p, const corral_policy *policy) {
     say(p, "A \"can't be cached\" is not remembered: callers compute one after the other.\n");
   if (policy->retry_ms > 0)
     say(p,
-        "After a failed compute nobody tries again for %s to %s, from the third failure on "
-        "doubling "
-        "up to %s; until then callers get a stale value in its grace, else that failure.\n",
-        span(a, policy->retry_ms - policy->retry_ms / 4), span(b, policy->retry_ms),
-        span(c, policy->retry_max_ms));
+        "After a failed compute nobody tries again for about %s, from the fourth failure in a row "
+        "on for 4 times, 8 times ... that, up to %s; until then callers get a stale value in its "
+        "grace, else that failure.\n",
+        span(a, policy->retry_ms), span(b, policy->retry_max_ms));
   else
     say(p, "After a failed compute the next caller tries again at once.\n");
 }

@@ -94,11 +94,13 @@ int64_t crl_policy_watched(const corral_policy *policy, uint64_t dice) {
 }
 
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice) {
-  int64_t pause = policy->retry_ms;
+  int64_t pause = policy->retry_ms, most = larger(policy->retry_max_ms, policy->retry_ms);
   if (pause < 0) return 0;
-  for (uint32_t i = CRL_RETRY_FLAT; i < failures && pause < policy->retry_max_ms; i++) pause *= 2;
-  pause = smaller(pause, larger(policy->retry_max_ms, policy->retry_ms));
-  return pause - (int64_t)(dice % ((uint64_t)pause / 4 + 1));
+  if (failures <= CRL_RETRY_FLAT)
+    return pause - pause / 16 - (int64_t)(dice % ((uint64_t)pause / 16 + 1));
+  for (uint32_t i = 2; i < failures && pause < most; i++) pause *= 2;
+  pause = smaller(pause, most);
+  return pause - (int64_t)(dice % ((uint64_t)pause / 8 + 1));
 }
 
 int64_t crl_policy_away(const corral_policy *policy, int64_t cost_ms, uint32_t n, uint64_t dice) {

@@ -11,7 +11,7 @@
 #define CRL_LIFE_MOST INT64_C(315360000000)
 
 enum {
-  CRL_RETRY_FLAT = 2, /* pauses after failures that are equally long */
+  CRL_RETRY_FLAT = 3, /* pauses after failures that are equally long */
   CRL_AWAY_SHARE = 16 /* most times its cost that a key computed without the store pauses */
 };
 
@@ -102,7 +102,9 @@ int64_t crl_policy_away(const corral_policy *policy, int64_t cost_ms, uint32_t n
  * until the call's deadline. */
 int64_t crl_policy_part(int64_t now, int64_t pause, int64_t deadline);
 /* The pause after failure number `failures` in a row (from 1): retry_ms after each of the first
- * CRL_RETRY_FLAT, then doubling, up to retry_max_ms; drawn from 75-100 % of it. */
+ * CRL_RETRY_FLAT, then 4 times that, 8 times ..., up to retry_max_ms; drawn from 7/8 of it to the
+ * whole. After the first ones it is 1/16 shorter at least: with the try itself and the look that
+ * leads to it, one try follows another within retry_ms. With 500 ms there are 4 tries in 3 s. */
 int64_t crl_policy_retry(const corral_policy *policy, uint32_t failures, uint64_t dice);
 
 #endif

@@ -64,17 +64,21 @@ static inline void hand_send(int fd, const char *text) {
   if (send(fd, text, len, MSG_NOSIGNAL) != (ssize_t)len) fail_msg("the peer hung up: %s", text);
 }
 
-/* Takes the next request, whose target must be `path`. */
-static inline int hand_origin_take(hand_origin *origin, const char *path) {
+/* Takes the next request, which must be this one. Its body isn't read. */
+static inline int hand_origin_take_as(hand_origin *origin, const char *method, const char *path) {
   char expected[256];
   if (!hand_is_readable(origin->fd, HAND_PATIENCE_MS)) fail_msg("no request for %s", path);
   int fd = accept(origin->fd, NULL, NULL);
-  snprintf(expected, sizeof expected, "GET %s ", path);
+  snprintf(expected, sizeof expected, "%s %s ", method, path);
   const char *head = hand_read(fd, "\r\n\r\n");
   if (head == NULL || strncmp(head, expected, strlen(expected)) != 0)
-    fail_msg("not a request for %s: %s", path, head != NULL ? head : "");
+    fail_msg("not a %s of %s: %s", method, path, head != NULL ? head : "");
   origin->seen++;
   return fd;
+}
+
+static inline int hand_origin_take(hand_origin *origin, const char *path) {
+  return hand_origin_take_as(origin, "GET", path);
 }
 
 /* True when no further request waits to be taken. */

@@ -16,8 +16,7 @@ static void send(world *w, const scheduler *p, event *e) {
     return;
   }
   int number = (int)(p - w->pilots) / FLIGHTS;
-  int64_t there = mishap(w, number, 5) ? between(w, 0, 4 * LEASE_MS) : between(w, 0, 6),
-          back = between(w, 0, 6);
+  int64_t there = mishap(w, number, 5) ? between(w, 0, 4 * LEASE_MS) : way(w), back = way(w);
   e->flight = (int)(p - w->pilots);
   e->life = p->life;
   e->ask_number = p->ask_number;
@@ -67,19 +66,26 @@ static void ask_store(world *w, scheduler *p, corral_verb verb) {
     memcpy(e.record, p->product, p->product_len);
     e.record_len = p->product_len;
   }
-  if (verb == CORRAL_VERB_RELEASE && p->flight.retry_ms > 0) write_verdict(p, &e);
+  if (verb == CORRAL_VERB_RELEASE && p->flight.retry_ms > 0 &&
+      w->control != VERDICTS_ARE_NOT_STORED)
+    write_verdict(p, &e);
   send(w, p, &e);
 }
 
 static crl_made outcome(world *w) {
+  if (w->healing.outage > 0) return try_origin(w);
   if (!faults_ended(w) && chance(w, 20)) return CRL_MADE_FAILURE;
   if (chance(w, 5)) return CRL_MADE_PASS;
   return chance(w, 3) ? CRL_MADE_UNKEPT : CRL_MADE_VALUE;
 }
 
+static int64_t length_of_compute(world *w) {
+  if (w->healing.outage > 0) return between(w, 1, 5);
+  return !faults_ended(w) && chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
+}
+
 static void start_compute(world *w, scheduler *p) {
-  int64_t takes =
-      !faults_ended(w) && chance(w, 10) ? between(w, 50, 5 * LEASE_MS) : between(w, 1, 40);
+  int64_t takes = length_of_compute(w);
   event done = {.at = w->now + takes,
                 .what = TOLD,
                 .flight = (int)(p - w->pilots),
@@ -208,6 +214,8 @@ static void check_answer(world *w, const scheduler *p) {
     expect(w, f->answer == CRL_ANSWER_COMPUTED,
            "5: a computed value was not given to its own caller");
   check_served(w, p);
+  if (w->healing.fresh == 0 && (f->answer == CRL_ANSWER_STORED || f->answer == CRL_ANSWER_COMPUTED))
+    w->healing.fresh = w->now;
   w->stale += f->answer == CRL_ANSWER_STALE;
   w->verdicts += f->answer == CRL_ANSWER_VERDICT;
   w->held_hits += is_held != 0;
@@ -398,7 +406,9 @@ static int joins(world *w, const scheduler *p) {
 static void on_take_off(world *w) {
   scheduler *p = &w->pilots[between(w, 0, PROCESSES * FLIGHTS - 1)];
   event again = {.at = w->now + (chance(w, 20) ? between(w, 1, 60) : 0), .what = TAKE_OFF};
-  if (w->now < WORLD_MS && ++w->take_offs < TAKE_OFFS) plan_event(w, &again);
+  if (w->healing.outage > 0) again.at = w->now + 1;
+  if (w->now < WORLD_MS && (++w->take_offs < TAKE_OFFS || w->healing.outage > 0))
+    plan_event(w, &again);
   if (process_of(w, p)->gone) return;
   if (p->flying || process_of(w, p)->paused_until > w->now || joins(w, p)) return;
   unsigned life = p->life + 1;

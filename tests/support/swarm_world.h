@@ -37,6 +37,7 @@ enum {
    * a host's lock whose holder shows no lease */
   CALM_MS = 10 * LEASE_MS,
   SERVED_MS = 350,
+  TRIES_MS = 3000,
   OUTSIDE = -1 /* number of a process that is never killed, paused or cut off */
 };
 
@@ -149,7 +150,8 @@ typedef enum control {
   WAITERS_ARE_FORGOTTEN,
   SLOW_IS_AWAY,
   KEYS_END_WITH_THEIR_LEASES,
-  HOLDERS_ARE_NOT_REMEMBERED
+  HOLDERS_ARE_NOT_REMEMBERED,
+  VERDICTS_ARE_NOT_STORED
 } control;
 
 /* The store's record of a tag. */
@@ -159,11 +161,20 @@ typedef struct tag_version {
   int64_t since;
 } tag_version;
 
+/* The healing mode: no faults but one outage of the origin, fast messages and computes, and callers
+ * all the time. */
+typedef struct healing {
+  int64_t outage;       /* how long computes fail, from the first one on; 0: another mode */
+  int64_t first, fresh; /* when the first compute began, and a call had a value; 0: not yet */
+  unsigned tries;       /* computes within TRIES_MS of the first one, until a call had a value */
+} healing;
+
 typedef struct world {
   uint64_t seed, dice, order;
   int64_t now;
   control control;
   int64_t faults_end; /* the liveness mode: when they end for the core; 0: another mode */
+  healing healing;
   event heap[EVENTS];
   size_t events;
   scheduler pilots[PROCESSES * FLIGHTS];
@@ -225,13 +236,26 @@ static int faults_ended(const world *w) { return w->faults_end > 0 && w->now >= 
 
 /* Chance of a fault of this process, or of its messages. */
 static int mishap(world *w, int number, int percent) {
-  return !(faults_ended(w) && (number == OUTSIDE || is_core(number))) && chance(w, percent);
+  return w->healing.outage == 0 && !(faults_ended(w) && (number == OUTSIDE || is_core(number))) &&
+         chance(w, percent);
 }
 
 static void expect(world *w, int holds, const char *promise) {
   if (holds) return;
   if (w->violations++ == 0)
     snprintf(w->first, sizeof w->first, "%s, at %lld ms", promise, (long long)w->now);
+}
+
+/* ---- the healing mode ---------------------------------------------------------------------- */
+
+/* Time of a message. */
+static int64_t way(world *w) { return between(w, 0, w->healing.outage > 0 ? 1 : 6); }
+
+static crl_made try_origin(world *w) {
+  healing *h = &w->healing;
+  if (h->first == 0) h->first = w->now;
+  if (h->fresh == 0 && w->now < h->first + TRIES_MS) h->tries++;
+  return w->now < h->first + h->outage ? CRL_MADE_FAILURE : CRL_MADE_VALUE;
 }
 
 /* ---- events: a heap ordered by time, then by creation -------------------------------------- */
