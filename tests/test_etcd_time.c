@@ -132,8 +132,8 @@ static void a_hold_that_ended_by_itself_is_told_as_lost(void **state) {
   gone(&c);
 }
 
-/* What is told is less by the time that the request took: on a busy machine, a request in many says
- * it. */
+/* The time told is shorter by the time that the request took. A busy machine needs several requests
+ * until one tells enough. */
 static int grants_more(client *c, corral_verb verb) {
   for (int i = 0; i < 50; i++) {
     corral_op op = ask(c, CORRAL_VERB_LOCK, "k", 1, 1000);

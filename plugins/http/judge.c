@@ -108,7 +108,7 @@ void crl_http_judge_hop(crl_http_transfer *t) {
     t->hop_fresh_ms = v.fresh_ms;
 }
 
-/* What a response says about its lives; *ret_alone: it may answer its caller only. */
+/* The lives that a response gives; *ret_alone: it may answer its caller only. */
 static crl_http_lives lives_of(const crl_http_transfer *t, int *ret_alone) {
   crl_http_verdict v = verdict_of(t);
   crl_http_lives lives = {v.fresh_ms, v.swr_ms, v.sie_ms};

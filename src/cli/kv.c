@@ -360,7 +360,7 @@ int cli_expire(const cli_globals *cli, int argc, char **argv) {
 
 /* ---- inspect ------------------------------------------------------------------------------- */
 
-/* What a value is, beyond bytes. */
+/* The kind of a value: a command's result, a page, or neither. */
 typedef struct about {
   bool is_result, is_page;
   run_result result;

@@ -63,8 +63,8 @@ static void tell_listeners(crl_entry *entry) {
   }
 }
 
-/* Those that one thread wakes at a time: a few, where more processors than that can run the woken,
- * who wake the next ones. Else all: handing on would only cost. */
+/* Sleepers that one thread wakes at a time where there are more processors: each of them wakes as
+ * many. On fewer processors one thread wakes all, since handing on would only cost. */
 enum { RELAY = 2 };
 
 static uint64_t at_a_time(void) { return crl_env_processors() > RELAY ? RELAY : INT_MAX; }
