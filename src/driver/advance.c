@@ -35,7 +35,7 @@ static crl_need take_slot(crl_run *r, int64_t *until) {
   return (crl_need)0;
 }
 
-/* An answered caller may free its cancel token. */
+/* The token is forgotten first: a caller that has its answer may free it. */
 static void answer(crl_run *r) {
   crl_caller *caller = r->flown.caller;
   if (caller != NULL) crl_run_forget_caller(r);
@@ -76,8 +76,9 @@ static int is_late(const crl_run *r) {
          (!waits || crl_env_now_ms() >= r->flight.plan.deadline);
 }
 
-/* A bound compute, and all rungs to it behind an answer, are not for the caller's thread. Within a
- * compute its thread and its place are borrowed, as long as it waits. */
+/* True when the run is to be handed over: to a bound compute, and behind an answer also to the
+ * rungs that lead to it, the caller's thread doesn't go. A nested call lends its thread until it is
+ * answered. */
 static int goes_elsewhere(const crl_run *r) {
   int climbs = r->ask == CRL_ASK_CLAIM || r->ask == CRL_ASK_SLOT || r->ask == CRL_ASK_HOST;
   if (r->handed_over) return 0;

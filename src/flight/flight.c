@@ -57,6 +57,17 @@ static crl_ask fail(crl_flight *flight, int status) {
   return conclude(flight, CRL_ANSWER_ERROR);
 }
 
+/* True for a flight that can end without a rebuild: its caller has an answer, or a usable value was
+ * found, whose grace is over at `grace_until`. */
+static int is_served(const crl_flight *flight, int64_t grace_until, int64_t now) {
+  return flight->answered || flight->early || grace_until > now;
+}
+
+/* Ends such a flight. */
+static crl_ask serve(crl_flight *flight) {
+  return conclude(flight, flight->early ? CRL_ANSWER_STORED : CRL_ANSWER_STALE);
+}
+
 /* RELEASE: gives the lease back, then concludes with flight->answer. */
 static crl_ask release(crl_flight *flight, crl_answer then, int64_t retry_ms) {
   if (!flight->answered) flight->answer = (uint8_t)then;
@@ -160,9 +171,9 @@ static crl_ask go_without(crl_flight *flight, int64_t now) {
   return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
 }
 
-/* A failure is remembered: nobody computes. */
+/* A failure is remembered, by the store or this process: nobody computes. */
 static crl_ask recall_failure(crl_flight *flight, int64_t now) {
-  return answer(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  return conclude(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
 }
 
 /* The store can't hold an election now. A refresh behind an answer is given up, because it can
@@ -175,9 +186,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   flight->recalls = told->look.retry_left > 0;
   flight->pause_until = now + told->look.pause_left;
   if (told->look.failures > 0) flight->failures = told->look.failures;
-  if (flight->answered) return CRL_ASK_DONE;
-  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
-  if (flight->swr_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (is_served(flight, flight->swr_until, now)) return serve(flight);
   if (flight->recalls && !looks_here) return recall_failure(flight, now);
   if (!flight->recalls && flight->slow && flight->plan.can_compute) return wait(flight, told);
   return looks_here ? CRL_ASK_OUTBOX : go_without(flight, now);
@@ -217,7 +226,7 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
-/* Nobody rebuilds a value that somebody else rebuilds already, or failed to. */
+/* A value that somebody else rebuilds already, or failed to rebuild, is left alone. */
 int crl_flight_early(const corral_policy *policy, const crl_look *look, int early, uint64_t dice) {
   if (look->lease_left > 0 || look->retry_left > 0) return 0;
   return early || crl_policy_early(policy, look->ttl, look->lives.fresh, look->cost_us, dice);
@@ -250,8 +259,7 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
                              : go_alone(flight, CRL_ALONE_PASS, told->now);
   }
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
-  if (look->retry_left > 0)
-    return conclude(flight, flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
+  if (look->retry_left > 0) return recall_failure(flight, told->now);
   if (!flight->plan.can_compute) {
     if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
     return fail(flight, CORRAL_EMISS);
@@ -278,9 +286,7 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
     flight->looks++;
     return CRL_ASK_GET;
   }
-  if (flight->answered) return CRL_ASK_DONE;
-  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
-  if (flight->sie_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (is_served(flight, flight->sie_until, told->now)) return serve(flight);
   if (flight->alone) return fail(flight, CORRAL_EDEADLINE);
   flight->last_look = 1;
   return CRL_ASK_GET;
@@ -302,9 +308,7 @@ static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
     flight->plan.ladder = 0;
     return climb(flight, told->now);
   }
-  if (flight->answered) return CRL_ASK_DONE;
-  if (flight->early) return answer(flight, CRL_ANSWER_STORED);
-  if (flight->swr_until > told->now) return answer(flight, CRL_ANSWER_STALE);
+  if (is_served(flight, flight->swr_until, told->now)) return serve(flight);
   int64_t most = patience(flight, told->now);
   if (told->now >= most) return run_out(flight, told->now);
   flight->looks++;

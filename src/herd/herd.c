@@ -128,7 +128,7 @@ static int has_grace(const crl_entry *entry) {
   return entry->interim_last > 0 && crl_env_now_ms() < entry->interim_last;
 }
 
-/* ---- public -------------------------------------------------------------------------------- */
+/* ---- entering ------------------------------------------------------------------------------ */
 
 static crl_shard *home_of(crl_herd *herd, uint64_t hash) {
   return &herd->shards[hash % CRL_SHARDS];
