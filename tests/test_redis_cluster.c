@@ -403,6 +403,27 @@ static void a_killed_primary_costs_its_own_keys_until_the_failover_and_others_no
   full_coverage("yes");
 }
 
+/* Nobody asks for anything while the replica is promoted. */
+static void an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one(void **s) {
+  (void)s;
+  corral *c = opened(&(corral_options){0});
+  char key[48];
+  snprintf(key, sizeof key, "%s", of_shard("unheard", 2));
+  gets(c, key, NULL);
+  int primary = redis_cluster_primary(cluster, 2), replica = other_of_shard(primary);
+  redis_server_ask(redis_cluster_node(cluster, primary), "WAIT 1 5000");
+  redis_cluster_kill(cluster, primary);
+  assert_int_not_equal(corral_invalidate(c, key, strlen(key), NULL), CORRAL_OK);
+  redis_cluster_await_primary(cluster, replica);
+  redis_server *promoted = redis_cluster_node(cluster, replica);
+  for (int i = 0; i < 3000 && *redis_server_ask(promoted, "EXISTS %s", key) == '1'; i++)
+    lab_sleep_ms(10);
+  assert_string_equal(redis_server_ask(promoted, "EXISTS %s", key), "0");
+  corral_close(c);
+  redis_cluster_restart(cluster, primary);
+  redis_cluster_await_well(cluster);
+}
+
 static void a_shard_that_hangs_costs_the_keys_of_others_nothing(void **state) {
   (void)state;
   full_coverage("no");
@@ -491,6 +512,25 @@ static void a_copy_is_dropped_when_its_slot_has_another_node(void **state) {
   redis_cluster_seize(cluster, slot, redis_cluster_next(cluster, slot));
   (void)size_of(c, neighbour); /* the process learns of it */
   await_compute(c, key);
+  corral_close(c);
+}
+
+static void a_copy_is_dropped_when_the_connection_that_watches_it_ends(void **state) {
+  (void)state;
+  ear e = {0};
+  corral *c = near_of(&e);
+  char cut[48], other[48];
+  snprintf(cut, sizeof cut, "%s", of_shard("cut", 0));
+  snprintf(other, sizeof other, "%s", of_shard("uncut", 2));
+  await_copy(c, &e, cut);
+  await_copy(c, &e, other);
+  redis_server *node = redis_cluster_node(cluster, redis_cluster_primary(cluster, 0));
+  redis_server_ask(node, "CLIENT KILL TYPE normal");
+  assert_string_equal(redis_server_ask(node, "DEL %s", cut), "1");
+  await_compute(c, cut);
+  int before = atomic_load(&e.near);
+  assert_int_equal(gets(c, other, NULL), CORRAL_FRESH);
+  assert_int_equal(atomic_load(&e.near), before + 1);
   corral_close(c);
 }
 
@@ -615,11 +655,13 @@ int main(void) {
       T(a_planned_failover_costs_no_error_and_no_value),
       T(a_copy_is_dropped_when_another_process_changes_its_value),
       T(a_copy_is_dropped_when_its_slot_has_another_node),
+      T(a_copy_is_dropped_when_the_connection_that_watches_it_ends),
       T(an_invalidation_is_not_undone_by_a_slot_that_moves),
       T(a_watched_copy_is_soon_dropped_while_slots_move),
       T(a_uri_without_cluster_says_what_to_write),
       T(a_server_without_a_cluster_says_what_to_write),
       T(a_killed_primary_costs_its_own_keys_until_the_failover_and_others_nothing),
+      T(an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one),
       T(a_shard_that_hangs_costs_the_keys_of_others_nothing),
       T(a_copy_is_dropped_when_its_node_is_killed_and_those_of_others_stay),
   };

@@ -284,7 +284,7 @@ static void a_key_on_its_way_is_asked_for_there_once_before_each_command(void **
 static void a_node_that_moves_a_key_to_itself_is_connected_to_anew(void **state) {
   (void)state;
   dialogue d = with(ENTERED GET_K TO("MOVED", "@PORT") "ACCEPT\n" GREETED GET_K TO(
-      "MOVED", "@PORT") "ACCEPT\n" GREETED GET_K NONE);
+      "MOVED", "@PORT") "HANG\nACCEPT\n" GREETED GET_K NONE);
   assert_int_equal(looks(&d), CORRAL_EMISS);
   ended(&d);
 }
@@ -353,6 +353,9 @@ static void a_large_record_whose_slot_is_on_its_way_goes_without_staging(void **
 static void a_replica_is_taken_for_what_it_is(void **state) {
   (void)state;
   dialogue d = with(ENTERED "EXPECT EVALSHA\nSEND -READONLY You can't write against a read only "
+                            "replica.\\r\\n\n"
+                            "ACCEPT\n" GREETED
+                            "EXPECT EVALSHA\nSEND -READONLY You can't write against a read only "
                             "replica.\\r\\n\n");
   corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = "k", .key_len = 1};
   assert_int_equal(performs(&d, &op), CORRAL_EUNAVAILABLE);
