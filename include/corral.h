@@ -99,7 +99,8 @@ extern "C" {
   X(EUNSUPPORTED, -25, "the store can't do that")                                                  \
   X(ECANCELLED, -26, "the call's cancel token was cancelled")                                      \
   X(ENEWER, -27, "the store's key holds a record of a later version of corral")                    \
-  X(EOLDER, -28, "not stored: the stored value has a later version")
+  X(EOLDER, -28, "not stored: the stored value has a later version")                               \
+  X(EMOVED, -29, "another server of the store has this key: no call returns it")
 
 /* Statuses: 0, and the negative numbers of CORRAL_STATUS_MAP. */
 typedef enum corral_status {

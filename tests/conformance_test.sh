@@ -1,6 +1,6 @@
 #!/bin/sh
-# conformance_test.sh memory|lmdb|redis|redlock|memcached: runs corral-conformance on one store, on
-# servers that the script starts.
+# conformance_test.sh memory|lmdb|redis|redis_cluster|redlock|memcached: runs corral-conformance on
+# one store, on servers that the script starts.
 # The environment has CONFORMANCE, the program, and PLUGINS, those that are loaded or built in.
 # Exit status 77 means skipped.
 set -eu
@@ -59,6 +59,11 @@ answers() {
   for wait in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
     sleep 0.1
     kill -0 $pid 2>/dev/null || return 1
+    if [ "$scheme" = node ]; then
+      redis-cli -p "$port" ping 2>/dev/null | grep -q PONG || continue
+      kill -0 $pid 2>/dev/null
+      return
+    fi
     if "$CONFORMANCE" --quiet --case an-absent-key-is-a-miss "$scheme://127.0.0.1:$port" \
       >/dev/null 2>&1; then
       kill -0 $pid 2>/dev/null # else it is somebody else's
@@ -69,7 +74,7 @@ answers() {
 }
 
 plugin=$store
-[ "$store" != redlock ] || plugin=redis
+case $store in redlock | redis_cluster) plugin=redis ;; esac
 case " $PLUGINS memory " in *[\ _]"$plugin "*) ;; *) skip "its plugin isn't built" ;; esac
 case $store in
   memory) uri=memory: ;;
@@ -79,6 +84,39 @@ case $store in
     scheme=redis
     start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     uri=redis://127.0.0.1:$port
+    ;;
+  redis_cluster)
+    has redis-server
+    has redis-cli
+    scheme=node
+    ports=
+    for first in 0 5461 10922; do
+      random_port
+      bus=$port
+      mkdir "$root/$first"
+      start redis-server --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
+        --save "''" --appendonly no --dir "$root/$first"
+      last=$((first + 5460))
+      [ $first -lt 10922 ] || last=16383
+      redis-cli -p "$port" cluster addslotsrange $first $last >"$root/log"
+      redis-cli -p "$port" cluster set-config-epoch $((first + 1)) >"$root/log"
+      [ -z "$ports" ] ||
+        redis-cli -p "${ports%% *}" cluster meet 127.0.0.1 "$port" "$bus" >"$root/log"
+      ports="$ports${ports:+ }$port"
+    done
+    left=300
+    for node in $ports; do
+      until redis-cli -p "$node" cluster info | grep -q cluster_state:ok &&
+        redis-cli -p "$node" cluster info | grep -q cluster_known_nodes:3; do
+        left=$((left - 1))
+        [ $left -gt 0 ] || {
+          echo "conformance_test: the nodes don't become a cluster"
+          exit 1
+        }
+        sleep 0.1
+      done
+    done
+    uri=redis+cluster://127.0.0.1:${ports%% *}/
     ;;
   redlock)
     has redis-server

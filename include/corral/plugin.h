@@ -150,7 +150,10 @@ enum {
   /* CLAIM, set by the host with ABSENT: this is also the first look at the key. Where a record is
    * after all, the plugin may leave it alone and answer EBUSY, with what a GET would find; then the
    * host judges that, and claims again if it must */
-  CORRAL_OP_LOOKS = 256
+  CORRAL_OP_LOOKS = 256,
+  /* set by the plugin with CORRAL_EMOVED, and still there when the operation comes to that server:
+   * the key is on its way there, and this one operation is to be served ahead of that */
+  CORRAL_OP_ASKING = 512
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
@@ -262,7 +265,7 @@ typedef struct corral_op {
 
   /* GET: OK or EMISS. CLAIM: OK, or EBUSY (a lease or a verdict is in force). SETTLE, RELEASE,
    * EXTEND: OK or ELOST. RENEW: OK, ELOST or EMISS. INVALIDATE, EXPIRE: OK. All: EINDOUBT (sent, no
-   * reply), or an error */
+   * reply), EMOVED (see `server`), or an error */
   int status;
   uint32_t zero;
   corral_found found; /* GET, CLAIM: the record; LOCK_SHOW: the lock's record */
@@ -273,6 +276,11 @@ typedef struct corral_op {
 
   /* set by the host: host->hash64 of the key; 0: the host hasn't computed it */
   uint64_t hash;
+  /* For a store whose servers come and go. Set by the host: the server that is asked. Set by the
+   * plugin with CORRAL_EMOVED, which says that this server did nothing: the one to ask instead. The
+   * host asks that one within the same time limit, a bounded number of times */
+  uint32_t server;
+  uint32_t zero2;
 } corral_op;
 
 /* The hold's life of a LOCK or LOCK_EXTEND. */
@@ -594,7 +602,8 @@ typedef struct corral_store_info {
   /* [""] for messages and thread names: "redis 127.0.0.1:6379"; lives as long as the store */
   const char *name;
   int64_t reach; /* [CORRAL_REACH_FLEET] range of the processes that share this store */
-  /* [1] independent servers over which the keys are spread (see `route`); at most CORRAL_SERVERS */
+  /* [1] independent servers over which the keys are spread (see `route`); at most CORRAL_SERVERS.
+   * Where they come and go (see `refresh`): the most that there may be at a time */
   size_t servers;
   /* [0] most that the store times of two users may differ; 0 where one clock serves all */
   int64_t clock_skew_ms;
@@ -697,6 +706,15 @@ typedef struct corral_store {
   int (*descriptor)(void *handle);
   int (*begin)(void *handle, const corral_batch *batch, corral_error *error);
   int (*finish)(void *handle, int *done, corral_error *error);
+  /* Optional, for a store whose servers come and go, and keys with them. Then `route` answers by
+   * what is known at that moment; a number that it, or an operation with EMOVED, has named stands
+   * for one server as long as that is known, and may be given to another one later: a handle of
+   * the former one then says that it is broken, with nothing sent. The host opens handles when a
+   * server is first needed. There is one watch, of server 0, for all of them.
+   *  refresh  learns anew, by `deadline`, which server has which keys. The host calls it after an
+   *           operation was EMOVED, or its server wasn't reached: on no caller's thread, one at a
+   *           time, with pauses. A text with CORRAL_OK says that something has changed. */
+  int (*refresh)(void *store, int64_t deadline, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

@@ -4,8 +4,10 @@
  * When the server has lost its scripts (NOSCRIPT), a further round within the same deadline sends
  * them whole. A claim by SET NX GET that wasn't granted, because a record is there or for any other
  * reason, is repeated as a script, which knows what to make of it. Such a round also repeats the
- * later operations on the same keys, so that their order holds. An operation that has ended a lease
- * isn't repeated, for that can't happen twice, unless the claim of that lease is repeated too.
+ * later operations on the same keys, so that their order holds. A record whose staging a cluster
+ * refuses, since its slot is on the move (TRYAGAIN), goes with its script in such a round. An
+ * operation that has ended a lease isn't repeated, for that can't happen twice, unless the claim of
+ * that lease is repeated too.
  *
  * A look asks for the record alone while the server's clock is known (clock.c). Where that doesn't
  * tell the life of what it found for sure (record.c), a further round looks again, with PTTL. So
@@ -42,6 +44,7 @@ static int judge_get(crl_redis_handle *h, crl_redis_slot *slot, redisReply **rep
   const redisReply *refusal =
       pttl != NULL && replies[0]->type != REDIS_REPLY_ERROR ? pttl : replies[0];
   if (refusal->type == REDIS_REPLY_ERROR) {
+    if (crl_redis_moved(h, op, refusal)) return CORRAL_OK;
     slot->vague = h->unchecked && !slot->closely;
     return slot->vague ? CORRAL_OK : crl_redis_result_error(h, op, refusal);
   }
@@ -143,6 +146,7 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
                         int64_t before) {
   corral_op *op = slot->op;
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
+  slot->whole = h->store->is_node && crl_redis_reply_is_error(replies[1], "TRYAGAIN");
   if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR)
     return crl_redis_result_nonsense(h, op);
   const redisReply *told = told_by(op, replies[1]);
@@ -177,7 +181,7 @@ static int judge_set_claim(crl_redis_handle *h, crl_redis_slot *slot, redisReply
   int is_ok = reply->type == REDIS_REPLY_STATUS;
   if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_ERROR && !is_ok)
     return crl_redis_result_nonsense(h, slot->op);
-  if (judge_first_look(h, slot->op, given)) return CORRAL_OK;
+  if (judge_first_look(h, slot->op, given) || crl_redis_moved(h, slot->op, reply)) return CORRAL_OK;
   slot->refused = 1;
   if (is_ok || crl_redis_reply_is_error(reply, "ERR") || crl_redis_reply_is_error(reply, "NOPERM"))
     h->no_set_claim = 1;
@@ -211,7 +215,7 @@ static int hear(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline, int
   int heard = 0;
   int status = CORRAL_OK;
   for (; heard < slot->replies && status == CORRAL_OK; heard += status == CORRAL_OK)
-    status = crl_redis_reply_next(h, deadline, &replies[heard], error);
+    status = crl_redis_reply_of(h, slot->op, deadline, &replies[heard], error);
   if (status == CORRAL_OK) {
     status = judge_slot(h, slot, replies, before);
     if (status != CORRAL_OK)
@@ -289,10 +293,13 @@ static void put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   slot->replies = 1;
   slot->staged = slot->noscript = slot->unstage = slot->partial = slot->vague = 0;
   slot->by_set = slot->refused = slot->dates = 0;
+  if (slot->whole == 1) slot->whole = 2;
+  h->out.asking = (slot->op->flags & CORRAL_OP_ASKING) != 0;
   if (slot->op->verb >= CORRAL_VERB_LOCK)
     crl_redis_lock_put(h, slot, round);
   else
     crl_redis_request_put(h, slot, round);
+  h->out.asking = 0;
   slot->end = h->out.total;
 }
 
@@ -323,6 +330,7 @@ static int look_anew(crl_redis_handle *h, crl_redis_slot *slot, int64_t deadline
   crl_redis_out_reset(&h->out);
   slot->partial = 0;
   slot->closely = 1;
+  h->out.asking = (slot->op->flags & CORRAL_OP_ASKING) != 0;
   crl_redis_request_put_get(h, slot);
   if (h->out.failed)
     return crl_redis_result_fail(h, slot->op, CORRAL_ENOMEM, "no memory to send a command"),
@@ -381,7 +389,8 @@ static size_t mark_again(crl_redis_handle *h, size_t count, int *round) {
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     const corral_op *op = slot->op;
-    slot->again = slot->replies > 0 && (slot->noscript || slot->unstage || slot->refused);
+    slot->again =
+        slot->replies > 0 && (slot->noscript || slot->unstage || slot->refused || slot->whole == 1);
     if (slot->noscript) *round = CRL_REDIS_BY_TEXT;
     if (slot->unstage) h->unstaged = 1;
     int once = (op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
@@ -468,7 +477,7 @@ static __attribute__((noinline)) int run_batch(crl_redis_handle *h, const corral
 static int is_lone(const crl_redis_handle *h, const corral_batch *batch) {
   const corral_op *op = batch->ops;
   return batch->count == 1 && op->verb == CORRAL_VERB_GET && op->key_len > 0 && h->slot_room > 0 &&
-         crl_redis_clock_good(h) && !crl_redis_clock_due(h);
+         (op->flags & CORRAL_OP_ASKING) == 0 && crl_redis_clock_good(h) && !crl_redis_clock_due(h);
 }
 
 /* Any other reply to it than the usual one is heard as in other rounds, by a slot. `got`: bytes of
@@ -516,7 +525,8 @@ int crl_redis_ops_put_looks(crl_redis_handle *h, const corral_batch *batch) {
 int crl_redis_ops_judge_look(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies) {
   corral_op *op = slot->op;
   int status = judge_get(h, slot, replies);
-  int is_told = !slot->partial && (op->status == CORRAL_OK || op->status == CORRAL_EMISS);
+  int is_told = !slot->partial && (op->status == CORRAL_OK || op->status == CORRAL_EMISS ||
+                                   op->status == CORRAL_EMOVED);
   if (status == CORRAL_OK && !is_told) {
     crl_redis_result_take_back(op);
     op->status = CORRAL_EINDOUBT;

@@ -76,7 +76,12 @@ static void head(crl_redis_out *out, char kind, size_t number) {
   copy(out, line, size + 3);
 }
 
-void crl_redis_out_command(crl_redis_out *out, size_t words) { head(out, '*', words); }
+static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
+
+void crl_redis_out_command(crl_redis_out *out, size_t words) {
+  if (out->asking) copy(out, asking, sizeof asking - 1);
+  head(out, '*', words);
+}
 
 void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_size,
                           const void *second, size_t second_size) {
@@ -104,6 +109,7 @@ void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size) {
   static const char begin[] = "*4\r\n$8\r\nGETRANGE\r\n$",
                     end[] = "\r\n$1\r\n0\r\n$7\r\n1048575\r\n";
   _Static_assert(CRL_REDIS_PIECE == 1048576, "the end of the first piece");
+  if (out->asking) copy(out, asking, sizeof asking - 1);
   char *from = room(out, sizeof begin + DIGITS_MOST + 2 + key_size + sizeof end);
   if (from == NULL) return;
   memcpy(from, begin, sizeof begin - 1);
@@ -137,7 +143,7 @@ void crl_redis_out_reset(crl_redis_out *out) {
     out->room = 0;
   }
   out->used = out->count = out->total = 0;
-  out->failed = 0;
+  out->failed = out->asking = 0;
 }
 
 void crl_redis_out_free(crl_redis_out *out) {

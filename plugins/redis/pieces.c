@@ -107,12 +107,13 @@ static int hear_piece(crl_redis_handle *h, corral_op *op, whole *w, int64_t dead
   size_t sent;
   *last = 1;
   crl_redis_out_reset(&h->out);
+  h->out.asking = (op->flags & CORRAL_OP_ASKING) != 0;
   crl_redis_pieces_put(h, op, w->size);
   put_range(h, op, 0, CORRAL_HEAD);
   if (h->out.failed) return give_up(h, op, CORRAL_ENOMEM, "no memory to send a command");
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
-  if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &piece, error);
-  if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &head, error);
+  if (status == CORRAL_OK) status = crl_redis_reply_of(h, op, deadline, &piece, error);
+  if (status == CORRAL_OK) status = crl_redis_reply_of(h, op, deadline, &head, error);
   if (status == CORRAL_OK) {
     status = take(h, op, w, piece, head, last);
     if (status != CORRAL_OK)

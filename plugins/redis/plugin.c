@@ -1,6 +1,6 @@
-/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c); that of redlock:
- * (redlock.c) is next to it in the same plugin. */
-#include "redlock.h"
+/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c); those of redlock:
+ * (redlock.c) and redis+cluster: (cluster.c) are next to it in the same plugin. */
+#include "cluster.h"
 
 const corral_store crl_plugin_redis = {
     .size = sizeof(corral_store),
@@ -19,7 +19,7 @@ const corral_store crl_plugin_redis = {
     .changes = crl_redis_changes,
     .unwatch = crl_redis_unwatch,
     .register_keys = crl_redis_register_keys,
-    .next = &crl_plugin_redlock,
+    .next = &crl_plugin_redis_cluster,
     .descriptor = crl_redis_descriptor,
     .begin = crl_redis_begin,
     .finish = crl_redis_finish,

@@ -3,7 +3,7 @@
  *   redis://[user:password@]host[:port][/db]
  *   rediss://...   the same with TLS
  *   redis+unix://[user:password@]/path/of/socket?db=N
- *   redlock://...: see redlock.c
+ *   redlock://...: see redlock.c; redis+cluster://...: see cluster.c
  *
  * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
  * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's
@@ -47,6 +47,8 @@ static char *keep(const char *text, const char *otherwise, int *ok) {
   return copy;
 }
 
+static int is_cluster(const corral_uri *uri) { return strstr(uri->scheme, "+cluster") != NULL; }
+
 static int read_db(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
   const char *path = uri->path;
   int is_socket = strcmp(uri->scheme, "redis+unix") == 0;
@@ -55,6 +57,8 @@ static int read_db(crl_redis_store *s, const corral_uri *uri, corral_error *erro
   char *end;
   errno = 0;
   long db = strtol(path + 1, &end, 10);
+  if (is_cluster(uri))
+    return bad_uri(s->host, uri, error, "a cluster has database 0 only: nothing may follow");
   if (*path != '/' || !isdigit((unsigned char)path[1]) || *end != '\0' || errno != 0 ||
       db > INT_MAX)
     return bad_uri(s->host, uri, error, "after the host only /DB may follow, a number");
@@ -77,7 +81,7 @@ static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *e
   } else {
     if (uri->hosts != NULL && strchr(uri->hosts, ',') != NULL)
       return bad_uri(s->host, uri, error,
-                     "one host only: neither cluster nor sentinel is supported yet");
+                     "one host only; the nodes of a cluster go with redis+cluster://");
     s->server = keep(uri->host[0] != '\0' ? uri->host : "127.0.0.1", NULL, &ok);
     s->port = uri->port != 0 ? uri->port : 6379;
     const char *server = uri->host[0] != '\0' ? uri->host : "127.0.0.1";
@@ -92,7 +96,7 @@ static int read_tls(crl_redis_store *s, const corral_uri *uri, corral_error *err
   const corral_host *host = s->host;
   const char *verify = host->uri_get(uri, "tls_verify");
   int ok = 1;
-  s->tls = strcmp(uri->scheme, "rediss") == 0;
+  s->tls = strncmp(uri->scheme, "rediss", 6) == 0;
   s->tls_verify = 1;
   if (!s->tls) return CORRAL_OK;
   if (verify != NULL && strcmp(verify, "no") == 0)
@@ -164,25 +168,37 @@ void crl_redis_close(void *store) {
   free(s);
 }
 
-int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
-                   corral_store_info *info, corral_error *error) {
-  const char *names = strcmp(uri->scheme, "rediss") == 0
-                          ? "db client_name scripts wait_replicas wait_ms tls_ca tls_cert tls_key "
-                            "tls_verify tls_name"
-                          : "db client_name scripts wait_replicas wait_ms";
+/* The parameters of a URI. */
+static const char *names_for(const corral_uri *uri) {
+  int is_tls = strncmp(uri->scheme, "rediss", 6) == 0;
+#define LOCKS "client_name scripts wait_replicas wait_ms"
+#define TLS " tls_ca tls_cert tls_key tls_verify tls_name"
+  if (is_cluster(uri)) return is_tls ? LOCKS TLS : LOCKS;
+  return is_tls ? "db " LOCKS TLS : "db " LOCKS;
+#undef LOCKS
+#undef TLS
+}
+
+int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const corral_uri *uri,
+                          corral_error *error) {
+  s->host = host;
+  s->base = s;
+  pthread_mutex_init(&s->mutex, NULL);
   if (host->size < sizeof *host)
     return host->fail(error, CORRAL_EUNSUPPORTED, "the redis plugin is newer than this corral");
-  int status = host->uri_check(uri, names, error);
-  if (status != CORRAL_OK) return status;
-  crl_redis_store *s = calloc(1, sizeof *s);
-  if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
-  s->host = host;
-  pthread_mutex_init(&s->mutex, NULL);
-  status = read_db(s, uri, error);
-  if (status == CORRAL_OK) status = read_place(s, uri, error);
+  int status = host->uri_check(uri, names_for(uri), error);
+  if (status == CORRAL_OK) status = read_db(s, uri, error);
+  if (status == CORRAL_OK && !is_cluster(uri)) status = read_place(s, uri, error);
   if (status == CORRAL_OK) status = read_tls(s, uri, error);
   if (status == CORRAL_OK) status = read_client(s, uri, error);
-  if (status == CORRAL_OK) status = read_locks(s, uri, error);
+  return status == CORRAL_OK ? read_locks(s, uri, error) : status;
+}
+
+int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                   corral_store_info *info, corral_error *error) {
+  crl_redis_store *s = calloc(1, sizeof *s);
+  if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  int status = crl_redis_store_begin(s, host, uri, error);
   if (status != CORRAL_OK) {
     crl_redis_close(s);
     return status;
@@ -201,10 +217,11 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
 
 /* ---- connect, disconnect ------------------------------------------------------------------- */
 
-typedef enum greeting { AUTH, SELECT, SETNAME, TIME, GREETINGS } greeting;
+typedef enum greeting { AUTH, SELECT, SETNAME, MYID, TIME, GREETINGS } greeting;
 
 static int is_said(const crl_redis_store *s, greeting what) {
-  return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0);
+  return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0) &&
+         (what != MYID || s->is_node);
 }
 
 static void say(crl_redis_handle *h, greeting what) {
@@ -228,6 +245,11 @@ static void say(crl_redis_handle *h, greeting what) {
       crl_redis_out_text(out, "SETNAME");
       crl_redis_out_text(out, s->client_name);
       break;
+    case MYID:
+      crl_redis_out_command(out, 2);
+      crl_redis_out_text(out, "CLUSTER");
+      crl_redis_out_text(out, "MYID");
+      break;
     default: crl_redis_out_command(out, 1); crl_redis_out_text(out, "TIME");
   }
 }
@@ -235,22 +257,35 @@ static void say(crl_redis_handle *h, greeting what) {
 /* 1: the error is harmless: the connection's name isn't needed, and a user who may not ask for the
  * time can still read. But any reply may be the server's reason to refuse service. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
-  if (crl_redis_reply_is_error(reply, "NOPERM")) return what == SETNAME || what == TIME;
+  if (crl_redis_reply_is_error(reply, "NOPERM"))
+    return what == SETNAME || what == MYID || what == TIME;
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
   return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
          crl_redis_reply_is_error(reply, "NOAUTH");
 }
 
+/* The id of a cluster's node. */
+static int hear_id(const crl_redis_handle *h, const redisReply *reply, corral_error *error) {
+  if (reply->type != REDIS_REPLY_STRING || crl_redis_node_is(h->store, reply->str, reply->len))
+    return CORRAL_OK;
+  return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
+                              "%s: another node than the cluster said has this address",
+                              h->store->name);
+}
+
 static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before,
                 corral_error *error) {
-  static const int otherwise[GREETINGS] = {
-      [AUTH] = CORRAL_EAUTH, [SELECT] = CORRAL_EURI, [TIME] = CORRAL_EUNAVAILABLE};
+  static const int otherwise[GREETINGS] = {[AUTH] = CORRAL_EAUTH,
+                                           [SELECT] = CORRAL_EURI,
+                                           [MYID] = CORRAL_EUNSUPPORTED,
+                                           [TIME] = CORRAL_EUNAVAILABLE};
   int is_error = reply->type == REDIS_REPLY_ERROR;
   if (is_error && !is_harmless(h, what, reply))
     return crl_redis_reply_error(h->store, reply, otherwise[what], error);
   if (what == TIME) return crl_redis_clock_hear(h, reply, before, error);
   if (is_error) return CORRAL_OK;
+  if (what == MYID) return hear_id(h, reply, error);
   if (reply->type != REDIS_REPLY_STATUS)
     return h->store->host->fail(error, CORRAL_EPROTOCOL,
                                 "%s: a strange greeting: is it a Redis server?", h->store->name);
@@ -282,18 +317,24 @@ static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
 
 void crl_redis_disconnect(void *handle) {
   crl_redis_handle *h = handle;
+  crl_redis_store *s = h->store;
   crl_redis_begin_drop(h);
   crl_redis_wire_close(&h->wire);
   crl_redis_out_free(&h->out);
   if (h->reader != NULL) redisReaderFree(h->reader);
   free(h->slots);
   free(h);
+  if (s->let_go != NULL) s->let_go(s);
 }
 
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
   crl_redis_store *s = store;
   crl_redis_handle *h = calloc(1, sizeof *h);
-  if (h == NULL) return s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
+  if (h == NULL) {
+    int status = s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
+    if (s->let_go != NULL) s->let_go(s);
+    return status;
+  }
   h->store = s;
   h->wire.fd = -1;
   int status = crl_redis_reader_open(h);

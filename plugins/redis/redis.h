@@ -21,6 +21,7 @@
  *   resp.c     messages of RESP3, which that connection speaks
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
+ *   cluster.h  Redis Cluster: the table of redis+cluster, in files of its own
  *   redlock.c, redlock_member.c   the table of redlock: locks over several such stores
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
@@ -61,8 +62,11 @@ struct bio_method_st;
 
 typedef struct crl_redis_store {
   const corral_host *host;
-  char name[160];      /* "redis 127.0.0.1:6379" */
-  char *server, *path; /* one of them; `path`: of a unix socket */
+  struct crl_redis_store *base; /* has the TLS context: itself, or that of its cluster */
+  int is_node;                  /* 1: a node of a cluster (cluster.h) */
+  void (*let_go)(struct crl_redis_store *store); /* NULL, or called when a handle has gone */
+  char name[160];                                /* "redis 127.0.0.1:6379" */
+  char *server, *path;                           /* one of them; `path`: of a unix socket */
   int port;
   crl_net_peer peer;     /* the server's address, for connecting */
   char *user, *password; /* NULL: not given */
@@ -145,6 +149,7 @@ typedef struct crl_redis_out {
   size_t count, piece_room;
   size_t total; /* bytes of all pieces */
   int failed;   /* no memory: later bytes are missing */
+  int asking;   /* 1: ASKING goes before each command */
 } crl_redis_out;
 
 /* Begins a command; `words` words must follow. Words are copied. */
@@ -179,6 +184,7 @@ typedef struct crl_redis_slot {
   int noscript, unstage, again;
   int by_set;   /* 1: a claim was sent as SET NX GET in this round */
   int refused;  /* 1: that claim was refused: its script decides */
+  int whole;    /* 1: its slot moves, so its record is not to be staged; 2: it isn't */
   int partial;  /* 1: a look has found the first piece of more */
   int vague;    /* 1: the life of what a look found needs the key's TTL */
   int closely;  /* 1: a look asks for the TTL, too */
@@ -226,6 +232,7 @@ typedef struct crl_redis_handle {
   int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
   int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
+  int elsewhere;       /* 1: its node's name leads to another address by now */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
   size_t slot_room;
@@ -240,6 +247,9 @@ int crl_redis_reader_open(crl_redis_handle *handle);
  * reply is CORRAL_OK. */
 int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply **ret,
                          corral_error *error);
+/* The next reply to a command of this operation, behind that to its ASKING. */
+int crl_redis_reply_of(crl_redis_handle *handle, const corral_op *op, int64_t deadline,
+                       redisReply **ret, corral_error *error);
 /* Takes the next reply from the bytes read so far; *ret NULL: none is complete.
  * crl_redis_reply_feed adds `got` bytes of handle->in to them. */
 int crl_redis_reply_ready(crl_redis_handle *handle, redisReply **ret, corral_error *error);
@@ -304,6 +314,11 @@ const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id);
 int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
                    corral_store_info *info, corral_error *error);
 void crl_redis_close(void *store);
+/* Reads what stores of one server and of a cluster have in common. After any status
+ * crl_redis_close frees it. */
+int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const corral_uri *uri,
+                          corral_error *error);
+/* A failed connect lets the store go, too. */
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_redis_disconnect(void *handle);
 
@@ -345,6 +360,14 @@ void crl_redis_request_put_get(crl_redis_handle *h, crl_redis_slot *slot);
 void crl_redis_request_put_script(crl_redis_handle *h, int round, crl_redis_script_id id,
                                   size_t keys, size_t args);
 
+/* ---- cluster_moved.c, cluster_map.c --------------------------------------------------------- */
+
+/* 1: `reply` is an error of a cluster's node that names another node, and the operation is
+ * CORRAL_EMOVED. 0: nothing was done. */
+int crl_redis_moved(crl_redis_handle *h, corral_op *op, const redisReply *reply);
+/* For the greeting: 0 when the node that answers isn't the one that the map has there. */
+int crl_redis_node_is(crl_redis_store *store, const char *id, size_t len);
+
 /* ---- result.c ------------------------------------------------------------------------------ */
 
 /* Sets the operation's status and text; returns the status. */
@@ -352,7 +375,7 @@ int crl_redis_result_fail(const crl_redis_handle *h, corral_op *op, int status, 
 /* The same for a reply that doesn't answer the command: CORRAL_EPROTOCOL. */
 int crl_redis_result_nonsense(const crl_redis_handle *h, corral_op *op);
 /* The same by an error reply. Returns CORRAL_OK, or why the handle is broken. */
-int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+int crl_redis_result_error(crl_redis_handle *h, corral_op *op, const redisReply *reply);
 /* The same for all operations of a batch. */
 void crl_redis_result_none_sent(const crl_redis_handle *h, const corral_batch *batch, int status,
                                 const char *what);
@@ -424,6 +447,13 @@ int crl_redis_changes(void *watch, int stop_fd, int64_t until,
 int crl_redis_register_keys(void *watch, corral_registration *keys, size_t count, int stop_fd,
                             int64_t deadline, corral_error *error);
 void crl_redis_unwatch(void *watch);
+/* For one thread with several watches, whose `changes` are called with the time CRL_NET_AT_ONCE:
+ * the descriptor to poll for bytes; when `changes` has something to do even without any (host->
+ * now_ms); and a function that hears the key of each push as it is read. */
+int crl_redis_watch_fd(const void *watch);
+int64_t crl_redis_watch_due(const void *watch);
+typedef void crl_redis_on_key(void *arg, const void *key, size_t len, uint64_t hash);
+void crl_redis_watch_keys(void *watch, crl_redis_on_key *on_key, void *arg);
 
 /* ---- resp.c -------------------------------------------------------------------------------- */
 
@@ -439,6 +469,7 @@ typedef struct crl_redis_resp {
   char *bytes;
   size_t used, room, begin, at;
   uint64_t left; /* parts that the message which begins at `begin` still lacks */
+  size_t most;   /* bytes of a message; 0: CRL_REDIS_LONGEST_PUSH */
 } crl_redis_resp;
 
 /* A message, valid until crl_redis_resp_room. */

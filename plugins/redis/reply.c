@@ -85,12 +85,27 @@ int crl_redis_reply_next(crl_redis_handle *handle, int64_t deadline, redisReply 
   }
 }
 
+int crl_redis_reply_of(crl_redis_handle *handle, const corral_op *op, int64_t deadline,
+                       redisReply **ret, corral_error *error) {
+  if ((op->flags & CORRAL_OP_ASKING) != 0) {
+    redisReply *asked;
+    int status = crl_redis_reply_next(handle, deadline, &asked, error);
+    if (status != CORRAL_OK) return status;
+    freeReplyObject(asked); /* where it was refused, the command behind it is, too */
+  }
+  return crl_redis_reply_next(handle, deadline, ret, error);
+}
+
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
   if (handle->reader->pos >= handle->reader->len) return CORRAL_OK;
   return rubbish(handle, "more replies than commands", error);
 }
 
 /* ---- error replies ------------------------------------------------------------------------- */
+
+static const char to_cluster[] =
+    "this server belongs to a cluster: write redis+cluster://HOST:PORT in the store URI";
+static const char to_primary[] = "this server is a replica: name its primary in the store URI";
 
 static const struct meaning {
   const char *word; /* first word of the text */
@@ -111,16 +126,12 @@ static const struct meaning {
     {"BUSY", CORRAL_EUNAVAILABLE, "a script of somebody else keeps the server busy"},
     {"ERR max number of clients", CORRAL_EUNAVAILABLE,
      "raise maxclients on the server, or close connections"},
-    {"CLUSTERDOWN", CORRAL_EUNAVAILABLE, "the cluster is down"},
-    {"MOVED", CORRAL_EUNAVAILABLE,
-     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"ASK", CORRAL_EUNAVAILABLE,
-     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"TRYAGAIN", CORRAL_EUNAVAILABLE,
-     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"CROSSSLOT", CORRAL_EUNAVAILABLE,
-     "Redis Cluster isn't supported yet: name a server outside of a cluster"},
-    {"READONLY", CORRAL_EREFUSED, "this server is a replica: name its primary in the store URI"},
+    {"CLUSTERDOWN", CORRAL_EUNAVAILABLE, to_cluster},
+    {"MOVED", CORRAL_EUNAVAILABLE, to_cluster},
+    {"ASK", CORRAL_EUNAVAILABLE, to_cluster},
+    {"TRYAGAIN", CORRAL_EUNAVAILABLE, to_cluster},
+    {"CROSSSLOT", CORRAL_EUNAVAILABLE, to_cluster},
+    {"READONLY", CORRAL_EREFUSED, to_primary},
     {"OOM", CORRAL_EREFUSED,
      "the server is full: raise maxmemory or set maxmemory-policy allkeys-lru"},
     {"MISCONF", CORRAL_EREFUSED,
@@ -132,8 +143,15 @@ static const struct meaning {
      "raise proto-max-bulk-len on the server"},
     {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
     {"ERR unknown command", CORRAL_EUNSUPPORTED,
-     "corral needs Redis 5 or later with all its commands"},
+     "corral needs Redis 5 or later with all its commands; is it a sentinel? name the primary"},
+    {"ERR This instance has cluster support disabled", CORRAL_EUNSUPPORTED,
+     "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };
+
+/* What a node of a cluster says while the cluster changes; the next map tells more. */
+static int is_passing(const crl_redis_store *store, const struct meaning *meaning) {
+  return store->is_node && (meaning->advice == to_cluster || meaning->advice == to_primary);
+}
 
 /* The text without the prefix "@user_script: 12: -" that Redis 6 and older put before some errors
  * inside of scripts. */
@@ -160,7 +178,7 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
   static const char needs[] =
       "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
-      "+client, for locks +watch +unwatch +multi +exec +discard +wait";
+      "+client +asking +cluster, for locks +watch +unwatch +multi +exec +discard +wait";
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
   const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
@@ -176,6 +194,9 @@ int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply,
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
     if (begins(text, meanings[i].word) && meanings[i].advice == NULL)
       return lacks(store, meanings[i].status, text, error);
+    else if (begins(text, meanings[i].word) && is_passing(store, &meanings[i]))
+      return store->host->fail(error, CORRAL_EUNAVAILABLE, "%.80s: %.*s", store->name,
+                               shown < 140 ? shown : 140, text);
     else if (begins(text, meanings[i].word))
       return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name,
                                shown < 60 ? shown : 60, text, meanings[i].advice);

@@ -169,8 +169,8 @@ static void put_settle(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   const corral_op *op = slot->op;
   char *name;
   size_t name_len;
-  slot->staged =
-      op->settle.record_len > CRL_REDIS_STAGED && !h->unstaged && stage_name(op, &name, &name_len);
+  slot->staged = op->settle.record_len > CRL_REDIS_STAGED && !h->unstaged && slot->whole == 0 &&
+                 (op->flags & CORRAL_OP_ASKING) == 0 && stage_name(op, &name, &name_len);
   if (slot->staged) {
     put_staged(h, op, round, name, name_len);
     free(name);

@@ -129,7 +129,7 @@ int crl_redis_resp_next(crl_redis_resp *in, crl_redis_message *ret) {
     crl_redis_token t;
     size_t used;
     if (in->at == in->used) return 0;
-    int whole = in->at - in->begin > CRL_REDIS_LONGEST_PUSH
+    int whole = in->at - in->begin > (in->most > 0 ? in->most : CRL_REDIS_LONGEST_PUSH)
                     ? -1
                     : read_token(in->bytes + in->at, in->used - in->at, &t, &used);
     if (whole <= 0) return whole;

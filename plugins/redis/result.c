@@ -10,7 +10,8 @@ int crl_redis_result_nonsense(const crl_redis_handle *h, corral_op *op) {
                                "a reply of a kind that doesn't answer the command");
 }
 
-int crl_redis_result_error(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
+int crl_redis_result_error(crl_redis_handle *h, corral_op *op, const redisReply *reply) {
+  if (crl_redis_moved(h, op, reply)) return CORRAL_OK;
   op->status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, op->error);
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }

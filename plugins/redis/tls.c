@@ -45,7 +45,7 @@ static BIO_METHOD *make_method(void) {
   return method;
 }
 
-/* ---- the context: made once per store, since reading certificates takes ms ----------------- */
+/* ---- the context: made once per store or cluster, as reading certificates takes ms ---------- */
 
 static int refuse(const crl_redis_store *store, corral_error *error, const char *what,
                   const char *file) {
@@ -92,6 +92,7 @@ static int make_context(crl_redis_store *store, corral_error *error) {
 
 static int get_context(crl_redis_store *store, corral_error *error) {
   int status = CORRAL_OK;
+  store = store->base;
   pthread_mutex_lock(&store->mutex);
   if (store->tls_context == NULL) status = make_context(store, error);
   pthread_mutex_unlock(&store->mutex);
@@ -122,8 +123,8 @@ int crl_redis_tls_attach(crl_redis_wire *wire, corral_error *error) {
   crl_redis_store *store = wire->store;
   int status = get_context(store, error);
   if (status != CORRAL_OK) return status;
-  SSL *ssl = SSL_new(store->tls_context);
-  BIO *bio = BIO_new(store->tls_method);
+  SSL *ssl = SSL_new(store->base->tls_context);
+  BIO *bio = BIO_new(store->base->tls_method);
   if (ssl == NULL || bio == NULL || !name_peer(ssl, store->tls_name)) {
     SSL_free(ssl);
     BIO_free(bio);

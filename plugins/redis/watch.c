@@ -29,6 +29,8 @@ typedef struct crl_redis_watcher {
   int64_t heard, asked;
   int pings; /* unanswered PINGs */
   backlog late;
+  crl_redis_on_key *on_key; /* NULL: nobody wants to know */
+  void *on_key_arg;
 } crl_redis_watcher;
 
 static int strange(const crl_redis_watcher *w, corral_error *error) {
@@ -114,7 +116,9 @@ static int hear_push(const crl_redis_watcher *w, crl_redis_message m, listener *
   for (int64_t left = t.number; left > 0; left--) {
     crl_redis_token key;
     if (!crl_redis_message_next(&m, &key) || key.type != '$') return strange(w, error);
-    tell(to, w->handle->store->host->hash64(key.text, key.len));
+    uint64_t hash = w->handle->store->host->hash64(key.text, key.len);
+    if (w->on_key != NULL) w->on_key(w->on_key_arg, key.text, key.len, hash);
+    tell(to, hash);
   }
   return CORRAL_OK;
 }
@@ -265,6 +269,16 @@ int crl_redis_watch(void *store, size_t server, int64_t deadline, void **ret_wat
   return s->host->fail(error, CORRAL_OK, "%s: push (RESP3)", s->name);
 }
 
+void crl_redis_watch_keys(void *watch, crl_redis_on_key *on_key, void *arg) {
+  crl_redis_watcher *w = watch;
+  w->on_key = on_key;
+  w->on_key_arg = arg;
+}
+
+int crl_redis_watch_fd(const void *watch) {
+  return ((const crl_redis_watcher *)watch)->handle->wire.fd;
+}
+
 /* ---- registering --------------------------------------------------------------------------- */
 
 static int judge_key(const crl_redis_watcher *w, crl_redis_message m, corral_registration *key,
@@ -345,6 +359,8 @@ static int64_t due(const crl_redis_watcher *w) {
   if (w->pings == 0) return w->heard + QUIET_MS;
   return (w->asked > w->heard ? w->asked : w->heard) + ANSWER_MS;
 }
+
+int64_t crl_redis_watch_due(const void *watch) { return due(watch); }
 
 /* Sends the PING that is due; an overdue answer means that the connection is dead. */
 static int ping(crl_redis_watcher *w, int64_t now, corral_error *error) {

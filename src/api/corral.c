@@ -74,7 +74,8 @@ static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   if (context->near != NULL) crl_near_confirm(context->near, hash, print);
 }
 
-/* Makes the near tier and the watch. A store of several servers has no watch yet. */
+/* Makes the near tier and the watch. A store of several servers has none, unless it has
+ * one for all of them. */
 static int make_near(crl_context *context, const crl_pool_options *pool,
                      const corral_options *options) {
   crl_watch_options watch = {.plugin = pool->plugin,
@@ -88,7 +89,8 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
     return CORRAL_ENOMEM;
   if (context->near != NULL && !context->looks_first)
     crl_near_mark_over(context->near, &context->gone);
-  if (options->watch <= 0 || pool->plugin->watch == NULL || pool->info.servers > 1)
+  if (options->watch <= 0 || pool->plugin->watch == NULL ||
+      (pool->info.servers > 1 && pool->plugin->refresh == NULL))
     return CORRAL_OK;
   context->watch = crl_watch_new(&watch);
   return context->watch == NULL ? CORRAL_ENOMEM : CORRAL_OK;
@@ -105,7 +107,8 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
                            .events = &context->events,
                            .threads = &context->threads,
                            .on_return = crl_replay_all,
-                           .return_arg = &context->replay};
+                           .return_arg = &context->replay,
+                           .on_moved = crl_replay_moved};
   pool.info = (corral_store_info){.size = sizeof pool.info,
                                   .max_key = CORRAL_KEY_MAX,
                                   .max_record = UINT64_C(600) << 20,

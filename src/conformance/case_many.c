@@ -21,6 +21,7 @@ void case_each_key_has_one_server(void) {
     check(key_server(k) == server, "route named two servers for one key");
     counts[server]++;
   }
+  if (servers_come_and_go()) return; /* and no more are declared than there may be */
   for (size_t i = 0; i < declared()->servers && i < 10; i++)
     check(counts[i] > 0, "route: none of many keys is for server %zu", i);
 }

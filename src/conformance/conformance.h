@@ -94,6 +94,8 @@ const corral_host *host(void);
  * the trials. */
 void world_set(const char *uri, const corral_store_info *declared);
 const corral_store_info *declared(void);
+/* True for a store whose servers come and go (corral_store.refresh). */
+bool servers_come_and_go(void);
 const char *world_uri(void);
 
 client *client_new(void);

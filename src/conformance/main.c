@@ -146,7 +146,8 @@ static void print_result(const test_case *test, verdict what, const char *text) 
 }
 
 static void run_case(const test_case *test, const char *uri, const store_card *card) {
-  const char *refused = proxies_refuse(uri);
+  const char *refused = card->plugin->refresh != NULL ? "its servers come and go, past any proxy"
+                                                      : proxies_refuse(uri);
   if (card->info.locks_only && !(test->needs & NEEDS_NO_VALUES)) {
     print_result(test, VERDICT_CANT, "the store declares that it has locks only (locks_only)");
   } else if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {

@@ -10,7 +10,7 @@
 #include "store/secret.h"
 #include "store/uri.h"
 
-enum { KEYS = 1024, CLIENTS = 64, TOKENS = 4096, TOLD = 4096 };
+enum { KEYS = 1024, CLIENTS = 64, TOKENS = 4096, TOLD = 4096, HOPS = 5 };
 
 struct client {
   void **handles; /* one for each server; NULL: not connected */
@@ -92,6 +92,8 @@ static void open_world(void) {
   undo_later(close_world, NULL);
 }
 
+bool servers_come_and_go(void) { return world.plugin->refresh != NULL; }
+
 /* ---- clients ------------------------------------------------------------------------------- */
 
 const char *client_error(const client *c) { return c->error.text; }
@@ -106,8 +108,8 @@ static int connect_to(client *c, size_t server, int64_t deadline) {
 
 int client_connect(client *c, int64_t deadline) {
   int status = CORRAL_OK;
-  for (size_t i = 0; i < c->servers && status == CORRAL_OK; i++)
-    status = connect_to(c, i, deadline);
+  size_t count = servers_come_and_go() ? 1 : c->servers;
+  for (size_t i = 0; i < count && status == CORRAL_OK; i++) status = connect_to(c, i, deadline);
   return status;
 }
 
@@ -166,13 +168,14 @@ static int perform_batch(client *c, size_t server, const corral_batch *batch, in
   return status;
 }
 
-/* Performs the operations whose keys are on this server. */
-static int perform_on(client *c, size_t server, corral_op *ops, size_t count, int64_t deadline) {
+/* Performs the operations that are routed to this server. */
+static int perform_on(client *c, size_t server, const size_t *routes, corral_op *ops, size_t count,
+                      int64_t deadline) {
   corral_batch batch = {.ops = calloc(count, 2 * sizeof *ops), .op_size = 2 * sizeof *ops};
   size_t *from = calloc(count, sizeof *from);
   int status = batch.ops == NULL || from == NULL ? CORRAL_ENOMEM : CORRAL_OK;
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
-    if (server_of(ops[i].key, ops[i].key_len) != server) continue;
+    if (routes[i] != server) continue;
     from[batch.count] = i;
     corral_op *op = corral_batch_op(&batch, batch.count);
     *op = ops[i];
@@ -191,13 +194,38 @@ static int perform_on(client *c, size_t server, corral_op *ops, size_t count, in
   return status;
 }
 
-int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline) {
+/* Asks the server that an operation was sent to, as a corral does. */
+static int follow(client *c, corral_op *op, int64_t deadline) {
   int worst = CORRAL_OK;
-  memset(&c->error, 0, sizeof c->error);
-  for (size_t server = 0; server < c->servers; server++) {
-    int status = perform_on(c, server, ops, count, deadline);
+  for (int hops = 0; hops < HOPS && op->status == CORRAL_EMOVED; hops++) {
+    size_t server = op->server;
+    check(servers_come_and_go() && server < c->servers, "EMOVED to server %zu", server);
+    op->status = CORRAL_EINDOUBT;
+    int status = perform_on(c, server, &server, op, 1, deadline);
     if (status != CORRAL_OK) worst = status;
   }
+  op->flags &= ~(uint32_t)CORRAL_OP_ASKING;
+  return worst;
+}
+
+int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline) {
+  int worst = CORRAL_OK;
+  size_t *routes = calloc(count, sizeof *routes);
+  if (routes == NULL) return CORRAL_ENOMEM;
+  memset(&c->error, 0, sizeof c->error);
+  for (size_t i = 0; i < count; i++) {
+    routes[i] = server_of(ops[i].key, ops[i].key_len);
+    ops[i].server = (uint32_t)routes[i];
+  }
+  for (size_t server = 0; server < c->servers; server++) {
+    int status = perform_on(c, server, routes, ops, count, deadline);
+    if (status != CORRAL_OK) worst = status;
+  }
+  for (size_t i = 0; i < count; i++) {
+    int status = follow(c, &ops[i], deadline);
+    if (status != CORRAL_OK) worst = status;
+  }
+  free(routes);
   return worst;
 }
 
@@ -224,8 +252,8 @@ watch *watch_new(const key *k) {
   if (world.store == NULL) open_world();
   if (world.plugin->watch == NULL) cant("the store has no watch");
   watch *w = room(sizeof *w);
-  int status = world.plugin->watch(world.store, server_of(k->bytes, k->len), now_ms() + LIMIT_MS,
-                                   &w->open, &error);
+  size_t server = servers_come_and_go() ? 0 : server_of(k->bytes, k->len);
+  int status = world.plugin->watch(world.store, server, now_ms() + LIMIT_MS, &w->open, &error);
   if (status == CORRAL_EUNSUPPORTED) cant("the store has no watch: %s", error.text);
   check(status == CORRAL_OK, "opening a watch: %s: %s", corral_status_name(status), error.text);
   undo_later(watch_end, w);

@@ -352,6 +352,14 @@ size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
   return count;
 }
 
+void crl_outbox_visit(crl_outbox *outbox, int64_t now,
+                      void (*visit)(void *arg, const void *key, size_t key_len), void *arg) {
+  lock(outbox);
+  for (node *n = outbox->oldest; n != NULL; n = n->newer)
+    if (!is_old(outbox, n, now) && is_to_replay(n, now)) visit(arg, n->key, n->key_len);
+  unlock(outbox);
+}
+
 void crl_outbox_return(crl_outbox *outbox, const crl_outbox_entry *entry) {
   lock(outbox);
   node *n = outbox->count == 0 ? NULL : *link_of(outbox, entry->key, entry->key_len);

@@ -69,6 +69,10 @@ int crl_outbox_find(crl_outbox *outbox, const void *key, size_t key_len, int64_t
 size_t crl_outbox_replay(crl_outbox *outbox, int64_t now,
                          int (*wanted)(void *arg, const void *key, size_t key_len), void *arg,
                          crl_outbox_entry *ret, size_t most);
+/* Calls `visit` for each key of which crl_outbox_replay would give out the change (with the mutex
+ * held: quick, no calls back). */
+void crl_outbox_visit(crl_outbox *outbox, int64_t now,
+                      void (*visit)(void *arg, const void *key, size_t key_len), void *arg);
 /* Makes an entry that could not be replayed ready to be given out again. */
 void crl_outbox_return(crl_outbox *outbox, const crl_outbox_entry *entry);
 /* Removes an invalidation that was replayed. */

@@ -214,7 +214,8 @@ static int offer_batch(batch *b, crl_pool *pool, size_t server) {
   int works = claim_all(b, pool, server) && finish_all(b, pool, server);
   for (size_t i = 0; i < b->count; i++) {
     int sent = b->ops[i].status != CORRAL_EUNAVAILABLE && b->ops[i].status != CORRAL_EINDOUBT;
-    if (b->again[i] || (!works && !sent)) crl_outbox_return(b->replay->outbox, &b->entries[i]);
+    b->again[i] |= !sent;
+    if (b->again[i]) crl_outbox_return(b->replay->outbox, &b->entries[i]);
     crl_outbox_entry_clean(&b->entries[i]);
   }
   return works;
@@ -248,4 +249,23 @@ int crl_replay_all(void *arg, crl_pool *pool, size_t server) {
     if (!replay_round(b, arg, pool, server, &works)) break;
   free(b);
   return works;
+}
+
+/* The servers that have keys of the outbox. */
+typedef struct homes {
+  const crl_pool *pool;
+  uint8_t has[CORRAL_SERVERS];
+} homes;
+
+static void note_home(void *arg, const void *key, size_t key_len) {
+  homes *h = arg;
+  h->has[crl_pool_route(h->pool, key, key_len) % CORRAL_SERVERS] = 1;
+}
+
+void crl_replay_moved(void *arg, crl_pool *pool) {
+  const crl_replay *replay = arg;
+  homes h = {.pool = pool};
+  crl_outbox_visit(replay->outbox, crl_env_now_ms(), note_home, &h);
+  for (size_t i = 0; i < CORRAL_SERVERS; i++)
+    if (h.has[i]) crl_pool_doubt(pool, i);
 }

@@ -17,6 +17,9 @@ typedef struct crl_replay {
  * of an earlier version and no lease. 0 when the server failed again: entries that were not sent
  * stay. */
 int crl_replay_all(void *replay, crl_pool *pool, size_t server);
+/* For crl_pool_options.on_moved; `replay` is a crl_replay. Has the outbox replayed to the servers
+ * that its keys have now, which may be others than those that didn't hear the changes. */
+void crl_replay_moved(void *replay, crl_pool *pool);
 /* True when a fill may replace the record that a granted CLAIM found: a value of an earlier
  * version, not expired. Pure. */
 int crl_replay_is_newer(const crl_outbox_fill *fill, const corral_op *claimed);

@@ -5,22 +5,29 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "store/refresh.h"
 #include "store/server.h"
+#include "store/server_batch.h"
 #include "store/spread.h"
 #include "base/status.h"
 #include "base/value.h"
 
+enum { HOPS = 5, REFRESH_LIMITS = 4 /* of op_ms, for a refresh */ };
+
 struct crl_pool {
   crl_pool_options options;
-  crl_task prober;
-  crl_server *list[];
+  crl_task prober, refresher;
+  crl_refresh refresh;
+  /* Of a store whose servers come and go, those that were ever needed; else all. */
+  crl_server *_Atomic list[];
 };
 
 static size_t servers(const crl_pool *pool) { return pool->options.info.servers; }
+static int moves(const crl_pool *pool) { return pool->options.plugin->refresh != NULL; }
 
 static void free_servers(crl_pool *pool) {
-  for (size_t i = 0; i < servers(pool) && pool->list[i] != NULL; i++)
-    crl_server_free(pool->list[i]);
+  for (size_t i = 0; i < servers(pool); i++)
+    if (pool->list[i] != NULL) crl_server_free(pool->list[i]);
 }
 
 static int self_probing(const crl_pool *pool) {
@@ -28,6 +35,22 @@ static int self_probing(const crl_pool *pool) {
 }
 
 static int64_t probe(crl_task *task);
+static int64_t refresh_due(crl_task *task);
+
+/* Makes server `number`, unless another thread does. NULL without memory. */
+static __attribute__((noinline)) crl_server *make_server(crl_pool *pool, size_t number) {
+  crl_server *none = NULL, *server = crl_server_new(&pool->options, number);
+  if (server == NULL) return NULL;
+  crl_server_self_probing(server, self_probing(pool));
+  if (atomic_compare_exchange_strong(&pool->list[number], &none, server)) return server;
+  crl_server_free(server);
+  return none;
+}
+
+static crl_server *server_at(crl_pool *pool, size_t number) {
+  crl_server *server = atomic_load_explicit(&pool->list[number], memory_order_acquire);
+  return server != NULL ? server : make_server(pool, number);
+}
 
 crl_pool *crl_pool_new(const crl_pool_options *options) {
   size_t count = options->info.servers > 0 ? options->info.servers : 1;
@@ -35,20 +58,23 @@ crl_pool *crl_pool_new(const crl_pool_options *options) {
   if (pool == NULL) return NULL;
   pool->options = *options;
   pool->options.info.servers = count;
-  for (size_t i = 0; i < count; i++) {
-    if ((pool->list[i] = crl_server_new(&pool->options, i)) == NULL) {
+  for (size_t i = 0; i < (moves(pool) ? 1 : count); i++)
+    if (make_server(pool, i) == NULL) {
       free_servers(pool);
       free(pool);
       return NULL;
     }
-    crl_server_self_probing(pool->list[i], self_probing(pool));
-  }
-  if (pool->options.threads != NULL) crl_task_init(&pool->prober, pool->options.threads, probe);
+  if (pool->options.threads == NULL) return pool;
+  crl_task_init(&pool->prober, pool->options.threads, probe);
+  crl_task_init(&pool->refresher, pool->options.threads, refresh_due);
   return pool;
 }
 
 void crl_pool_free(crl_pool *pool) {
-  if (pool->options.threads != NULL) crl_task_stop(&pool->prober);
+  if (pool->options.threads != NULL) {
+    crl_task_stop(&pool->refresher);
+    crl_task_stop(&pool->prober);
+  }
   free_servers(pool);
   pool->options.plugin->close(pool->options.store);
   free(pool);
@@ -62,7 +88,8 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
 }
 
 int crl_pool_is_well_for(crl_pool *pool, const corral_op *op) {
-  return crl_server_is_well_for(pool->list[crl_pool_route(pool, op->key, op->key_len)], op);
+  crl_server *server = server_at(pool, crl_pool_route(pool, op->key, op->key_len));
+  return server != NULL && crl_server_is_well_for(server, op);
 }
 
 const crl_pool_options *crl_pool_options_of(const crl_pool *pool) { return &pool->options; }
@@ -73,10 +100,11 @@ static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
   crl_server *next = NULL;
   *at = INT64_MAX;
   for (size_t i = 0; i < servers(pool); i++) {
-    int64_t due = crl_server_probe_at(pool->list[i]);
+    crl_server *server = pool->list[i];
+    int64_t due = server != NULL ? crl_server_probe_at(server) : INT64_MAX;
     if (due >= *at) continue;
     *at = due;
-    next = pool->list[i];
+    next = server;
   }
   return next;
 }
@@ -94,11 +122,41 @@ static __attribute__((noinline)) void call_prober(crl_pool *pool) {
   int64_t at;
   if (self_probing(pool) || next_to_probe(pool, &at) == NULL) return;
   if (crl_task_at(&pool->prober, at) == CORRAL_OK) return;
-  for (size_t i = 0; i < servers(pool); i++) crl_server_self_probing(pool->list[i], 1);
+  for (size_t i = 0; i < servers(pool); i++)
+    if (pool->list[i] != NULL) crl_server_self_probing(pool->list[i], 1);
 }
 
-int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {
-  return crl_server_perform_probe(pool->list[server], ops, count);
+void crl_pool_doubt(crl_pool *pool, size_t server) {
+  crl_server *doubted = server_at(pool, server);
+  if (doubted == NULL) return;
+  crl_server_doubt(doubted);
+  call_prober(pool);
+}
+
+/* ---- which server has which keys ----------------------------------------------------------- */
+
+static void refresh_now(crl_pool *pool) {
+  corral_error why = {0};
+  int64_t now = crl_env_now_ms();
+  int status = pool->options.plugin->refresh(pool->options.store,
+                                             now + REFRESH_LIMITS * pool->options.op_ms, &why);
+  int changed = status == CORRAL_OK && why.text[0] != '\0';
+  crl_refresh_end(&pool->refresh, crl_env_now_ms(), changed, crl_env_dice());
+  if (changed && pool->options.on_moved != NULL)
+    pool->options.on_moved(pool->options.return_arg, pool);
+}
+
+static int64_t refresh_due(crl_task *task) {
+  crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, refresher));
+  if (crl_refresh_begin(&pool->refresh, crl_env_now_ms())) refresh_now(pool);
+  return crl_refresh_at(&pool->refresh);
+}
+
+/* Without a thread to be had, nothing but operations that are sent on tells where keys are. */
+static __attribute__((noinline)) void want_refresh(crl_pool *pool) {
+  int64_t at;
+  if (!crl_refresh_want(&pool->refresh, crl_env_now_ms(), &at)) return;
+  if (pool->options.threads != NULL) (void)crl_task_at(&pool->refresher, at);
 }
 
 /* ---- performing ---------------------------------------------------------------------------- */
@@ -118,6 +176,110 @@ static void perform_on(crl_pool *pool, crl_server *server, corral_op *ops, size_
   if (crl_server_perform(server, ops, count, deadline)) call_prober(pool);
 }
 
+static void refuse_one(corral_op *op, int status) {
+  op->status = crl_status_plain(op->error, status);
+}
+
+/* ---- operations that are sent from one server to another ------------------------------------ */
+
+/* True when an operation is to be asked elsewhere: its server said so, or wasn't reached while
+ * another one is known to have the key by now. */
+static int goes_on(const crl_pool *pool, corral_op *op) {
+  if (op->status == CORRAL_EMOVED) {
+    op->server %= (uint32_t)servers(pool);
+    return 1;
+  }
+  size_t route = op->server;
+  if (crl_server_batch_repeatable(op, 1)) route = crl_pool_route(pool, op->key, op->key_len);
+  if (route == op->server) return 0;
+  op->server = (uint32_t)route;
+  op->flags &= ~(uint32_t)CORRAL_OP_ASKING;
+  return 1;
+}
+
+/* A key on its way is as it should be: nothing is to be learnt from that. */
+static int is_astray(const corral_op *op) {
+  return op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EINDOUBT ||
+         (op->status == CORRAL_EMOVED && (op->flags & CORRAL_OP_ASKING) == 0);
+}
+
+/* Asks the servers of those operations that go on, each once. `batch`: room for all. */
+static void hop(crl_pool *pool, corral_op *ops, uint8_t *goes, size_t count, corral_op *batch,
+                int64_t deadline) {
+  for (size_t i = 0; i < count; i++) {
+    size_t n = 0;
+    uint32_t number = ops[i].server;
+    crl_server *server = goes[i] ? server_at(pool, number) : NULL;
+    if (goes[i] && server == NULL) refuse_one(&ops[i], CORRAL_ENOMEM);
+    if (server == NULL) continue;
+    for (size_t j = i; j < count; j++)
+      if (goes[j] && ops[j].server == number) batch[n++] = ops[j];
+    perform_on(pool, server, batch, n, deadline);
+    n = 0;
+    for (size_t j = i; j < count; j++)
+      if (goes[j] && ops[j].server == number) {
+        goes[j] = 0;
+        ops[j] = batch[n++];
+      }
+  }
+}
+
+static void end_follow(corral_op *ops, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    ops[i].flags &= ~(uint32_t)CORRAL_OP_ASKING;
+    if (ops[i].status == CORRAL_EMOVED)
+      ops[i].status = crl_status_fail(ops[i].error, CORRAL_EUNAVAILABLE,
+                                      "the store's servers send this key to one another");
+  }
+}
+
+/* Marks the operations that go on; returns how many. */
+static size_t mark(crl_pool *pool, corral_op *ops, uint8_t *goes, size_t count) {
+  size_t marked = 0;
+  int astray = 0;
+  for (size_t i = 0; i < count; i++) {
+    astray |= is_astray(&ops[i]);
+    goes[i] = (uint8_t)goes_on(pool, &ops[i]);
+    marked += goes[i];
+  }
+  if (astray) want_refresh(pool);
+  return marked;
+}
+
+/* After operations of a store whose servers come and go. They follow as long as one operation may
+ * last, and end within that time after it at the latest. */
+static __attribute__((noinline)) void follow(crl_pool *pool, corral_op *ops, size_t count,
+                                             int64_t began, int64_t deadline) {
+  corral_op one, *batch = count == 1 ? &one : crl_alloc(count * sizeof *batch);
+  uint8_t goes_one, *goes = count == 1 ? &goes_one : crl_alloc(count);
+  int hops = batch != NULL && goes != NULL ? HOPS : 0;
+  while (hops >= 0 && goes != NULL && mark(pool, ops, goes, count) > 0 && hops-- > 0 &&
+         crl_env_now_ms() < began + pool->options.op_ms)
+    hop(pool, ops, goes, count, batch, deadline);
+  end_follow(ops, count);
+  if (count == 1) return;
+  free(batch);
+  free(goes);
+}
+
+static int is_at_an_end(const corral_op *ops, size_t count) {
+  size_t i = 0;
+  while (i < count && ops[i].status != CORRAL_EMOVED && ops[i].status != CORRAL_EUNAVAILABLE &&
+         ops[i].status != CORRAL_EINDOUBT)
+    i++;
+  return i == count;
+}
+
+int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count) {
+  int64_t began = crl_env_now_ms();
+  for (size_t i = 0; i < count; i++) ops[i].server = (uint32_t)server;
+  int works = crl_server_perform_probe(server_at(pool, server), ops, count);
+  if (works && moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, INT64_MAX);
+  return works;
+}
+
+/* ---- looks --------------------------------------------------------------------------------- */
+
 static void look_on(crl_pool *pool, crl_server *server, corral_op *op, int64_t now,
                     int64_t deadline, corral_error *why) {
   if (crl_server_look(server, op, now, deadline, why)) call_prober(pool);
@@ -126,8 +288,14 @@ static void look_on(crl_pool *pool, crl_server *server, corral_op *op, int64_t n
 /* Apart, since looks at a lone server need none of its room. */
 static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op, int64_t now,
                                                   int64_t deadline, corral_error *why) {
-  crl_server *server = pool->list[crl_pool_route(pool, op->key, op->key_len)];
+  op->server = (uint32_t)crl_pool_route(pool, op->key, op->key_len);
+  crl_server *server = server_at(pool, op->server);
+  if (server == NULL) {
+    refuse_one(op, CORRAL_ENOMEM);
+    return;
+  }
   look_on(pool, server, op, now, deadline, why);
+  if (moves(pool) && !is_at_an_end(op, 1)) follow(pool, op, 1, now, deadline);
 }
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
@@ -138,39 +306,51 @@ void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
     look_routed(pool, op, now, deadline, why);
 }
 
+/* ---- batches ------------------------------------------------------------------------------- */
+
 /* One batch per server, one after the other; servers with recent failures come last. */
 static void perform_in_turn(crl_pool *pool, crl_spread *all, corral_op *batch) {
   for (size_t pass = 0; pass < 2; pass++)
-    for (size_t s = 0; s < servers(pool); s++) {
+    for (size_t first = 0; first < all->count; first++) {
+      int s = all->routes[first];
       size_t n = 0;
-      for (size_t i = 0; i < all->count; i++)
-        if (all->routes[i] == (int)s) batch[n++] = all->ops[i];
-      if (n == 0 || (pass == 0 && crl_server_failures(pool->list[s]) > 0)) continue;
-      perform_on(pool, pool->list[s], batch, n, all->deadline);
+      if (s == CRL_SPREAD_DONE) continue;
+      crl_server *server = pool->list[s];
+      if (pass == 0 && crl_server_failures(server) > 0) continue;
+      for (size_t i = first; i < all->count; i++)
+        if (all->routes[i] == s) batch[n++] = all->ops[i];
+      perform_on(pool, server, batch, n, all->deadline);
       n = 0;
-      for (size_t i = 0; i < all->count; i++)
-        if (all->routes[i] == (int)s) {
+      for (size_t i = first; i < all->count; i++)
+        if (all->routes[i] == s) {
           all->ops[i] = batch[n++];
           all->routes[i] = CRL_SPREAD_DONE;
         }
     }
 }
 
+/* Sets the route of each operation, whose server is there then. 0 without memory. */
+static int route_all(crl_pool *pool, crl_spread *all) {
+  int has_memory = all->routes != NULL;
+  for (size_t i = 0; i < all->count && has_memory; i++) {
+    corral_op *op = &all->ops[i];
+    op->server = (uint32_t)crl_pool_route(pool, op->key, op->key_len);
+    all->routes[i] = (int)op->server;
+    has_memory = server_at(pool, op->server) != NULL;
+  }
+  for (size_t i = 0; i < all->count && !has_memory; i++) refuse_one(&all->ops[i], CORRAL_ENOMEM);
+  return has_memory;
+}
+
 /* Looks go to all servers at once, where they can; else, and for what is left, in turn. */
 static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  corral_op *batch = crl_alloc(count * sizeof *batch);
   crl_spread all = {.servers = pool->list,
                     .ops = ops,
-                    .routes = crl_alloc(count * sizeof *all.routes),
+                    .routes = batch != NULL ? crl_alloc(count * sizeof *all.routes) : NULL,
                     .count = count,
                     .deadline = deadline};
-  corral_op *batch = crl_alloc(count * sizeof *batch);
-  int has_memory = all.routes != NULL && batch != NULL;
-  for (size_t i = 0; i < count; i++) {
-    if (has_memory)
-      all.routes[i] = (int)crl_pool_route(pool, ops[i].key, ops[i].key_len);
-    else
-      ops[i].status = crl_status_plain(ops[i].error, CORRAL_ENOMEM);
-  }
+  int has_memory = route_all(pool, &all);
   if (has_memory && crl_spread_is_offered(&pool->options, ops, count)) crl_spread_look(&all);
   if (all.opened) call_prober(pool);
   if (has_memory) perform_in_turn(pool, &all, batch);
@@ -178,15 +358,23 @@ static void perform_spread(crl_pool *pool, corral_op *ops, size_t count, int64_t
   free(batch);
 }
 
+/* The server of all these operations, or NULL: they have several, or there is no memory. */
+static crl_server *lone_server(crl_pool *pool, corral_op *ops, size_t count) {
+  if (servers(pool) == 1) return pool->list[0];
+  size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
+  while (same < count && crl_pool_route(pool, ops[same].key, ops[same].key_len) == first) same++;
+  for (size_t i = 0; i < same; i++) ops[i].server = (uint32_t)first;
+  return same == count ? server_at(pool, first) : NULL;
+}
+
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   if (too_big(pool, ops, count)) return;
-  size_t first = crl_pool_route(pool, ops[0].key, ops[0].key_len), same = 1;
-  while (servers(pool) > 1 && same < count &&
-         crl_pool_route(pool, ops[same].key, ops[same].key_len) == first)
-    same++;
-  if (servers(pool) == 1 || same == count)
-    perform_on(pool, pool->list[first], ops, count, deadline);
+  int64_t began = moves(pool) ? crl_env_now_ms() : 0;
+  crl_server *server = lone_server(pool, ops, count);
+  if (server != NULL)
+    perform_on(pool, server, ops, count, deadline);
   else
     perform_spread(pool, ops, count, deadline);
+  if (moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, deadline);
 }

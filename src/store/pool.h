@@ -1,5 +1,8 @@
 /* pool.h: access to a store: each of its servers has its own handles, queue and breaker (server.h).
  *
+ * The servers of some stores come and go (corral_store.refresh): an operation that is sent from one
+ * to another follows, and the store is asked, behind the callers, which server has which keys.
+ *
  * A server that failed rests: calls that need it are refused at once. A thread, started when first
  * needed, probes the server, so that no caller waits for a dead one. */
 #ifndef CRL_POOL_H
@@ -20,9 +23,11 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
 /* crl_pool_perform for one GET, with its results preset, whose caller has read the clock (`now`)
  * and can't be cancelled. `why`: room for what its handle has to say. */
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline, corral_error *why);
+/* Within on_moved: this server didn't hear all that callers sent to its keys' former one. */
+void crl_pool_doubt(crl_pool *pool, size_t server);
 /* Within on_return: performs on the server that is back; 0 when it failed. */
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
-/* The index of a key's server. */
+/* The index of a key's server, as it is known now. */
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len);
 const corral_store_info *crl_pool_info(const crl_pool *pool);
 

@@ -27,6 +27,9 @@ typedef struct crl_pool_options {
    * whose handle all threads share. */
   int (*on_return)(void *arg, struct crl_pool *pool, size_t server);
   void *return_arg;
+  /* Called on a thread of the library after keys have moved to other servers: crl_pool_doubt names
+   * those that didn't hear something. May be NULL. */
+  void (*on_moved)(void *arg, struct crl_pool *pool);
 } crl_pool_options;
 
 #endif

@@ -454,6 +454,12 @@ void crl_server_self_probing(crl_server *server, int self_probing) {
   crl_server_unlock(server);
 }
 
+void crl_server_doubt(crl_server *server) {
+  crl_server_lock(server);
+  (void)crl_health_doubt(&server->health);
+  crl_server_unlock(server);
+}
+
 int64_t crl_server_probe_at(crl_server *server) {
   crl_server_lock(server);
   int64_t at = crl_health_probe_at(&server->health);

@@ -36,6 +36,9 @@ static inline size_t crl_server_record_len(const corral_op *op) {
 /* Sets whether one of the callers probes when a rest is over. If not, crl_server_probe is to be
  * called then. */
 void crl_server_self_probing(crl_server *server, int self_probing);
+/* The server may have missed what callers sent: it is probed, and on_return is called, before looks
+ * and claims are let to it. */
+void crl_server_doubt(crl_server *server);
 /* When the next probe is due; INT64_MAX: the server isn't in doubt, or its callers probe. */
 int64_t crl_server_probe_at(crl_server *server);
 /* Failures in a row. */

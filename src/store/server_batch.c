@@ -43,9 +43,10 @@ static int harmless(uint32_t verb) {
          verb == CORRAL_VERB_LOCK_SHOW;
 }
 
-/* CORRAL_EUNAVAILABLE says that an operation was not sent. */
+/* CORRAL_EUNAVAILABLE says that an operation was not sent, CORRAL_EMOVED that it was refused. */
 static int repeatable(const corral_op *op) {
-  return op->status == CORRAL_EUNAVAILABLE || (op->status == CORRAL_EINDOUBT && harmless(op->verb));
+  return op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EMOVED ||
+         (op->status == CORRAL_EINDOUBT && harmless(op->verb));
 }
 
 int crl_server_batch_repeatable(const corral_op *ops, size_t count) {

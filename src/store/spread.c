@@ -82,7 +82,8 @@ static void begin_all(const crl_spread *spread, parts *all) {
     part *p = &all->list[all->count];
     int number = spread->routes[i], is_first = 1;
     for (size_t j = 0; j < i && is_first; j++) is_first = spread->routes[j] != number;
-    if (!is_first || !take(p, spread->servers[number], now, spread->deadline)) continue;
+    if (!is_first || !take(p, atomic_load(&spread->servers[number]), now, spread->deadline))
+      continue;
     p->lone.ops = all->copies + used;
     gather(spread, number, &p->lone);
     used += p->lone.count;

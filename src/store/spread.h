@@ -3,12 +3,14 @@
 #ifndef CRL_SPREAD_H
 #define CRL_SPREAD_H
 
+#include <stdatomic.h>
+
 #include "store/server.h"
 
 enum { CRL_SPREAD_DONE = -1 }; /* in place of a server's number */
 
 typedef struct crl_spread {
-  crl_server *const *servers;
+  crl_server *_Atomic *servers; /* that of each route is there */
   corral_op *ops;
   int *routes; /* the server of each operation, or CRL_SPREAD_DONE */
   size_t count;

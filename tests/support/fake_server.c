@@ -168,6 +168,13 @@ static void *run(void *arg) {
   return NULL;
 }
 
+/* Writes the port in its place; like the word, it has five letters. */
+static void name_port(fake_server *server) {
+  char port[6];
+  snprintf(port, sizeof port, "%05d", server->port);
+  for (char *at = server->script; (at = strstr(at, "@PORT")) != NULL;) memcpy(at, port, 5);
+}
+
 fake_server *fake_server_start(const char *script) {
   fake_server *server = calloc(1, sizeof *server);
   if (server == NULL || (server->script = strdup(script)) == NULL ||
@@ -175,6 +182,7 @@ fake_server *fake_server_start(const char *script) {
     die("malloc");
   server->fd = -1;
   listen_somewhere(server);
+  name_port(server);
   if (pthread_create(&server->thread, NULL, run, server) != 0) die("pthread_create");
   return server;
 }

@@ -10,7 +10,8 @@
  *   CLOSE               hang up
  *   ACCEPT              take the next connection (the first is taken at the start)
  *   MEET n              wait until so many servers of this process have come to a MEET
- * At the end of the script the server behaves as after HANG. */
+ * The word @PORT stands for the server's port. At the end of the script the server behaves as after
+ * HANG. */
 #ifndef TESTS_FAKE_SERVER_H
 #define TESTS_FAKE_SERVER_H
 

@@ -10,6 +10,7 @@
 #define crl_server_look own_server_look
 #define crl_server_is_well_for own_server_is_well_for
 #define crl_server_self_probing own_server_self_probing
+#define crl_server_doubt own_server_doubt
 #define crl_server_probe_at own_server_probe_at
 #define crl_server_failures own_server_failures
 #define crl_server_lone_take own_server_lone_take

@@ -1,0 +1,191 @@
+/* cluster.c: Redis Cluster as a store.
+ *
+ *   redis+cluster://[user:password@]host1[:port],host2[:port]/
+ *   rediss+cluster://...   the same with TLS
+ *
+ * The hosts are some nodes of the cluster, or a name that leads to some; the others are learnt from
+ * them, and asked at the addresses under which the cluster announces them. Parameters as in
+ * redis.c; tls_name, if it is given, is in the certificate of every node, else each node's own name
+ * must be. There is database 0 only.
+ *
+ * Each primary is a server of the host, with its handles; a handle is one of redis.c. Replicas are
+ * not asked: leases need the primary, and a replica sends each key to its primary (MOVED), so a
+ * node that is none any more is noticed by the next operation. The greeting asks for the node's id:
+ * where another node, perhaps of another cluster, has taken over an address, nothing is sent to it.
+ *
+ * A user (ACL) needs in addition to what redis.c says: asking, cluster|slots, cluster|myid. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cluster.h"
+#include "redlock.h"
+
+enum { PORT = 6379, SEEDS = 100 };
+
+/* ---- the URI ------------------------------------------------------------------------------- */
+
+/* Reads "host", "host:port", "[v6]" or "[v6]:port", up to `end`; 0: it is none of them. */
+static int read_seed(const char *text, const char *end, crl_redis_place *ret) {
+  const char *stop = memchr(text, ':', (size_t)(end - text));
+  size_t len;
+  memset(ret, 0, sizeof *ret);
+  if (*text == '[') {
+    const char *close = memchr(text, ']', (size_t)(end - text));
+    if (close == NULL || (close + 1 != end && close[1] != ':')) return 0;
+    stop = close + 1 == end ? NULL : close + 1;
+    len = (size_t)(close - ++text);
+  } else {
+    len = (size_t)((stop == NULL ? end : stop) - text);
+  }
+  if (len == 0 || len >= sizeof ret->host) return 0;
+  memcpy(ret->host, text, len);
+  ret->port = PORT;
+  if (stop == NULL) return 1;
+  char *after;
+  long port = strtol(stop + 1, &after, 10);
+  ret->port = (int)port;
+  return isdigit((unsigned char)stop[1]) && after == end && port >= 1 && port <= 65535;
+}
+
+static int bad_uri(const crl_redis_cluster *c, const corral_uri *uri, corral_error *error,
+                   const char *what) {
+  return c->base.host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
+}
+
+static int read_seeds(crl_redis_cluster *c, const corral_uri *uri, corral_error *error) {
+  const char *text = uri->hosts != NULL && uri->hosts[0] != '\0' ? uri->hosts : "127.0.0.1";
+  size_t count = 1;
+  for (const char *at = text; *at != '\0'; at++) count += *at == ',';
+  if (count > SEEDS) return bad_uri(c, uri, error, "more than 100 hosts");
+  c->seeds = calloc(count, sizeof(crl_redis_node *));
+  if (c->seeds == NULL) return c->base.host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  for (; c->seed_count < count; c->seed_count++) {
+    crl_redis_place place;
+    const char *end = text + strcspn(text, ",");
+    if (!read_seed(text, end, &place))
+      return bad_uri(c, uri, error,
+                     "accepted are host, host:port, [address]:port, separated by commas");
+    c->seeds[c->seed_count] = crl_redis_node_new(c, &place, CRL_REDIS_FRONT_DOOR);
+    if (c->seeds[c->seed_count] == NULL)
+      return c->base.host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+    text = *end == ',' ? end + 1 : end;
+  }
+  return CORRAL_OK;
+}
+
+static void cluster_close(void *store) {
+  crl_redis_cluster *c = store;
+  for (size_t i = 0; i < c->seed_count; i++) crl_redis_node_let_go(&c->seeds[i]->store);
+  for (size_t i = 0; i < CRL_REDIS_NODES; i++)
+    if (c->nodes[i] != NULL) crl_redis_node_let_go(&c->nodes[i]->store);
+  if (c->moved_fd >= 0) close(c->moved_fd);
+  free(c->seeds);
+  free(c->ids);
+  pthread_mutex_destroy(&c->mutex);
+  crl_redis_close(&c->base); /* frees the cluster, whose first member it is */
+}
+
+static int cluster_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                        corral_store_info *info, corral_error *error) {
+  void *memory = calloc(1, sizeof(crl_redis_cluster));
+  crl_redis_cluster *c = memory;
+  if (c == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  pthread_mutex_init(&c->mutex, NULL);
+  atomic_init(&c->moved_fd, -1);
+  int status = crl_redis_store_begin(&c->base, host, uri, error);
+  if (status == CORRAL_OK) status = read_seeds(c, uri, error);
+  if (status != CORRAL_OK) {
+    cluster_close(c);
+    return status;
+  }
+  snprintf(c->base.name, sizeof c->base.name, "%.140s", c->seeds[0]->store.name);
+  info->max_key = 65536;
+  info->max_record = CRL_REDIS_LARGEST;
+  info->handles = 4; /* of each node, as in redis.c */
+  info->name = c->base.name;
+  info->servers = CRL_REDIS_NODES;
+  *ret_store = c;
+  return CORRAL_OK;
+}
+
+/* ---- connecting ---------------------------------------------------------------------------- */
+
+static int connect_server(void *store, size_t server, int64_t deadline, void **ret_handle,
+                          corral_error *error) {
+  crl_redis_cluster *c = store;
+  if (server == CRL_REDIS_FRONT_DOOR)
+    return crl_redis_cluster_enter(c, deadline, ret_handle, error);
+  crl_redis_node *node = crl_redis_node_hold(c, server);
+  if (node == NULL)
+    return c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: the cluster has no such node",
+                              c->base.name);
+  if (crl_redis_node_is_known(c, node))
+    return crl_redis_connect(&node->store, deadline, ret_handle, error);
+  int status =
+      c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: has no slots any more", node->store.name);
+  crl_redis_node_let_go(&node->store);
+  return status;
+}
+
+static int cluster_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
+  return crl_redis_cluster_enter(store, deadline, ret_handle, error);
+}
+
+static size_t route(void *store, const void *key, size_t key_len) {
+  return crl_redis_slot_number(crl_redis_slot_entry(store, crl_redis_slot_of(key, key_len)));
+}
+
+/* ---- batches ------------------------------------------------------------------------------- */
+
+/* 1: the number that this handle was opened for is another node's by now, or its node's name leads
+ * elsewhere. */
+static int is_past(const crl_redis_handle *h) {
+  crl_redis_node *node = (crl_redis_node *)(void *)h->store;
+  crl_redis_cluster *c = crl_redis_cluster_of(h->store);
+  return h->elsewhere ||
+         (node->number != CRL_REDIS_FRONT_DOOR &&
+          atomic_load_explicit(&c->nodes[node->number], memory_order_relaxed) != node);
+}
+
+static int refuse(const crl_redis_handle *h, const corral_batch *batch, corral_error *error) {
+  static const char why[] = "the node is elsewhere by now; nothing was sent";
+  crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE, why);
+  return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: %s", h->store->name, why);
+}
+
+static int perform(void *handle, const corral_batch *batch, int64_t deadline, corral_error *error) {
+  if (is_past(handle)) return refuse(handle, batch, error);
+  return crl_redis_perform(handle, batch, deadline, error);
+}
+
+static int begin(void *handle, const corral_batch *batch, corral_error *error) {
+  if (is_past(handle)) return refuse(handle, batch, error);
+  return crl_redis_begin(handle, batch, error);
+}
+
+const corral_store crl_plugin_redis_cluster = {
+    .size = sizeof(corral_store),
+    .abi = CORRAL_PLUGIN_ABI,
+    .threads = CORRAL_THREADS_HANDLE,
+    .op_size = sizeof(corral_op),
+    .name = "redis+cluster",
+    .schemes = "redis+cluster rediss+cluster",
+    .summary = "Redis Cluster: as redis, each key on the node that has its slot",
+    .open = cluster_open,
+    .close = cluster_close,
+    .connect = cluster_connect,
+    .disconnect = crl_redis_disconnect,
+    .perform = perform,
+    .route = route,
+    .connect_server = connect_server,
+    .watch = crl_redis_cluster_watch,
+    .changes = crl_redis_cluster_changes,
+    .unwatch = crl_redis_cluster_unwatch,
+    .register_keys = crl_redis_cluster_register_keys,
+    .descriptor = crl_redis_descriptor,
+    .begin = begin,
+    .finish = crl_redis_finish,
+    .next = &crl_plugin_redlock,
+    .refresh = crl_redis_cluster_refresh,
+};

@@ -1,0 +1,169 @@
+/* cluster_map.c: which node of a cluster has which slot, and the numbers of nodes.
+ *
+ * A number is a node's as long as there is room for others. The number of a node that has no slots
+ * and was not named for FORGOTTEN_MS is given to another one when there is no free number left:
+ * then nodes[number] is another node than that of its handles, by which they know. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cluster.h"
+
+enum { FORGOTTEN_MS = 60000 };
+
+/* ---- slots --------------------------------------------------------------------------------- */
+
+/* CRC-16/XMODEM, four bits at a time. */
+static unsigned crc16(const uint8_t *at, size_t len) {
+  static const uint16_t table[16] = {0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5,
+                                     0x60c6, 0x70e7, 0x8108, 0x9129, 0xa14a, 0xb16b,
+                                     0xc18c, 0xd1ad, 0xe1ce, 0xf1ef};
+  unsigned crc = 0;
+  for (; len > 0; len--, at++) {
+    crc = (crc << 4 ^ table[(crc >> 12 ^ *at >> 4) & 15]) & 0xffff;
+    crc = (crc << 4 ^ table[(crc >> 12 ^ *at) & 15]) & 0xffff;
+  }
+  return crc;
+}
+
+unsigned crl_redis_slot_of(const void *key, size_t len) {
+  const char *text = key, *open = memchr(text, '{', len);
+  const char *close = open != NULL ? memchr(open, '}', len - (size_t)(open - text)) : NULL;
+  if (close != NULL && close > open + 1) {
+    text = open + 1;
+    len = (size_t)(close - text);
+  }
+  return crc16((const uint8_t *)text, len) % CRL_REDIS_SLOTS;
+}
+
+int crl_redis_slot_give(crl_redis_cluster *c, unsigned slot, size_t number) {
+  uint32_t was = atomic_load(&c->slots[slot]), is;
+  do {
+    if (crl_redis_slot_number(was) == number) return 0;
+    is = (was & UINT32_C(0xffff0000)) + UINT32_C(0x10000) + (uint32_t)number;
+  } while (!atomic_compare_exchange_weak(&c->slots[slot], &was, is));
+  return 1;
+}
+
+void crl_redis_slots_moved(crl_redis_cluster *c) {
+  const uint64_t one = 1;
+  int fd = atomic_load(&c->moved_fd);
+  if (fd < 0) return;
+  ssize_t wrote = write(fd, &one, sizeof one);
+  (void)wrote; /* a full counter is readable, too */
+}
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+crl_redis_node *crl_redis_node_new(crl_redis_cluster *c, const crl_redis_place *place,
+                                   size_t number) {
+  crl_redis_node *n = calloc(1, sizeof *n);
+  if (n == NULL) return NULL;
+  const char *tls_name = c->base.tls_name != NULL     ? c->base.tls_name
+                         : place->tls_name[0] != '\0' ? place->tls_name
+                                                      : place->host;
+  memcpy(n->host, place->host, sizeof n->host);
+  snprintf(n->tls_name, sizeof n->tls_name, "%s", tls_name);
+  memcpy(n->id, place->id, sizeof n->id);
+  atomic_init(&n->holders, 1);
+  n->number = number;
+  crl_redis_store *s = &n->store;
+  s->host = c->base.host;
+  s->base = &c->base;
+  s->is_node = 1;
+  s->let_go = crl_redis_node_let_go;
+  s->server = n->host;
+  s->port = place->port;
+  s->user = c->base.user;
+  s->password = c->base.password;
+  s->client_name = c->base.client_name;
+  s->tls = c->base.tls;
+  s->tls_name = n->tls_name;
+  s->scripts_only = c->base.scripts_only;
+  atomic_init(&s->scriptless, atomic_load(&c->base.scriptless));
+  s->wait_replicas = c->base.wait_replicas;
+  s->wait_ms = c->base.wait_ms;
+  snprintf(s->name, sizeof s->name,
+           strchr(n->host, ':') != NULL ? "redis [%.120s]:%d" : "redis %.120s:%d", n->host,
+           s->port);
+  s->peer = (crl_net_peer){.host = s->host, .name = s->name, .server = n->host, .port = s->port};
+  return n;
+}
+
+void crl_redis_node_let_go(crl_redis_store *store) {
+  crl_redis_node *n = (crl_redis_node *)(void *)store;
+  if (atomic_fetch_sub(&n->holders, 1) == 1) free(n);
+}
+
+crl_redis_node *crl_redis_node_hold(crl_redis_cluster *c, size_t number) {
+  pthread_mutex_lock(&c->mutex);
+  crl_redis_node *n = atomic_load(&c->nodes[number]);
+  if (n != NULL) atomic_fetch_add(&n->holders, 1);
+  pthread_mutex_unlock(&c->mutex);
+  return n;
+}
+
+static void put_node(crl_redis_cluster *c, size_t number, crl_redis_node *node) {
+  crl_redis_node *former = atomic_exchange(&c->nodes[number], node);
+  if (former != NULL) crl_redis_node_let_go(&former->store);
+}
+
+/* A number that no node has, or that of one which is forgotten; 0: there is none. */
+static size_t free_number(crl_redis_cluster *c) {
+  int64_t before = c->base.host->now_ms() - FORGOTTEN_MS;
+  for (size_t i = 1; i < CRL_REDIS_NODES; i++)
+    if (atomic_load(&c->nodes[i]) == NULL) return i;
+  for (size_t i = 1; i < CRL_REDIS_NODES; i++) {
+    const crl_redis_node *n = atomic_load(&c->nodes[i]);
+    if (!n->has_slots && n->named_at < before) return i;
+  }
+  return 0;
+}
+
+/* A node whose id is another one now was replaced: its connections lead to the former one. */
+static int is_replaced(const crl_redis_node *n, const crl_redis_place *place) {
+  return place->id[0] != '\0' && n->id[0] != '\0' && strcmp(place->id, n->id) != 0;
+}
+
+size_t crl_redis_node_meet_locked(crl_redis_cluster *c, const crl_redis_place *place) {
+  size_t number = 0;
+  crl_redis_node *n = NULL;
+  for (size_t i = 1; i < CRL_REDIS_NODES && number == 0; i++) {
+    n = atomic_load(&c->nodes[i]);
+    if (n != NULL && n->store.port == place->port && strcmp(n->host, place->host) == 0) number = i;
+  }
+  int is_there = number != 0 && !is_replaced(n, place);
+  if (is_there && n->id[0] == '\0') memcpy(n->id, place->id, sizeof n->id);
+  if (!is_there) {
+    if (number == 0) number = free_number(c);
+    n = number != 0 ? crl_redis_node_new(c, place, number) : NULL;
+    if (n == NULL) return 0;
+    put_node(c, number, n);
+  }
+  n->named_at = c->base.host->now_ms();
+  return number;
+}
+
+size_t crl_redis_node_meet(crl_redis_cluster *c, const crl_redis_place *place) {
+  pthread_mutex_lock(&c->mutex);
+  size_t number = crl_redis_node_meet_locked(c, place);
+  pthread_mutex_unlock(&c->mutex);
+  return number;
+}
+
+int crl_redis_node_is(crl_redis_store *store, const char *id, size_t len) {
+  crl_redis_node *n = (crl_redis_node *)(void *)store;
+  crl_redis_cluster *c = crl_redis_cluster_of(store);
+  if (n->number == CRL_REDIS_FRONT_DOOR || len != CRL_REDIS_ID) return 1;
+  pthread_mutex_lock(&c->mutex);
+  int is = n->id[0] == '\0' || memcmp(n->id, id, len) == 0;
+  pthread_mutex_unlock(&c->mutex);
+  return is;
+}
+
+int crl_redis_node_is_known(crl_redis_cluster *c, const crl_redis_node *node) {
+  pthread_mutex_lock(&c->mutex);
+  int is = node->has_slots || node->named_at > c->base.host->now_ms() - FORGOTTEN_MS;
+  pthread_mutex_unlock(&c->mutex);
+  return is;
+}
