@@ -161,6 +161,38 @@ static void a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight(void
   close(upstream);
 }
 
+static void a_body_too_large_by_its_length_is_asked_for_once_by_its_flight(void **state) {
+  (void)state;
+  enum { SIZE = 150000 };
+  static char body[SIZE + 1];
+  int clients[WAITERS + 1], upstream;
+  memset(body, 'x', SIZE);
+  herd("/large_length", clients, WAITERS, &upstream);
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 150000\r\n\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "\r\n\r\n");
+  hand_send(upstream, body);
+  for (int i = 0; i <= WAITERS; i++) {
+    assert_int_equal(hand_client_drain(clients[i]), SIZE);
+    close(clients[i]);
+  }
+  assert_true(hand_origin_is_idle(&origin));
+  close(upstream);
+}
+
+static void a_large_body_for_one_client_alone_goes_to_no_other(void **state) {
+  (void)state;
+  int clients[3], upstream, others[2];
+  herd("/large_cookie", clients, 2, &upstream);
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 150000\r\nSet-Cookie: a=b\r\n\r\nxxx");
+  hand_client_await(clients[0], "xxx");
+  for (int i = 0; i < 2; i++) others[i] = hand_origin_take(&origin, "/large_cookie");
+  for (int i = 0; i < 2; i++) hand_send(others[i], CHUNKED "\r\n3\r\ntwo\r\n0\r\n\r\n");
+  for (int i = 1; i < 3; i++) hand_client_await(clients[i], "two");
+  for (int i = 0; i < 3; i++) close(clients[i]);
+  for (int i = 0; i < 2; i++) close(others[i]);
+  close(upstream);
+}
+
 static void a_failure_is_handed_on_whole_and_remembered(void **state) {
   (void)state;
   int client = ask("/none/busy"), upstream = hand_origin_take(&origin, "/none/busy");
@@ -349,6 +381,8 @@ int main(void) {
       cmocka_unit_test(clients_that_leave_in_any_phase_cost_no_second_request),
       cmocka_unit_test(an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew),
       cmocka_unit_test(a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight),
+      cmocka_unit_test(a_body_too_large_by_its_length_is_asked_for_once_by_its_flight),
+      cmocka_unit_test(a_large_body_for_one_client_alone_goes_to_no_other),
       cmocka_unit_test(a_failure_is_handed_on_whole_and_remembered),
       cmocka_unit_test(a_stale_page_is_better_than_a_failure),
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),

@@ -225,7 +225,7 @@ const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_resp
   crl_http_rules rules;
   read_rules(&rules, ctx->conf, sr);
   if (is_endless(sr)) return "endless";
-  if (sr->headers_out.content_length_n > (off_t)ctx->conf->max_size) return "too-big";
+  verdict->is_large = sr->headers_out.content_length_n > (off_t)ctx->conf->max_size;
   const char *why = judge_header(ctx, sr, response, &rules, verdict);
   if (why != NULL) return why;
   return crl_ngx_tags_add(ctx, fill, sr, response) == 0 ? NULL : "tags";
