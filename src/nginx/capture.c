@@ -338,10 +338,14 @@ static void stop(crl_ngx_capture *capture, ngx_http_request_t *sr) {
 /* Takes a buffer's bytes: 0. 1: there is no room yet; -1: no memory. */
 static int keep(crl_ngx_capture *capture, ngx_http_request_t *sr, ngx_buf_t *b) {
   size_t size = ngx_buf_in_memory(b) ? (size_t)(b->last - b->pos) : 0;
-  if (capture->fill != NULL && size > 0 &&
-      capture->taken + (off_t)size > (off_t)capture->ctx->conf->max_size) {
-    (void)crl_ngx_stream_start(capture->stream);
-    let_go(capture, "too-big");
+  if (capture->fill != NULL && size > 0) {
+    const char *why = capture->taken + (off_t)size > (off_t)capture->ctx->conf->max_size ? "too-big"
+                      : !crl_ngx_stream_has_room(capture->stream, size)                  ? "no-room"
+                                                                                         : NULL;
+    if (why != NULL) {
+      (void)crl_ngx_stream_start(capture->stream);
+      let_go(capture, why);
+    }
   }
   int result = size > 0 ? crl_ngx_stream_append(capture->stream, b->pos, size) : 0;
   if (result != 0) return result;
