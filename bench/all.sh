@@ -55,6 +55,13 @@ within() {
 # last NAME LINE: the last word of the first line of NAME's output with LINE.
 last() { awk -v line="$2" 'index($0, line) { print $NF; exit }' "$results/$1.txt"; }
 
+# The first byte of a slow answer through nginx.
+streams() {
+  run stream
+  row "nginx: first byte, alone, to proxy_pass" "$(behind stream alone ratio)" "<= 1.1"
+  row "nginx: first byte, the last of 21 at once" "$(behind stream 'of 21' ratio)" "<= 1.1"
+}
+
 # ---- counts: of 2000 more hits ----
 
 instructions() { # STORE HITS [NEAR_BYTES [loop]]
@@ -166,3 +173,4 @@ for store in memory: lmdb: near; do
 done
 row "lmdb: hit, 16 processes to 1" "$(within growth processes lmdb: 8)" ""
 row "memory: wake of 400 waiters to that of 1" "$(within growth waiters memory: 9)" ""
+streams
