@@ -19,26 +19,57 @@
 
 enum { WAITERS = 20 };
 
-static void an_event_stream_passes_live(void **state) {
-  (void)state;
+static void send_event(int upstream, int client, const char *name, int number) {
   char event[64], chunk[96];
+  snprintf(event, sizeof event, "data: %s %d\n\n", name, number);
+  snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
+  hand_send(upstream, chunk);
+  hand_client_await(client, event);
+}
+
+static void event_streams_pass_live_to_each_client(void **state) {
+  (void)state;
   int client = ask("/events"), upstream = hand_origin_take(&origin, "/events");
   hand_send(upstream, CHUNKED "Content-Type: text/event-stream\r\n\r\n");
   hand_client_await(client, "text/event-stream");
-  for (int i = 0; i < 100; i++) {
-    snprintf(event, sizeof event, "data: %d\n\n", i);
-    snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
-    hand_send(upstream, chunk);
-    hand_client_await(client, event);
-  }
-  /* meanwhile others have streams of their own */
   int other = ask("/events"), second = hand_origin_take(&origin, "/events");
+  hand_send(second, CHUNKED "Content-Type: text/event-stream\r\n\r\n");
+  hand_client_await(other, "text/event-stream");
+  for (int i = 0; i < 100; i++) {
+    send_event(upstream, client, "first", i);
+    send_event(second, other, "second", i);
+  }
   close(client);
   assert_true(hand_is_hung_up(upstream)); /* nobody listens any more */
+  send_event(second, other, "second", 100);
   close(other);
   close(upstream);
   assert_true(hand_is_hung_up(second));
   close(second);
+}
+
+/* The origin gets the body as it is, and its answer goes to this client alone. */
+static void get_with_body(const char *fields, const char *sent, const char *body,
+                          const char *reply) {
+  char answer[128];
+  int client = hand_client_ask(nginx_server_port(server), "GET", "/with_body", fields);
+  hand_send(client, sent);
+  int upstream = hand_origin_take(&origin, "/with_body");
+  assert_string_equal(hand_read(upstream, body + strlen(body) - 4), body);
+  snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s", strlen(reply),
+           reply);
+  hand_send(upstream, answer);
+  hand_client_await(client, reply);
+  ends(client);
+  close(upstream);
+}
+
+static void a_get_with_a_body_brings_its_bytes_to_the_origin(void **state) {
+  (void)state;
+  get_with_body("Content-Length: 10\r\n", "one query!", "one query!", "one answer");
+  get_with_body("Transfer-Encoding: chunked\r\n", "6\r\nanothe\r\n8\r\nr query!\r\n0\r\n\r\n",
+                "another query!", "another answer");
+  get_with_body("Content-Length: 10\r\n", "one query!", "one query!", "asked again");
 }
 
 static void waiters_for_what_cant_be_kept_go_their_own_way_at_its_header(void **state) {
@@ -374,7 +405,8 @@ static void two_tiers_on_one_store_dont_wait_for_each_other(void **state) {
 int main(void) {
   if (!nginx_kit_open()) return 77;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_event_stream_passes_live),
+      cmocka_unit_test(event_streams_pass_live_to_each_client),
+      cmocka_unit_test(a_get_with_a_body_brings_its_bytes_to_the_origin),
       cmocka_unit_test(waiters_for_what_cant_be_kept_go_their_own_way_at_its_header),
       cmocka_unit_test(all_clients_of_the_worker_have_the_first_part_before_the_second_is_sent),
       cmocka_unit_test(a_head_of_a_slow_body_is_answered_at_its_header),

@@ -318,8 +318,9 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) {
     crl_ngx_ctx *ctx = r == r->main ? crl_ngx_ctx_of(r) : NULL;
-    return ctx == NULL || crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r)
-                                                                 : NGX_ERROR;
+    if (ctx == NULL) return next_header_filter(r);
+    if (crl_ngx_is_endless(r)) dont_buffer(r);
+    return crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r) : NGX_ERROR;
   }
   r->header_sent = 1;
   if (capture->has_header) return NGX_OK;
