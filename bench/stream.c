@@ -1,5 +1,5 @@
-/* stream.c: the first byte of a slow answer through nginx with the module, for one client and for 21
- * at once, beside the same nginx with proxy_pass alone.
+/* stream.c: the first byte of a slow answer through nginx with the module, for one client and for
+ * 21 at once, beside the same nginx with proxy_pass alone.
  *
  *   bench_stream [MODULE]
  *
