@@ -145,6 +145,13 @@ within() {
 # last NAME LINE: the last word of the first line of NAME's output with LINE.
 last() { awk -v line="$2" 'index($0, line) { print $NF; exit }' "$results/$1.txt"; }
 
+# The first byte of a slow answer through nginx.
+streams() {
+  run stream
+  row "nginx: first byte, alone, to proxy_pass" "$(behind stream alone ratio)" "<= 1.1"
+  row "nginx: first byte, the last of 21 at once" "$(behind stream 'of 21' ratio)" "<= 1.1"
+}
+
 # ---- counts: of 2000 more hits, or locks ----
 
 instructions() { # STORE HITS [NEAR_BYTES [loop] | lock]
@@ -353,6 +360,7 @@ measure() { # REGIME PART...
       commands) part "The command" && without_loops commands ;;
       loops) part "Event loops" && loops ;;
       counts) part "Counts" && count_all ;;
+      streams) part "nginx" && streams ;;
       near) part "The near tier" && near_tier ;;
       growth) part "Growth" && growth ;;
     esac
@@ -399,7 +407,7 @@ for regime in $regimes; do
       ;;
     *)
       # shellcheck disable=SC2086
-      measure "$regime" $sleepy counts near growth
+      measure "$regime" $sleepy counts near streams growth
       ;;
   esac
 done

@@ -19,26 +19,57 @@
 
 enum { WAITERS = 20 };
 
-static void an_event_stream_passes_live(void **state) {
-  (void)state;
+static void send_event(int upstream, int client, const char *name, int number) {
   char event[64], chunk[96];
+  snprintf(event, sizeof event, "data: %s %d\n\n", name, number);
+  snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
+  hand_send(upstream, chunk);
+  hand_client_await(client, event);
+}
+
+static void event_streams_pass_live_to_each_client(void **state) {
+  (void)state;
   int client = ask("/events"), upstream = hand_origin_take(&origin, "/events");
   hand_send(upstream, CHUNKED "Content-Type: text/event-stream\r\n\r\n");
   hand_client_await(client, "text/event-stream");
-  for (int i = 0; i < 100; i++) {
-    snprintf(event, sizeof event, "data: %d\n\n", i);
-    snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
-    hand_send(upstream, chunk);
-    hand_client_await(client, event);
-  }
-  /* meanwhile others have streams of their own */
   int other = ask("/events"), second = hand_origin_take(&origin, "/events");
+  hand_send(second, CHUNKED "Content-Type: text/event-stream\r\n\r\n");
+  hand_client_await(other, "text/event-stream");
+  for (int i = 0; i < 100; i++) {
+    send_event(upstream, client, "first", i);
+    send_event(second, other, "second", i);
+  }
   close(client);
   assert_true(hand_is_hung_up(upstream)); /* nobody listens any more */
+  send_event(second, other, "second", 100);
   close(other);
   close(upstream);
   assert_true(hand_is_hung_up(second));
   close(second);
+}
+
+/* The origin gets the body as it is, and its answer goes to this client alone. */
+static void get_with_body(const char *fields, const char *sent, const char *body,
+                          const char *reply) {
+  char answer[128];
+  int client = hand_client_ask(nginx_server_port(server), "GET", "/with_body", fields);
+  hand_send(client, sent);
+  int upstream = hand_origin_take(&origin, "/with_body");
+  assert_string_equal(hand_read(upstream, body + strlen(body) - 4), body);
+  snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s", strlen(reply),
+           reply);
+  hand_send(upstream, answer);
+  hand_client_await(client, reply);
+  ends(client);
+  close(upstream);
+}
+
+static void a_get_with_a_body_brings_its_bytes_to_the_origin(void **state) {
+  (void)state;
+  get_with_body("Content-Length: 10\r\n", "one query!", "one query!", "one answer");
+  get_with_body("Transfer-Encoding: chunked\r\n", "6\r\nanothe\r\n8\r\nr query!\r\n0\r\n\r\n",
+                "another query!", "another answer");
+  get_with_body("Content-Length: 10\r\n", "one query!", "one query!", "asked again");
 }
 
 static void waiters_for_what_cant_be_kept_go_their_own_way_at_its_header(void **state) {
@@ -158,6 +189,38 @@ static void a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight(void
     ends(clients[i]);
   }
   assert_true(hand_origin_is_idle(&origin));
+  close(upstream);
+}
+
+static void a_body_too_large_by_its_length_is_asked_for_once_by_its_flight(void **state) {
+  (void)state;
+  enum { SIZE = 150000 };
+  static char body[SIZE + 1];
+  int clients[WAITERS + 1], upstream;
+  memset(body, 'x', SIZE);
+  herd("/large_length", clients, WAITERS, &upstream);
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 150000\r\n\r\n");
+  for (int i = 0; i <= WAITERS; i++) hand_client_await(clients[i], "\r\n\r\n");
+  hand_send(upstream, body);
+  for (int i = 0; i <= WAITERS; i++) {
+    assert_int_equal(hand_client_drain(clients[i]), SIZE);
+    close(clients[i]);
+  }
+  assert_true(hand_origin_is_idle(&origin));
+  close(upstream);
+}
+
+static void a_large_body_for_one_client_alone_goes_to_no_other(void **state) {
+  (void)state;
+  int clients[3], upstream, others[2];
+  herd("/large_cookie", clients, 2, &upstream);
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 150000\r\nSet-Cookie: a=b\r\n\r\nxxx");
+  hand_client_await(clients[0], "xxx");
+  for (int i = 0; i < 2; i++) others[i] = hand_origin_take(&origin, "/large_cookie");
+  for (int i = 0; i < 2; i++) hand_send(others[i], CHUNKED "\r\n3\r\ntwo\r\n0\r\n\r\n");
+  for (int i = 1; i < 3; i++) hand_client_await(clients[i], "two");
+  for (int i = 0; i < 3; i++) close(clients[i]);
+  for (int i = 0; i < 2; i++) close(others[i]);
   close(upstream);
 }
 
@@ -342,13 +405,16 @@ static void two_tiers_on_one_store_dont_wait_for_each_other(void **state) {
 int main(void) {
   if (!nginx_kit_open()) return 77;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_event_stream_passes_live),
+      cmocka_unit_test(event_streams_pass_live_to_each_client),
+      cmocka_unit_test(a_get_with_a_body_brings_its_bytes_to_the_origin),
       cmocka_unit_test(waiters_for_what_cant_be_kept_go_their_own_way_at_its_header),
       cmocka_unit_test(all_clients_of_the_worker_have_the_first_part_before_the_second_is_sent),
       cmocka_unit_test(a_head_of_a_slow_body_is_answered_at_its_header),
       cmocka_unit_test(clients_that_leave_in_any_phase_cost_no_second_request),
       cmocka_unit_test(an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew),
       cmocka_unit_test(a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight),
+      cmocka_unit_test(a_body_too_large_by_its_length_is_asked_for_once_by_its_flight),
+      cmocka_unit_test(a_large_body_for_one_client_alone_goes_to_no_other),
       cmocka_unit_test(a_failure_is_handed_on_whole_and_remembered),
       cmocka_unit_test(a_stale_page_is_better_than_a_failure),
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),

@@ -271,6 +271,17 @@ static ngx_int_t forward_failure(crl_ngx_capture *capture, ngx_http_request_t *s
   return rc;
 }
 
+/* An answer that is too large to be kept, and may be sent to others: to those of this worker that
+ * wait for it. 0: the leading request doesn't want one. */
+static int share(crl_ngx_capture *capture) {
+  if (!crl_ngx_stream_start(capture->stream)) {
+    drop_stream(capture);
+    return 0;
+  }
+  let_go(capture, "too-big");
+  return 1;
+}
+
 static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   crl_ngx_ctx *ctx = capture->ctx;
   crl_ngx_response *response = &capture->response;
@@ -288,10 +299,13 @@ static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   const char *why = crl_ngx_fields_collect(sr, response, sr->pool) != 0
                         ? "unkeepable"
                         : crl_ngx_judge(ctx, sr, response, capture->fill, &capture->verdict);
+  ngx_uint_t is_large = capture->verdict.is_large;
+  if (why == NULL && is_large && crl_ngx_flights_next(ctx, NULL) == NULL) why = "too-big";
   if (why == NULL) {
     capture->stream = crl_ngx_stream_new(ctx, sr, capture->fill, &capture->verdict, response);
     if (capture->stream == NULL) why = "unkeepable";
   }
+  if (why == NULL && is_large && !share(capture)) why = "too-big";
   if (why == NULL) {
     sr->filter_need_in_memory = 1;
     return NGX_OK;
@@ -304,8 +318,9 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) {
     crl_ngx_ctx *ctx = r == r->main ? crl_ngx_ctx_of(r) : NULL;
-    return ctx == NULL || crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r)
-                                                                 : NGX_ERROR;
+    if (ctx == NULL) return next_header_filter(r);
+    if (crl_ngx_is_endless(r)) dont_buffer(r);
+    return crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r) : NGX_ERROR;
   }
   r->header_sent = 1;
   if (capture->has_header) return NGX_OK;
@@ -324,10 +339,14 @@ static void stop(crl_ngx_capture *capture, ngx_http_request_t *sr) {
 /* Takes a buffer's bytes: 0. 1: there is no room yet; -1: no memory. */
 static int keep(crl_ngx_capture *capture, ngx_http_request_t *sr, ngx_buf_t *b) {
   size_t size = ngx_buf_in_memory(b) ? (size_t)(b->last - b->pos) : 0;
-  if (capture->fill != NULL && size > 0 &&
-      capture->taken + (off_t)size > (off_t)capture->ctx->conf->max_size) {
-    let_go(capture, "too-big");
-    (void)crl_ngx_stream_start(capture->stream);
+  if (capture->fill != NULL && size > 0) {
+    const char *why = capture->taken + (off_t)size > (off_t)capture->ctx->conf->max_size ? "too-big"
+                      : !crl_ngx_stream_has_room(capture->stream, size)                  ? "no-room"
+                                                                                         : NULL;
+    if (why != NULL) {
+      (void)crl_ngx_stream_start(capture->stream);
+      let_go(capture, why);
+    }
   }
   int result = size > 0 ? crl_ngx_stream_append(capture->stream, b->pos, size) : 0;
   if (result != 0) return result;

@@ -309,6 +309,8 @@ typedef struct crl_ngx_response {
 /* store.c: true when a 5xx is an answer, not a failure: corral_valid names its very status, or the
  * response says how long it lives and there is no old page to be sent instead. */
 int crl_ngx_store_is_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr, ngx_uint_t status);
+/* A stream of events or of pictures has no end that anybody could wait for. */
+ngx_uint_t crl_ngx_is_endless(const ngx_http_request_t *sr);
 
 /* renew.c: revalidation (RFC 9111, 4.3). Looks whether the old page of this fill has a validator;
  * then the origin is asked with it. */

@@ -165,8 +165,7 @@ static int64_t judge_life(crl_ngx_ctx *ctx, ngx_http_request_t *sr, const crl_ht
   return 0;
 }
 
-/* A stream of events or of pictures has no end that anybody could wait for. */
-static ngx_uint_t is_endless(const ngx_http_request_t *sr) {
+ngx_uint_t crl_ngx_is_endless(const ngx_http_request_t *sr) {
   static const ngx_str_t types[] = {ngx_string("text/event-stream"),
                                     ngx_string("multipart/x-mixed-replace")};
   const ngx_str_t *type = &sr->headers_out.content_type;
@@ -202,8 +201,8 @@ const char *crl_ngx_judge(crl_ngx_ctx *ctx, ngx_http_request_t *sr, crl_ngx_resp
                           corral_fill *fill, crl_ngx_verdict *verdict) {
   crl_http_rules rules;
   read_rules(&rules, ctx->conf, sr);
-  if (is_endless(sr)) return "endless";
-  if (sr->headers_out.content_length_n > (off_t)ctx->conf->max_size) return "too-big";
+  if (crl_ngx_is_endless(sr)) return "endless";
+  verdict->is_large = sr->headers_out.content_length_n > (off_t)ctx->conf->max_size;
   const char *why = judge_header(ctx, sr, response, &rules, verdict);
   if (why != NULL) return why;
   return crl_ngx_tags_add(ctx, fill, sr, response) == 0 ? NULL : "tags";

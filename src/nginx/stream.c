@@ -10,6 +10,11 @@
 #include <stdlib.h>
 
 enum { BLOCK = 32 * 1024, LARGEST_BLOCK = 256 * 1024 };
+/* Bytes that all answers of this worker that are kept may take together; more where one alone may
+ * be large (corral_max_size). An answer that finds no room is let go. */
+enum { MOST_KEPT = 128 * 1024 * 1024, KEPT_AT_ONCE = 4 };
+static size_t kept;
+
 /* When the answer isn't to be kept: bytes in memory that readers have not sent, and, where some
  * readers are slower than others, bytes in a file. */
 enum { WINDOW = 512 * 1024 };
@@ -27,6 +32,7 @@ struct crl_ngx_stream {
   crl_ngx_body body;
   corral_page record; /* points into head */
   off_t length;       /* of the body, by the header; -1: unknown */
+  size_t kept;        /* its part of the worker's sum */
   unsigned is_started : 1;
   unsigned is_let_go : 1;
   unsigned is_whole : 1;
@@ -55,6 +61,7 @@ static void unref(crl_ngx_stream *stream) {
   if (--stream->refs > 0) return;
   crl_ngx_flights_withdraw(&stream->link);
   crl_ngx_body_clear(&stream->body);
+  kept -= stream->kept;
   free(stream);
 }
 
@@ -276,6 +283,16 @@ static int is_starved(const crl_ngx_stream *stream) {
   return 0;
 }
 
+static void count_kept(crl_ngx_stream *stream, size_t size) {
+  kept += size - stream->kept;
+  stream->kept = size;
+}
+
+int crl_ngx_stream_has_room(const crl_ngx_stream *stream, size_t size) {
+  size_t most = ngx_max((size_t)MOST_KEPT, KEPT_AT_ONCE * stream->leader->conf->max_size);
+  return kept + size <= most;
+}
+
 int crl_ngx_stream_append(crl_ngx_stream *stream, u_char *bytes, size_t size) {
   crl_ngx_body *body = &stream->body;
   ngx_http_core_loc_conf_t *core =
@@ -286,7 +303,7 @@ int crl_ngx_stream_append(crl_ngx_stream *stream, u_char *bytes, size_t size) {
     room = BLOCK;
     if (body->in_memory > WINDOW) trim(stream);
   } else if (stream->length > body->size) {
-    room = (size_t)(stream->length - body->size);
+    room = (size_t)ngx_min(stream->length - body->size, (off_t)LARGEST_BLOCK);
   }
   if (stream->is_let_go && body->in_memory > WINDOW) {
     off_t in_file = body->file != NULL ? body->file->offset : 0;
@@ -298,6 +315,7 @@ int crl_ngx_stream_append(crl_ngx_stream *stream, u_char *bytes, size_t size) {
   } else {
     failed = crl_ngx_body_append(body, bytes, size, room);
   }
+  if (!stream->is_let_go) count_kept(stream, body->in_memory);
   if (stream->is_started || !stream->leader->is_counted) wake(stream);
   return failed;
 }
@@ -438,6 +456,7 @@ int crl_ngx_stream_is_started(const crl_ngx_stream *stream) { return stream->is_
 
 void crl_ngx_stream_let_go(crl_ngx_stream *stream) {
   stream->is_let_go = 1;
+  count_kept(stream, 0);
   stream->fill = NULL;
   crl_ngx_flights_withdraw(&stream->link);
 }

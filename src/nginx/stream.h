@@ -19,6 +19,8 @@ void crl_ngx_stream_leave(crl_ngx_stream *stream);
 const crl_ngx_body *crl_ngx_stream_body(const crl_ngx_stream *stream);
 /* Takes bytes: 0. 1: there is no room, until the subrequest is run again; -1: no memory. */
 int crl_ngx_stream_append(crl_ngx_stream *stream, u_char *bytes, size_t size);
+/* True while an answer that is to be kept may have so many bytes more. */
+int crl_ngx_stream_has_room(const crl_ngx_stream *stream, size_t size);
 /* True once clients get it. */
 int crl_ngx_stream_is_started(const crl_ngx_stream *stream);
 /* True while a client still takes it. */

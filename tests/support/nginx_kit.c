@@ -72,7 +72,12 @@ nginx_server *nginx_kit_another(const nginx_kit_plan *plan) {
                "LSAN_OPTIONS=print_suppressions=0:suppressions=%s/tests/support/nginx_leaks.txt",
                getenv("CORRAL_SOURCE_DIR")) < 0)
     abort();
-  const char *environment[] = {preload, leaks, "ASAN_OPTIONS=detect_leaks=1:exitcode=99",
+  const char *environment[] = {preload, leaks,
+                               plan->is_weighed
+                                   ? "ASAN_OPTIONS=detect_leaks=1:exitcode=99:quarantine_size_mb=1:"
+                                     "thread_local_quarantine_size_kb=64:"
+                                     "allocator_release_to_os_interval_ms=0"
+                                   : "ASAN_OPTIONS=detect_leaks=1:exitcode=99",
                                "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1", NULL};
   nginx_plan made = {.http = http,
                      .main = main_text,

@@ -40,6 +40,7 @@ typedef struct nginx_kit_plan {
   const char *main;      /* more lines before http { }; NULL for none */
   int workers;           /* 0: one */
   int is_daemon;         /* as in nginx_plan */
+  int is_weighed;        /* 1: a sanitizer gives memory back at once that is freed */
 } nginx_kit_plan;
 
 extern http_origin *nginx_kit_origin;
