@@ -322,7 +322,7 @@ acl() { redis-cli -s redis ACL SETUSER "$@" >redis.out 2>&1 && grep -q OK redis.
 unix=redis+unix://u:p@$dir/redis
 acl u on '>p' '~*' '&*' +get
 bad 125 "NOPERM: the ACL refuses getrange; corral needs +get" --store "$unix" get k
-bad 125 "+evalsha +select +client, for locks +watch +unwatch +multi +exec +discard +wait" \
+bad 125 "+evalsha +client +select, for locks +watch +unwatch +multi +exec +discard +wait" \
   --store "$unix" lock k -- true
 bad 125 "(check user and password" --store "redis+unix://u:q@$dir/redis" get k
 

@@ -325,6 +325,20 @@ static void a_place_that_cannot_be_read_is_not_gone_to(void **state) {
   }
 }
 
+static void a_refused_command_is_answered_with_all_that_a_cluster_wants(void **state) {
+  (void)state;
+  static const char refusal[] = "NOPERM this user has no permissions to run the 'getrange' command";
+  char script[2000];
+  snprintf(script, sizeof script, ENTERED GET_K "SEND -%s\\r\\n-%s\\r\\n\n", refusal, refusal);
+  dialogue d = with(script);
+  assert_int_not_equal(looks(&d), CORRAL_OK);
+  assert_non_null(strstr(d.error.text, "getrange"));
+  assert_non_null(strstr(d.error.text, "+asking +cluster, for locks"));
+  assert_null(strstr(d.error.text, "+select"));
+  assert_non_null(strstr(d.error.text, "+wait"));
+  ended(&d);
+}
+
 static void nothing_is_sent_to_another_node_that_has_an_address(void **state) {
   (void)state;
   dialogue d = with(ENTERED GET_K TO("MOVED", "@PORT") "ACCEPT\n" GREETED_AS(ID_C));
@@ -382,6 +396,7 @@ int main(void) {
       cmocka_unit_test(a_node_that_moves_a_key_to_itself_is_connected_to_anew),
       cmocka_unit_test(nodes_that_send_a_key_to_one_another_are_not_followed_for_ever),
       cmocka_unit_test(a_place_that_cannot_be_read_is_not_gone_to),
+      cmocka_unit_test(a_refused_command_is_answered_with_all_that_a_cluster_wants),
       cmocka_unit_test(nothing_is_sent_to_another_node_that_has_an_address),
       cmocka_unit_test(a_large_record_whose_slot_is_on_its_way_goes_without_staging),
       cmocka_unit_test(a_replica_is_taken_for_what_it_is),

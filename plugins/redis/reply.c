@@ -174,17 +174,19 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
 }
 
 /* Names all that the user must be allowed: a server names what it refused, one thing a time. Parts
- * are as short as an error's text wants. */
+ * are as short as an error's text wants, and a cluster's list is longer. */
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
-  static const char needs[] =
-      "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
-      "+client +asking +cluster, for locks +watch +unwatch +multi +exec +discard +wait";
+  static const char format[] =
+      "%.*s: NOPERM: the ACL refuses %.*s; corral needs +get +set +pttl +getrange +setrange "
+      "+pexpire +rename +unlink +time +eval +evalsha +client %s, for locks +watch +unwatch +multi "
+      "+exec +discard +wait";
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
   const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
   if (quote != NULL) refused = quote + 1;
-  return store->host->fail(error, status, "%.30s: NOPERM: the ACL refuses %.*s; corral needs %s",
-                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
+  return store->host->fail(error, status, format, store->is_node ? 21 : 30, store->name,
+                           quote != NULL && len < 16 ? len : 16, refused,
+                           store->is_node ? "+asking +cluster" : "+select");
 }
 
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
