@@ -148,7 +148,7 @@ static void a_kept_lock_stays_kept_and_nobody_else_gets_it(void **state) {
   (void)state;
   static const long jumps[] = {HOUR, -HOUR, 0};
   for (place *p = places; p < places + count; p++)
-    p->lock = take(p->a, "kept", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
+    p->lock = take(p->a, "kept", CORRAL_LOCK(.ttl_ms = 6000, .keep = 1));
   for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
     atomic_store(&jump_s, jumps[i]);
     for (place *p = places; p < places + count; p++) {

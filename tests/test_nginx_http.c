@@ -430,14 +430,14 @@ static void the_access_log_says_how_a_request_was_answered(void **state) {
   page("/logged/a", HTTP_ANSWER(.body = "x"));
   for (int i = 0; i < 2; i++) nginx_kit_expect(server, "/logged/a", NULL, 200, "x", NULL);
   snprintf(path, sizeof path, "%s/access.log", nginx_server_folder(server));
-  /* the line is written after the answer */
-  for (int i = 0; i < 200 && strstr(text, "HIT") == NULL; i++) {
+  /* each line is written after its answer, so the second may be there first */
+  for (int i = 0; i < 200 && (strstr(text, "MISS 0 ") == NULL || strstr(text, "HIT 0 ") == NULL);
+       i++) {
     nginx_kit_expect(server, "/silent/", NULL, 200, NULL, NULL);
     FILE *file = fopen(path, "re");
     if (file != NULL) text[fread(text, 1, sizeof text - 1, file)] = '\0', fclose(file);
   }
-  assert_int_equal(strncmp(text, "MISS 0 ", 7), 0);
-  assert_non_null(strstr(text, "HIT 0 "));
+  if (strstr(text, "MISS 0 ") == NULL || strstr(text, "HIT 0 ") == NULL) fail_msg("%s", text);
   if (strstr(text, " httplocalhost/logged/a 200\n") == NULL) fail_msg("%s", text);
 }
 

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,13 +36,28 @@ struct sockaddr_in server_process_loopback(int port) {
   return at;
 }
 
+/* A port is this process' own until its end, also while no server is bound to it: other tests that
+ * run meanwhile choose among the same ports. The descriptor stays open. Returns 0 if the port is
+ * of another process. */
+static int reserve(int port) {
+  struct sockaddr_un name = {.sun_family = AF_UNIX};
+  int len = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "corral-test-port-%d", port);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) server_process_die("server_process", "socket");
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+  if (bind(fd, (struct sockaddr *)&name, size) == 0) return 1;
+  close(fd);
+  return 0;
+}
+
 int server_process_bind(int *ret_port) {
   for (int i = 0; i < 200; i++) {
     uint16_t random = 0;
     if (getrandom(&random, sizeof random, 0) < 0) server_process_die("server_process", "getrandom");
     struct sockaddr_in at = server_process_loopback(FIRST_PORT + random % PORTS);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0) {
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+        reserve(ntohs(at.sin_port))) {
       *ret_port = ntohs(at.sin_port);
       return fd;
     }
