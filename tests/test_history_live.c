@@ -19,10 +19,10 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250 };
-/* A watched copy is a push late, and at most the silence of a watch (docs/near.md), with room for a
- * busy machine. The clock of unwatched copies counts in ms, and may be a late tick behind. */
+/* A watched copy is a push late, and at most CORRAL_SILENCE_MS, 2 s, with room for a busy machine.
+ * The clock of unwatched copies counts in ms, and may be a late tick behind. */
 enum { WATCHED_MS = 4000, UNWATCHED_MS = 40, CLOCK_MS = 2 + CRL_COARSE_MS };
-enum { STOP, CALLS, GATE, INVALIDATED, DONE, HELD, RELEASED }; /* lab marks */
+enum { STOP, CALLS, GATE, INVALIDATED, DONE, HELD, RELEASED, COPIED, SILENT }; /* lab marks */
 
 static redis_server *redis;
 static memcached_server *memcached;
@@ -333,6 +333,59 @@ static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void 
   expect_promise();
 }
 
+/* ---- a watch whose connection dies without a sign ------------------------------------------- */
+
+/* Asks until a copy answers whose change the watch would tell, and when the link is silent until
+ * another process's invalidation shows. */
+static void ask_through_a_silence(lab_seat *seat) {
+  lab *l = seat->lab;
+  atomic_int *events = l->events[seat->process];
+  const corral_policy *policy = seat->arg;
+  history_call call = {.history = entries, .seat = seat};
+  (void)history_ask(&call, policy); /* starts the watch */
+  lab_await(l, &events[CORRAL_EVENT_WATCH], 1);
+  int copies = events[CORRAL_EVENT_NEAR];
+  while (history_ask(&call, policy) == CORRAL_OK && events[CORRAL_EVENT_NEAR] == copies)
+    lab_sleep_ms(1);
+  lab_add(&l->marks[COPIED], 1);
+  lab_await(l, &l->marks[INVALIDATED], 1);
+  while (history_ask(&call, policy) == CORRAL_OK && call.version == 0) lab_sleep_ms(20);
+}
+
+static void invalidate_in_a_silence(lab_seat *seat) {
+  lab_await(seat->lab, &seat->lab->marks[SILENT], 1);
+  invalidate_key(seat);
+}
+
+static void a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most(void **state) {
+  (void)state;
+  char uri[64];
+  static corral_policy watched;
+  const char *direct = emptied_redis(redis);
+  watched = patient;
+  watched.near_ms = watched.ttl_ms = 600000;
+  body_proxy *proxy =
+      body_proxy_start(redis_server_port(redis), BODY_SILENCES_WATCHES, 0, NULL, NULL);
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", body_proxy_port(proxy));
+  spawn_one(direct, 1, invalidate_in_a_silence);
+  lab_spawn(current, &(lab_plan){.uri = uri,
+                                 .processes = 1,
+                                 .threads = 1,
+                                 .options = {.near_bytes = 1 << 20},
+                                 .body = ask_through_a_silence,
+                                 .arg = &watched});
+  lab_await(current, &current->marks[COPIED], 1);
+  body_proxy_hold(proxy);
+  lab_add(&current->marks[SILENT], 1);
+  lab_end(current);
+  body_proxy_stop(proxy);
+  history_verdict seen =
+      history_judge(entries, &(history_rules){.near_ns = WATCHED_MS * INT64_C(1000000)});
+  if (seen.wrong > 0) fail_msg("%zu wrong: %s", seen.wrong, seen.first);
+  /* the silence was one: the copy was served after the invalidation */
+  assert_true(history_judge(entries, &(history_rules){0}).wrong > 0);
+}
+
 #define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, history_room_open, history_room_close)
 
 int main(void) {
@@ -349,6 +402,7 @@ int main(void) {
       WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute),
       WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before),
       WITH_LAB(a_look_is_shared_only_with_calls_that_began_before_it_was_sent),
+      WITH_LAB(a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most),
   };
   redis_server_start(&redis, NULL);
   memcached_server_start(&memcached, NULL);
