@@ -88,17 +88,30 @@ typedef struct faults {
   void (*stall)(void), (*resume)(void), (*cut)(void), (*empty)(void);
 } faults;
 
+static size_t begin_fault(void) {
+  return history_begin(entries, current,
+                       &(history_entry){.kind = HISTORY_FAULT, .key = -1, .process = -1});
+}
+
+/* A fault lasts until the processes, too, have seen its end. */
+static void end_fault(size_t fault) {
+  let_pass(STEP);
+  history_end(entries, fault);
+}
+
 /* A stall that is shorter than op_ms, and one that ends calls without the store. */
 static void trouble_store(const faults *f) {
   static const int64_t stalls_ms[] = {OP_MS / 2, 6 * OP_MS};
   for (size_t i = 0; i < 2; i++) {
+    size_t stall = begin_fault();
     f->stall();
     lab_sleep_ms(stalls_ms[i]);
     f->resume();
-    let_pass(STEP);
+    end_fault(stall);
   }
+  size_t cut = begin_fault();
   f->cut();
-  let_pass(STEP);
+  end_fault(cut);
   f->empty();
   let_pass(STEP);
 }
@@ -274,6 +287,48 @@ static void a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_c
   expect_promise();
 }
 
+/* As above; thread 1 waits for so long only. */
+enum { HURRY_MS = 3000 };
+
+static void lead_and_hurry_later(lab_seat *seat) {
+  lab *l = seat->lab;
+  corral_policy hurried = patient;
+  hurried.wait_ms = HURRY_MS;
+  if (seat->thread == 0) {
+    ask_key(seat, &patient, &l->marks[GATE]);
+    return;
+  }
+  lab_await(l, &l->marks[INVALIDATED], 1);
+  ask_key(seat, &hurried, NULL);
+  lab_add(&l->marks[DONE], 1);
+}
+
+/* The settle of a value that was voided is kept back until the call has ended. */
+static void a_call_gets_a_value_that_is_not_settled_at_its_deadline_only(void **state) {
+  (void)state;
+  char uri[64];
+  const char *direct = emptied_redis(redis);
+  body_proxy *proxy = body_proxy_start(redis_server_port(redis), BODY_HOLDS, 0, NULL, NULL);
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", body_proxy_port(proxy));
+  lab_spawn(current, &(lab_plan){.uri = uri,
+                                 .processes = 1,
+                                 .threads = 2,
+                                 .options = {.op_ms = LEASE_MS, .away_ms = 10 * LEASE_MS},
+                                 .body = lead_and_hurry_later});
+  lab_await(current, &current->keys[0].computes, 1);
+  body_proxy_hold(proxy);
+  lab_add(&current->marks[GATE], 1);
+  spawn_one(direct, 1, invalidate_key);
+  lab_await(current, &current->marks[DONE], 1);
+  body_proxy_pass(proxy);
+  lab_end(current);
+  body_proxy_stop(proxy);
+  history_verdict seen = history_judge(entries, &(history_rules){0});
+  if (seen.wrong > 0) fail_msg("%zu wrong: %s", seen.wrong, seen.first);
+  assert_int_equal(seen.unsettled, 1);
+  assert_true(seen.bound > 0);
+}
+
 static void fill_once(lab_seat *seat) {
   ask_key(seat, seat->arg != NULL ? seat->arg : &patient, NULL);
 }
@@ -400,6 +455,7 @@ int main(void) {
       WITH_LAB(nothing_from_before_an_invalidation_is_served_on_lmdb),
       WITH_LAB(a_watched_copy_is_a_push_late_at_the_most_on_lmdb),
       WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute),
+      WITH_LAB(a_call_gets_a_value_that_is_not_settled_at_its_deadline_only),
       WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before),
       WITH_LAB(a_look_is_shared_only_with_calls_that_began_before_it_was_sent),
       WITH_LAB(a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most),

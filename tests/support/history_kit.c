@@ -54,6 +54,12 @@ size_t history_begin(history *h, lab *l, const history_entry *entry) {
 
 void history_end(history *h, size_t entry) { atomic_store(&h->entries[entry].ended, now_ns()); }
 
+void history_limit(history *h, size_t entry, int64_t wait_ms) {
+  static const int64_t ms = 1000000;
+  history_entry *e = &h->entries[entry];
+  e->deadline = (atomic_load(&e->begun) / ms + wait_ms) * ms;
+}
+
 static history_entry entry_of(const lab_seat *seat, history_kind kind, int key) {
   return (history_entry){.kind = kind, .key = key, .process = seat->process};
 }
@@ -130,6 +136,7 @@ int history_ask(history_call *call, const corral_policy *policy) {
   history *h = call->history;
   history_entry entry = entry_of(call->seat, HISTORY_CALL, call->key);
   size_t at = history_begin(h, call->seat->lab, &entry);
+  history_limit(h, at, policy->wait_ms);
   int status = corral_get_or_compute(call->seat->corral, name, lab_key_name(name, call->key),
                                      CORRAL_CALL(.policy = policy), history_compute, call, &value);
   h->entries[at].status = status;
@@ -194,9 +201,10 @@ history_verdict history_judge(const history *h, const history_rules *rules) {
   size_t count = count_of(h);
   history_verdict seen = history_check(h->entries, count, rules);
   print_message("           %zu entries: %zu values, %zu of them after an invalidation: %zu fresh, "
-                "%zu stale, %zu computed, %zu joined, %zu outbox\n",
+                "%zu stale, %zu computed, %zu joined (%zu unsettled), %zu outbox\n",
                 count, seen.calls, seen.bound, seen.how[CORRAL_FRESH], seen.how[CORRAL_STALE],
-                seen.how[CORRAL_COMPUTED], seen.how[CORRAL_JOINED], seen.how[CORRAL_OUTBOX]);
+                seen.how[CORRAL_COMPUTED], seen.how[CORRAL_JOINED], seen.unsettled,
+                seen.how[CORRAL_OUTBOX]);
   if (seen.wrong > 0) print_message("           %zu wrong: %s\n", seen.wrong, seen.first);
   return seen;
 }

@@ -52,6 +52,9 @@ void history_free(history *h);
  * plain index, when the history is full. */
 size_t history_begin(history *h, lab *l, const history_entry *entry);
 void history_end(history *h, size_t entry);
+/* The deadline of a call that has begun and waits so long at the most, as the library counts it: in
+ * whole ms. */
+void history_limit(history *h, size_t entry, int64_t wait_ms);
 
 /* corral_get_or_compute of the key "key-N"; returns its status. The compute reads the source, adds
  * 1 to lab->keys[key].computes, and waits for the gate and its cost. */
