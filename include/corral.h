@@ -67,6 +67,9 @@ extern "C" {
 #define CORRAL_VALIDATOR_MAX 1024  /* bytes of a validator */
 #define CORRAL_NAME_SPACE_MAX 1024 /* bytes of the option name_space */
 #define CORRAL_ORIGIN_MAX 100      /* bytes of the option origin, when it is a name */
+/* A store's watch that was silent for so long (ms), also when asked, is given up. Until then copies
+ * of this process may serve what was invalidated elsewhere (docs/near.md). */
+#define CORRAL_SILENCE_MS 2000
 
 /* ---- status -------------------------------------------------------------------------------- */
 

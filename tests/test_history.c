@@ -173,6 +173,54 @@ static void an_answer_of_the_process_alone_obeys_its_own_invalidations(void **st
   expect_wrong(CHECK(strict, COMPUTE(1, 9, 0), CHANGE(2, 3, 1), others, joined), "A3");
 }
 
+/* ---- values that are not settled yet -------------------------------------------------------- */
+
+/* A call that got the value of a compute from before another process's invalidation. */
+#define UNSETTLED(from, to, its_deadline)                                                          \
+  {                                                                                                \
+    .kind = HISTORY_CALL, TIMES(from, to), .deadline = MS(its_deadline), .how = CORRAL_JOINED,     \
+    .kept = CORRAL_KEPT_UNKNOWN                                                                    \
+  }
+#define VOIDED COMPUTE(1, 9, 0), CHANGE(2, 3, 1), others
+
+static void an_unsettled_value_is_for_those_who_came_before_or_whose_deadline_has_come(void **s) {
+  (void)s;
+  history_entry others = INVALIDATE(4, 5, 1);
+  others.process = 1;
+  expect_good(CHECK(strict, VOIDED, UNSETTLED(5, 10, 90))); /* began before the return */
+  expect_wrong(CHECK(strict, VOIDED, UNSETTLED(6, 10, 90)), "A3");
+  expect_wrong(CHECK(strict, VOIDED, UNSETTLED(6, 89, 90)), "A3");
+  expect_good(CHECK(strict, VOIDED, UNSETTLED(6, 90, 90)));
+  /* a deadline that was not recorded has not come */
+  expect_wrong(CHECK(strict, VOIDED, UNSETTLED(6, 90, 0)), "A3");
+  /* nor may it be older than what is known to be stored */
+  expect_wrong(CHECK(strict, COMPUTE(1, 2, 0), CHANGE(3, 4, 1), COMPUTE(5, 6, 1),
+                     CALL(7, 8, FRESH, 1, 2), UNSETTLED(9, 10, 90)),
+               "A4");
+}
+
+static void at_its_deadline_a_call_obeys_its_own_process_s_invalidations(void **state) {
+  (void)state;
+  history_entry own = INVALIDATE(4, 5, 1);
+  own.status = CORRAL_EUNAVAILABLE;
+  expect_wrong(CHECK(strict, COMPUTE(1, 9, 0), CHANGE(2, 3, 1), own, UNSETTLED(6, 90, 90)), "A5");
+}
+
+/* The settle may have failed, and then nobody has another word about it. */
+static void in_a_fault_an_unsettled_value_is_the_process_s_own(void **state) {
+  (void)state;
+  history_entry others = INVALIDATE(4, 5, 1);
+  others.process = 1;
+#define FAULT(from, to) {.kind = HISTORY_FAULT, .key = -1, TIMES(from, to)}
+  expect_good(CHECK(strict, VOIDED, FAULT(8, 9), UNSETTLED(6, 10, 90)));
+  expect_good(CHECK(strict, VOIDED, FAULT(3, 6), UNSETTLED(6, 10, 90)));
+  expect_good(CHECK(strict, VOIDED, FAULT(3, 0), UNSETTLED(6, 10, 90)));
+  expect_wrong(CHECK(strict, VOIDED, FAULT(3, 5), UNSETTLED(6, 10, 90)), "A3");
+  expect_wrong(CHECK(strict, VOIDED, FAULT(11, 12), UNSETTLED(6, 10, 90)), "A3");
+  /* it excuses no other answer */
+  expect_wrong(CHECK(strict, VOIDED, FAULT(3, 90), CALL(6, 10, JOINED, 0, 0)), "A3");
+}
+
 /* ---- the near tier ------------------------------------------------------------------------- */
 
 static void a_near_copy_may_be_as_late_as_its_bound(void **state) {
@@ -228,6 +276,9 @@ int main(void) {
       cmocka_unit_test(a_store_that_goes_back_is_found),
       cmocka_unit_test(a_value_that_was_not_stored_proves_nothing_of_the_store),
       cmocka_unit_test(an_answer_of_the_process_alone_obeys_its_own_invalidations),
+      cmocka_unit_test(an_unsettled_value_is_for_those_who_came_before_or_whose_deadline_has_come),
+      cmocka_unit_test(at_its_deadline_a_call_obeys_its_own_process_s_invalidations),
+      cmocka_unit_test(in_a_fault_an_unsettled_value_is_the_process_s_own),
       cmocka_unit_test(a_near_copy_may_be_as_late_as_its_bound),
       cmocka_unit_test(a_near_copy_obeys_the_invalidations_of_its_own_process_at_once),
       cmocka_unit_test(the_verdict_counts_what_it_has_judged),

@@ -18,7 +18,7 @@
 #include "support/redis_server.h"
 
 enum { INVALIDATED, GATE, ASKED, LOST, RENEWED }; /* lab marks */
-enum { LEASE_MS = 60000, PATIENCE_MS = 10000, OP_MS = 250, WATCHED_MS = 4000 };
+enum { LEASE_MS = 60000, PATIENCE_MS = 10000, HURRY_MS = 5000, OP_MS = 250, WATCHED_MS = 4000 };
 
 static redis_server *server;
 
@@ -174,14 +174,21 @@ static struct {
   pthread_cond_t cond;
   int flies, lands;
   history_call call;
+  /* what its joiners are told; 1: they get the value before it is stored, but not before their
+   * deadline */
+  corral_kept kept;
+  int keeps_back;
 } flight = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
 
 static void join_flight(lab_seat *seat) {
   history_entry call = {.kind = HISTORY_CALL, .process = seat->process};
   size_t at = history_begin(entries, seat->lab, &call);
+  history_limit(entries, at, HURRY_MS);
   lab_add(&seat->lab->marks[GATE], 1);
   while (!flight.lands) pthread_cond_wait(&flight.cond, &flight.mutex);
+  if (flight.keeps_back) lab_sleep_until_us(entries->entries[at].deadline / 1000);
   entries->entries[at].how = CORRAL_JOINED;
+  entries->entries[at].kept = flight.kept;
   entries->entries[at].version = flight.call.version;
   entries->entries[at].compute = flight.call.compute;
   history_end(entries, at);
@@ -205,12 +212,30 @@ static void share_a_flight(lab_seat *seat) {
   pthread_mutex_unlock(&flight.mutex);
 }
 
-static void joiners_that_get_the_value_of_a_voided_compute_are_found_out(void **state) {
-  (void)state;
+static void join_after_an_invalidation(corral_kept kept, int keeps_back) {
+  flight.kept = kept;
+  flight.keeps_back = keeps_back;
   spawn(2, &plain, share_a_flight);
   lab_await(current, &current->keys[0].computes, 1);
   spawn(1, &plain, invalidate);
+}
+
+static void joiners_that_get_the_value_of_a_voided_compute_are_found_out(void **state) {
+  (void)state;
+  join_after_an_invalidation(CORRAL_KEPT, 0);
   expect_found_out(0);
+}
+
+static void newcomers_that_get_an_unsettled_value_at_once_are_found_out(void **state) {
+  (void)state;
+  join_after_an_invalidation(CORRAL_KEPT_UNKNOWN, 0);
+  expect_found_out(0);
+}
+
+static void newcomers_that_get_it_at_their_deadline_are_good(void **state) {
+  (void)state;
+  join_after_an_invalidation(CORRAL_KEPT_UNKNOWN, 1);
+  expect_good(0);
 }
 
 /* ---- a replay without versions ------------------------------------------------------------- */
@@ -313,6 +338,8 @@ int main(void) {
       WITH_LAB(a_cache_without_a_guard_is_found_out),
       WITH_LAB(the_same_with_a_guard_is_good),
       WITH_LAB(joiners_that_get_the_value_of_a_voided_compute_are_found_out),
+      WITH_LAB(newcomers_that_get_an_unsettled_value_at_once_are_found_out),
+      WITH_LAB(newcomers_that_get_it_at_their_deadline_are_good),
       WITH_LAB(a_replay_without_versions_is_found_out),
       WITH_LAB(a_replay_with_versions_is_good),
       WITH_LAB(a_near_copy_without_a_watch_is_found_out),

@@ -19,10 +19,10 @@
 #include "support/redis_server.h"
 
 enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250 };
-/* A watched copy is a push late, and at most the silence of a watch (docs/near.md), with room for a
- * busy machine. The clock of unwatched copies counts in ms, and may be a late tick behind. */
+/* A watched copy is a push late, and at most CORRAL_SILENCE_MS, 2 s, with room for a busy machine.
+ * The clock of unwatched copies counts in ms, and may be a late tick behind. */
 enum { WATCHED_MS = 4000, UNWATCHED_MS = 40, CLOCK_MS = 2 + CRL_COARSE_MS };
-enum { STOP, CALLS, GATE, INVALIDATED, DONE, HELD, RELEASED }; /* lab marks */
+enum { STOP, CALLS, GATE, INVALIDATED, DONE, HELD, RELEASED, COPIED, SILENT }; /* lab marks */
 
 static redis_server *redis;
 static memcached_server *memcached;
@@ -34,27 +34,52 @@ static unsigned roll(unsigned *dice) {
   return *dice >> 8;
 }
 
-static void ask_any(lab_seat *seat, unsigned *dice) {
+typedef enum way { ALONE, OF_MANY, BY_LOOP, WAYS } way;
+
+static void ask_by(way by, corral_loop *loop, history_call *calls, size_t count,
+                   const corral_policy *policy) {
+  switch (by) {
+    case OF_MANY: (void)history_ask_many(calls, count, policy); break;
+    case BY_LOOP: history_ask_by_loop(loop, calls, count, policy); break;
+    default: (void)history_ask(calls, policy); break;
+  }
+}
+
+/* Asks for 1 to KEYS keys. */
+static void ask_any(lab_seat *seat, corral_loop *loop, unsigned *dice) {
   const corral_policy *policy = seat->arg;
-  history_call call = {
-      .history = entries, .seat = seat, .key = (int)(roll(dice) % KEYS), .cost_ms = roll(dice) % 6};
-  call.is_versioned = call.key % 2;
-  int status = history_ask(&call, policy);
-  if (status != CORRAL_OK && status != CORRAL_EDEADLINE)
-    lab_wrong(seat->lab, "key-%d: %s", call.key, corral_status_name(status));
+  history_call calls[KEYS];
+  way by = (way)(roll(dice) % WAYS);
+  unsigned first = roll(dice) % KEYS;
+  size_t count = by == ALONE ? 1 : 1 + roll(dice) % KEYS;
+  for (size_t i = 0; i < count; i++) {
+    int key = (int)((first + i) % KEYS);
+    calls[i] = (history_call){.history = entries,
+                              .seat = seat,
+                              .key = key,
+                              .cost_ms = roll(dice) % 6,
+                              .is_versioned = key % 2};
+  }
+  ask_by(by, loop, calls, count, policy);
+  for (size_t i = 0; i < count; i++)
+    if (calls[i].status != CORRAL_OK && calls[i].status != CORRAL_EDEADLINE)
+      lab_wrong(seat->lab, "key-%d: %s", calls[i].key, corral_status_name(calls[i].status));
 }
 
 static void come_and_go(lab_seat *seat) {
   lab *l = seat->lab;
   unsigned dice = (unsigned)(seat->process * THREADS + seat->thread + 1);
+  corral_loop *loop;
+  if (corral_loop_open(seat->corral, &loop, NULL) != CORRAL_OK) lab_wrong(l, "no event loop");
   while (l->marks[STOP] == 0 && entries->count < HISTORY_ROOM * 3 / 4) {
     if (roll(&dice) % 100 < 3)
       (void)history_invalidate(entries, seat, (int)(roll(&dice) % KEYS));
     else
-      ask_any(seat, &dice);
+      ask_any(seat, loop, &dice);
     lab_add(&l->marks[CALLS], 1);
     lab_sleep_ms(1);
   }
+  corral_loop_close(loop);
 }
 
 /* With a near tier, what the process has is served while the store is away. */
@@ -88,17 +113,30 @@ typedef struct faults {
   void (*stall)(void), (*resume)(void), (*cut)(void), (*empty)(void);
 } faults;
 
+static size_t begin_fault(void) {
+  return history_begin(entries, current,
+                       &(history_entry){.kind = HISTORY_FAULT, .key = -1, .process = -1});
+}
+
+/* A fault lasts until the processes, too, have seen its end. */
+static void end_fault(size_t fault) {
+  let_pass(STEP);
+  history_end(entries, fault);
+}
+
 /* A stall that is shorter than op_ms, and one that ends calls without the store. */
 static void trouble_store(const faults *f) {
   static const int64_t stalls_ms[] = {OP_MS / 2, 6 * OP_MS};
   for (size_t i = 0; i < 2; i++) {
+    size_t stall = begin_fault();
     f->stall();
     lab_sleep_ms(stalls_ms[i]);
     f->resume();
-    let_pass(STEP);
+    end_fault(stall);
   }
+  size_t cut = begin_fault();
   f->cut();
-  let_pass(STEP);
+  end_fault(cut);
   f->empty();
   let_pass(STEP);
 }
@@ -218,10 +256,17 @@ enum { LEASE_MS = 60000, PATIENCE_MS = 10000, PAUSE_MS = 500 };
 static const corral_policy patient = {
     .size = sizeof patient, .wait_ms = PATIENCE_MS, .lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS};
 
+static way this_way; /* of the test: how its calls ask */
+
+static void take_way(void **state) { this_way = *(const way *)*state; }
+
 static void ask_key(lab_seat *seat, const corral_policy *policy, atomic_int *gate) {
   history_call call = {.history = entries, .seat = seat, .gate = gate, .pad = 4096};
-  int status = history_ask(&call, policy);
-  if (status != CORRAL_OK) lab_wrong(seat->lab, "%s", corral_status_name(status));
+  corral_loop *loop;
+  if (corral_loop_open(seat->corral, &loop, NULL) != CORRAL_OK) lab_wrong(seat->lab, "no loop");
+  ask_by(this_way, loop, &call, 1, policy);
+  corral_loop_close(loop);
+  if (call.status != CORRAL_OK) lab_wrong(seat->lab, "%s", corral_status_name(call.status));
 }
 
 static void invalidate_key(lab_seat *seat) {
@@ -265,7 +310,7 @@ static void lead_and_call_later(lab_seat *seat) {
 }
 
 static void a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute(void **s) {
-  (void)s;
+  take_way(s);
   const char *uri = emptied_redis(redis);
   spawn_one(uri, 2, lead_and_call_later);
   lab_await(current, &current->keys[0].computes, 1);
@@ -274,13 +319,55 @@ static void a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_c
   expect_promise();
 }
 
+/* As above; thread 1 waits for so long only. */
+enum { HURRY_MS = 3000 };
+
+static void lead_and_hurry_later(lab_seat *seat) {
+  lab *l = seat->lab;
+  corral_policy hurried = patient;
+  hurried.wait_ms = HURRY_MS;
+  if (seat->thread == 0) {
+    ask_key(seat, &patient, &l->marks[GATE]);
+    return;
+  }
+  lab_await(l, &l->marks[INVALIDATED], 1);
+  ask_key(seat, &hurried, NULL);
+  lab_add(&l->marks[DONE], 1);
+}
+
+/* The settle of a value that was voided is kept back until the call has ended. */
+static void a_call_gets_a_value_that_is_not_settled_at_its_deadline_only(void **state) {
+  take_way(state);
+  char uri[64];
+  const char *direct = emptied_redis(redis);
+  body_proxy *proxy = body_proxy_start(redis_server_port(redis), BODY_HOLDS, 0, NULL, NULL);
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", body_proxy_port(proxy));
+  lab_spawn(current, &(lab_plan){.uri = uri,
+                                 .processes = 1,
+                                 .threads = 2,
+                                 .options = {.op_ms = LEASE_MS, .away_ms = 10 * LEASE_MS},
+                                 .body = lead_and_hurry_later});
+  lab_await(current, &current->keys[0].computes, 1);
+  body_proxy_hold(proxy);
+  lab_add(&current->marks[GATE], 1);
+  spawn_one(direct, 1, invalidate_key);
+  lab_await(current, &current->marks[DONE], 1);
+  body_proxy_pass(proxy);
+  lab_end(current);
+  body_proxy_stop(proxy);
+  history_verdict seen = history_judge(entries, &(history_rules){0});
+  if (seen.wrong > 0) fail_msg("%zu wrong: %s", seen.wrong, seen.first);
+  assert_int_equal(seen.unsettled, 1);
+  assert_true(seen.bound > 0);
+}
+
 static void fill_once(lab_seat *seat) {
   ask_key(seat, seat->arg != NULL ? seat->arg : &patient, NULL);
 }
 
 /* While thread 0 computes, other callers of its process are given the stale value. */
 static void a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before(void **state) {
-  (void)state;
+  take_way(state);
   const char *uri = emptied_redis(redis);
   static corral_policy grace;
   grace = patient;
@@ -317,7 +404,7 @@ static void hold_reply(void *arg) {
 }
 
 static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void **state) {
-  (void)state;
+  take_way(state);
   char uri[64];
   const char *direct = emptied_redis(redis);
   spawn_one(direct, 1, fill_once);
@@ -333,7 +420,68 @@ static void a_look_is_shared_only_with_calls_that_began_before_it_was_sent(void 
   expect_promise();
 }
 
+/* ---- a watch whose connection dies without a sign ------------------------------------------- */
+
+/* Asks until a copy answers whose change the watch would tell, and when the link is silent until
+ * another process's invalidation shows. */
+static void ask_through_a_silence(lab_seat *seat) {
+  lab *l = seat->lab;
+  atomic_int *events = l->events[seat->process];
+  const corral_policy *policy = seat->arg;
+  history_call call = {.history = entries, .seat = seat};
+  (void)history_ask(&call, policy); /* starts the watch */
+  lab_await(l, &events[CORRAL_EVENT_WATCH], 1);
+  int copies = events[CORRAL_EVENT_NEAR];
+  while (history_ask(&call, policy) == CORRAL_OK && events[CORRAL_EVENT_NEAR] == copies)
+    lab_sleep_ms(1);
+  lab_add(&l->marks[COPIED], 1);
+  lab_await(l, &l->marks[INVALIDATED], 1);
+  while (history_ask(&call, policy) == CORRAL_OK && call.version == 0) lab_sleep_ms(20);
+}
+
+static void invalidate_in_a_silence(lab_seat *seat) {
+  lab_await(seat->lab, &seat->lab->marks[SILENT], 1);
+  invalidate_key(seat);
+}
+
+static void a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most(void **state) {
+  (void)state;
+  char uri[64];
+  static corral_policy watched;
+  const char *direct = emptied_redis(redis);
+  watched = patient;
+  watched.near_ms = watched.ttl_ms = 600000;
+  body_proxy *proxy =
+      body_proxy_start(redis_server_port(redis), BODY_SILENCES_WATCHES, 0, NULL, NULL);
+  snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", body_proxy_port(proxy));
+  spawn_one(direct, 1, invalidate_in_a_silence);
+  lab_spawn(current, &(lab_plan){.uri = uri,
+                                 .processes = 1,
+                                 .threads = 1,
+                                 .options = {.near_bytes = 1 << 20},
+                                 .body = ask_through_a_silence,
+                                 .arg = &watched});
+  lab_await(current, &current->marks[COPIED], 1);
+  body_proxy_hold(proxy);
+  lab_add(&current->marks[SILENT], 1);
+  lab_end(current);
+  body_proxy_stop(proxy);
+  history_verdict seen =
+      history_judge(entries, &(history_rules){.near_ns = WATCHED_MS * INT64_C(1000000)});
+  if (seen.wrong > 0) fail_msg("%zu wrong: %s", seen.wrong, seen.first);
+  /* the silence was one: the copy was served after the invalidation */
+  assert_true(history_judge(entries, &(history_rules){0}).wrong > 0);
+}
+
 #define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, history_room_open, history_room_close)
+
+static const way ways[WAYS] = {ALONE, OF_MANY, BY_LOOP};
+
+#define WITH_WAY(test, how, by)                                                                    \
+  { #test how, test, history_room_open, history_room_close, (void *)(uintptr_t)&ways[by] }
+#define EACH_WAY(test)                                                                             \
+  WITH_WAY(test, "", ALONE), WITH_WAY(test, "_in_a_call_of_many_keys", OF_MANY),                   \
+      WITH_WAY(test, "_in_an_event_loop", BY_LOOP)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
@@ -346,9 +494,11 @@ int main(void) {
       WITH_LAB(a_copy_is_near_ms_late_at_the_most_on_memcached),
       WITH_LAB(nothing_from_before_an_invalidation_is_served_on_lmdb),
       WITH_LAB(a_watched_copy_is_a_push_late_at_the_most_on_lmdb),
-      WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute),
-      WITH_LAB(a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before),
-      WITH_LAB(a_look_is_shared_only_with_calls_that_began_before_it_was_sent),
+      EACH_WAY(a_call_that_begins_after_an_invalidation_gets_no_value_of_a_voided_compute),
+      EACH_WAY(a_call_gets_a_value_that_is_not_settled_at_its_deadline_only),
+      EACH_WAY(a_call_that_begins_after_an_invalidation_gets_no_stale_value_of_before),
+      EACH_WAY(a_look_is_shared_only_with_calls_that_began_before_it_was_sent),
+      WITH_LAB(a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most),
   };
   redis_server_start(&redis, NULL);
   memcached_server_start(&memcached, NULL);

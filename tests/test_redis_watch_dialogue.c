@@ -231,6 +231,89 @@ static void a_registration_without_a_reply_ends_by_its_deadline_and_by_stop_fd(v
   }
 }
 
+/* ---- the limit of a silence ----------------------------------------------------------------- */
+
+enum { STEP_MS = 10, TICK_MS = 250 };
+
+/* The plugin's clock; each time that it is read it goes on by `tick`. */
+static struct test_clock { int64_t now, tick; } test_clock;
+
+static int64_t read_clock(void) { return test_clock.now += test_clock.tick; }
+
+/* A watch on a server that says nothing after the greeting. The clock stands. */
+static void *silent_watch(client *c, fake_server **ret) {
+  static corral_host host;
+  char text[64];
+  crl_uri uri;
+  host = *crl_registry_host();
+  host.now_ms = read_clock;
+  test_clock.now = HOUR;
+  test_clock.tick = 0;
+  *ret = fake_server_start(GREETED TRACKED "HANG\n");
+  memset(c, 0, sizeof *c);
+  c->host = &host;
+  c->plugin = &crl_plugin_redis;
+  c->info.size = sizeof c->info;
+  snprintf(text, sizeof text, "redis://127.0.0.1:%d", fake_server_port(*ret));
+  assert_int_equal(crl_uri_parse(&uri, text, &c->error), CORRAL_OK);
+  assert_int_equal(crl_plugin_redis.open(&host, &uri.view, &c->store, &c->info, &c->error),
+                   CORRAL_OK);
+  crl_uri_free(&uri);
+  return watching(c);
+}
+
+/* Listens until `until`, in steps, without waiting; returns the last status. */
+static int hears_until(client *c, void *watch, int64_t until) {
+  notes n = {.count = 0};
+  int ready[2], status = CORRAL_OK;
+  assert_int_equal(pipe(ready), 0);
+  assert_int_equal(write(ready[1], "", 1), 1);
+  while (status == CORRAL_OK && test_clock.now < until) {
+    test_clock.now += STEP_MS;
+    status = crl_plugin_redis.changes(watch, ready[0], INT64_MAX, note, &n, &c->error);
+  }
+  close(ready[0]);
+  close(ready[1]);
+  return status;
+}
+
+static void a_silent_watch_is_given_up_within_the_public_limit(void **state) {
+  (void)state;
+  client c;
+  fake_server *fake;
+  void *watch = silent_watch(&c, &fake);
+  int64_t began = test_clock.now;
+  assert_int_equal(hears_until(&c, watch, began + HOUR), CORRAL_EUNAVAILABLE);
+  assert_in_range(test_clock.now - began, CORRAL_SILENCE_MS / 4, CORRAL_SILENCE_MS);
+  assert_non_null(strstr(c.error.text, "sign of life"));
+  crl_plugin_redis.unwatch(watch);
+  closed(&c);
+  fake_server_stop(fake);
+}
+
+/* Whenever in the silence it begins: before a PING is due, and after. */
+static void a_registration_does_not_prolong_a_silence(void **state) {
+  (void)state;
+  static const int64_t begins[] = {0, CORRAL_SILENCE_MS / 2 - STEP_MS, CORRAL_SILENCE_MS * 3 / 4};
+  for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+    client c;
+    fake_server *fake;
+    corral_registration key = {.key = "k2", .key_len = 2, .status = CORRAL_EINDOUBT};
+    void *watch = silent_watch(&c, &fake);
+    int64_t began = test_clock.now;
+    assert_int_equal(hears_until(&c, watch, began + begins[i]), CORRAL_OK);
+    int64_t limit = test_clock.now + CORRAL_SILENCE_MS;
+    test_clock.tick = TICK_MS;
+    assert_int_equal(crl_plugin_redis.register_keys(watch, &key, 1, -1, limit, &c.error),
+                     CORRAL_EUNAVAILABLE);
+    assert_in_range(test_clock.now - began, begins[i], CORRAL_SILENCE_MS + TICK_MS);
+    test_clock.tick = 0;
+    crl_plugin_redis.unwatch(watch);
+    closed(&c);
+    fake_server_stop(fake);
+  }
+}
+
 /* ---- random bytes -------------------------------------------------------------------------- */
 
 static uint32_t seed;
@@ -291,6 +374,8 @@ int main(void) {
       cmocka_unit_test(a_null_push_tells_of_any_key_and_pushes_of_other_kinds_of_none),
       cmocka_unit_test(replies_to_a_registration),
       cmocka_unit_test(a_registration_without_a_reply_ends_by_its_deadline_and_by_stop_fd),
+      cmocka_unit_test(a_silent_watch_is_given_up_within_the_public_limit),
+      cmocka_unit_test(a_registration_does_not_prolong_a_silence),
       cmocka_unit_test(random_pushes_end_the_watch_and_nothing_else),
   };
   return cmocka_run_group_tests(tests, NULL, stop);

@@ -671,8 +671,8 @@ typedef struct corral_store {
    *           told(arg, hash) with host->hash64 of each key that changed, 0: any key may have
    *           changed. Without register_keys (below) it tells each change of every key that begins
    *           after `watch` returned. Any status but CORRAL_OK: the watch is broken; the host
-   *           closes it and opens another. The plugin notices within seconds a connection that is
-   *           dead without a sign.
+   *           closes it and opens another. A connection that is dead without a sign is given up
+   *           after CORRAL_SILENCE_MS of silence at the latest, in register_keys too.
    *  unwatch  closes the watch. */
   int (*watch)(void *store, size_t server, int64_t deadline, void **ret_watch, corral_error *error);
   int (*changes)(void *watch, int stop_fd, int64_t until, void (*told)(void *arg, uint64_t hash),

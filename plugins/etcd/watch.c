@@ -10,7 +10,11 @@
 
 #include "etcd.h"
 
-enum { QUIET_MS = 2000, ANSWER_MS = 2000, PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 * 4 + 1 };
+enum {
+  QUIET_MS = CORRAL_SILENCE_MS / 2,
+  ANSWER_MS = CORRAL_SILENCE_MS - QUIET_MS,
+  PREFIX64 = (CRL_ETCD_PREFIX + 2) / 3 * 4 + 1
+};
 
 typedef struct watcher {
   crl_etcd_handle *handle;
@@ -239,10 +243,11 @@ int crl_etcd_changes(void *watch, int stop_fd, int64_t until,
   listener to = {.told = told, .arg = arg};
   int stop = 0, status = hear_all(w, &to, error);
   for (int is_first = 1; status == CORRAL_OK && !stop && to.count == 0; is_first = 0) {
-    int64_t now = now_of(w), rest = until - now < QUIET_MS / 4 ? until - now : QUIET_MS / 4;
+    int64_t now = now_of(w);
     if (!is_first && now >= until) break;
     status = ask(w, error);
-    if (status == CORRAL_OK) status = turn(w, stop_fd, rest, &stop, &to, error);
+    int64_t due = w->asking || w->heard + QUIET_MS > until ? until : w->heard + QUIET_MS;
+    if (status == CORRAL_OK) status = turn(w, stop_fd, due - now, &stop, &to, error);
   }
   return status;
 }

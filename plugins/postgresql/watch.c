@@ -9,7 +9,7 @@
 
 #include "postgresql.h"
 
-enum { QUIET_MS = 2000, ANSWER_MS = 2000 };
+enum { QUIET_MS = CORRAL_SILENCE_MS / 2, ANSWER_MS = CORRAL_SILENCE_MS - QUIET_MS };
 
 typedef struct watcher {
   crl_pg_store *store;

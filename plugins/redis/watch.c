@@ -13,7 +13,7 @@
 
 #include "redis.h"
 
-enum { QUIET_MS = 1000, ANSWER_MS = 1000 };
+enum { QUIET_MS = CORRAL_SILENCE_MS / 2, ANSWER_MS = CORRAL_SILENCE_MS - QUIET_MS };
 
 /* Keys that changed while others were being registered, for the next `changes`. */
 typedef struct backlog {
@@ -315,10 +315,24 @@ static int hear_pongs(crl_redis_watcher *w, int stop_fd, int64_t deadline, corra
   return status;
 }
 
+/* When the next PING, or its answer, is due. */
+static int64_t due(const crl_redis_watcher *w) {
+  if (w->pings == 0) return w->heard + QUIET_MS;
+  return (w->asked > w->heard ? w->asked : w->heard) + ANSWER_MS;
+}
+
+/* A registration asks for a sign of life, too; the replies to it and to an earlier PING have the
+ * same time. */
+static int64_t limit_of(const crl_redis_watcher *w, int64_t deadline) {
+  int64_t limit = w->pings > 0 ? due(w) : w->handle->store->host->now_ms() + ANSWER_MS;
+  return limit < deadline ? limit : deadline;
+}
+
 int crl_redis_register_keys(void *watch, corral_registration *keys, size_t count, int stop_fd,
                             int64_t deadline, corral_error *error) {
   crl_redis_watcher *w = watch;
   crl_redis_message m;
+  deadline = limit_of(w, deadline);
   crl_redis_out_reset(&w->handle->out);
   for (size_t i = 0; i < count; i++) put_key(&w->handle->out, &keys[i]);
   int status = send_out(w, deadline, error);
@@ -352,12 +366,6 @@ static int hear_all(crl_redis_watcher *w, listener *to, corral_error *error) {
       status = strange(w, error);
     if (status != CORRAL_OK) return status;
   }
-}
-
-/* When the next PING, or its answer, is due. */
-static int64_t due(const crl_redis_watcher *w) {
-  if (w->pings == 0) return w->heard + QUIET_MS;
-  return (w->asked > w->heard ? w->asked : w->heard) + ANSWER_MS;
 }
 
 int64_t crl_redis_watch_due(const void *watch) { return due(watch); }

@@ -17,7 +17,6 @@
 enum {
   PAUSE_MS = 1000,
   TURN_MS = 60000,
-  REGISTER_MS = 2000,    /* limit of one registration, the silence that a watch may have */
   BATCH = 128,           /* keys of one registration */
   QUEUE_BYTES = 4 << 20, /* room for keys that wait for their registration */
   QUEUE_KEPT = 64 << 10, /* a larger buffer is freed once it is empty */
@@ -221,7 +220,7 @@ static int register_batch(crl_watch *watch, void *open, size_t *at, corral_error
     keys[count++].head_len = 0;
   }
   int status = watch->options.plugin->register_keys(open, keys, count, watch->stop_fd,
-                                                    crl_env_now_ms() + REGISTER_MS, why);
+                                                    crl_env_now_ms() + CORRAL_SILENCE_MS, why);
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     registered(watch, hashes[i], print_of(&keys[i]));
   return status;

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ typedef struct line {
   body_proxy *proxy;
   int client, server;
   size_t passed; /* bytes of replies so far */
+  atomic_int watches, is_silent;
   pthread_t up, down;
 } line;
 
@@ -30,7 +32,7 @@ struct body_proxy {
   void *arg;
   pthread_t acceptor;
   line lines[LINES];
-  int count;
+  atomic_int count;
   atomic_int strikes, stopping, holding;
 };
 
@@ -66,10 +68,18 @@ static int keep_back(line *l) {
   return (p->way != BODY_HOLDS && p->way != BODY_LAGS) || !has_hung_up(l);
 }
 
+/* 1: these bytes are lost. Notes a connection that becomes a watch. */
+static int is_silenced(line *l, const char *bytes, size_t size) {
+  if (l->proxy->way != BODY_SILENCES_WATCHES) return 0;
+  if (memmem(bytes, size, "TRACKING", 8) != NULL) atomic_store(&l->watches, 1);
+  return atomic_load(&l->is_silent);
+}
+
 static void *go_up(void *arg) {
   line *l = arg;
   static _Thread_local char bytes[CHUNK];
   for (ssize_t n; (n = recv(l->client, bytes, sizeof bytes, 0)) > 0;) {
+    if (is_silenced(l, bytes, (size_t)n)) continue;
     if (!keep_back(l) || !give(l->server, bytes, (size_t)n)) break;
     if (l->proxy->way == BODY_GOES_SLOWLY && n == sizeof bytes) waiter();
   }
@@ -95,6 +105,10 @@ static void *go_down(void *arg) {
   static _Thread_local char bytes[CHUNK];
   for (ssize_t n; (n = recv(l->server, bytes, sizeof bytes, 0)) > 0;) {
     int was_struck = l->passed >= p->after;
+    if (is_silenced(l, bytes, (size_t)n)) {
+      atomic_fetch_add(&p->strikes, 1);
+      continue;
+    }
     l->passed += (size_t)n;
     int strikes = p->way < BODY_GOES_SLOWLY && !was_struck && l->passed >= p->after;
     if (!(strikes ? strike(l, bytes, (size_t)n) : give(l->client, bytes, (size_t)n))) break;
@@ -112,8 +126,9 @@ static void *accept_all(void *arg) {
       close(fd);
       continue;
     }
-    line *l = &p->lines[p->count++];
+    line *l = &p->lines[p->count];
     *l = (line){.proxy = p, .client = fd, .server = server};
+    atomic_fetch_add(&p->count, 1);
     if (pthread_create(&l->up, NULL, go_up, l) != 0 ||
         pthread_create(&l->down, NULL, go_down, l) != 0)
       server_process_die("proxy", "thread");
@@ -140,7 +155,11 @@ int body_proxy_port(const body_proxy *proxy) { return proxy->port; }
 
 int body_proxy_strikes(body_proxy *proxy) { return atomic_load(&proxy->strikes); }
 
-void body_proxy_hold(body_proxy *proxy) { atomic_store(&proxy->holding, 1); }
+void body_proxy_hold(body_proxy *proxy) {
+  for (int i = 0; i < atomic_load(&proxy->count); i++)
+    if (atomic_load(&proxy->lines[i].watches)) atomic_store(&proxy->lines[i].is_silent, 1);
+  atomic_store(&proxy->holding, 1);
+}
 
 void body_proxy_pass(body_proxy *proxy) { atomic_store(&proxy->holding, 0); }
 

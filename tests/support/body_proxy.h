@@ -19,7 +19,11 @@ typedef enum body_way {
   BODY_HOLDS,
   /* each request is kept back for BODY_LAG_MS; if its client has hung up by then, it never passes
    */
-  BODY_LAGS
+  BODY_LAGS,
+  /* From body_proxy_hold on nothing passes on the connections of that moment that have asked for
+   * CLIENT TRACKING; they stay open. Such a connection is struck by each push and reply that is
+   * lost. */
+  BODY_SILENCES_WATCHES
 } body_way;
 
 enum { BODY_LAG_MS = 300 };

@@ -15,11 +15,14 @@
  *   A5 It is no older than an invalidation that its own process had asked for and that returned
  *      before the call began.
  *
- * Two kinds of answers are judged more mildly, as their `how` and `kept` permit:
+ * Three kinds of answers are judged more mildly, as their `how` and `kept` permit:
  *   - A fresh one may come from a copy of the near tier. A3 and A4 count what returned or ended by
  *     near_ns before the call began. Own invalidations that returned CORRAL_OK act at once.
- *   - One of the process alone, because the store is away (CORRAL_OUTBOX, or joined and not, or
- *     perhaps not, stored), was not confirmed by the store and says so: A5 holds, A3 and A4 don't.
+ *   - One of the process alone, because the store is away (CORRAL_OUTBOX, or joined and not
+ *     stored), was not confirmed by the store and says so: A5 holds, A3 and A4 don't.
+ *   - So is one that was joined before its settle was answered (CORRAL_KEPT_UNKNOWN), at the call's
+ *     deadline, and in a fault, which may leave a settle without an answer. Earlier it may be had
+ *     only where the lease was confirmed after the call began: then A3 and A4 hold.
  * For all others A3 contains A5: an invalidation that failed may have left the old value in the
  * store.
  *
@@ -49,6 +52,7 @@ typedef struct judge {
   size_t count;
   const history_rules *rules;
   int64_t zero; /* the first begin, from which messages count */
+  marks faults; /* by their begin */
   int key;
   marks begun, changed;    /* changes, by their begin, by their end */
   marks invalidated, seen; /* A3, A4 */
@@ -104,9 +108,21 @@ static int has_value(const history_entry *e) {
   return e->kind == HISTORY_CALL && e->ended != 0 && e->status == CORRAL_OK;
 }
 
-static int is_of_process_alone(const history_entry *e) {
-  return e->how == CORRAL_OUTBOX || (e->how == CORRAL_JOINED && (e->kept == CORRAL_KEPT_NOT ||
-                                                                 e->kept == CORRAL_KEPT_UNKNOWN));
+static int is_unsettled(const history_entry *e) {
+  return e->how == CORRAL_JOINED && e->kept == CORRAL_KEPT_UNKNOWN;
+}
+
+static int is_in_fault(const judge *j, const history_entry *e) {
+  for (size_t i = 0; i < j->faults.count; i++) {
+    const history_entry *fault = j->faults.all[i].entry;
+    if (fault->begun <= e->ended && (fault->ended == 0 || fault->ended >= e->begun)) return 1;
+  }
+  return 0;
+}
+
+static int is_of_process_alone(const judge *j, const history_entry *e) {
+  if (is_unsettled(e)) return (e->deadline != 0 && e->ended >= e->deadline) || is_in_fault(j, e);
+  return e->how == CORRAL_OUTBOX || (e->how == CORRAL_JOINED && e->kept == CORRAL_KEPT_NOT);
 }
 
 static void know_invalidation(judge *j, const history_entry *e) {
@@ -126,10 +142,11 @@ static void know(judge *j, const history_entry *e) {
       break;
     case HISTORY_INVALIDATE: know_invalidation(j, e); break;
     case HISTORY_CALL:
-      if (has_value(e) && e->kept == CORRAL_KEPT && !is_of_process_alone(e))
+      if (has_value(e) && e->kept == CORRAL_KEPT && e->how != CORRAL_OUTBOX)
         add(&j->seen, e, e->ended);
       break;
-    case HISTORY_COMPUTE: break;
+    case HISTORY_COMPUTE:
+    case HISTORY_FAULT: break;
   }
 }
 
@@ -217,9 +234,11 @@ static void check_call(judge *j, const history_entry *e) {
   j->verdict.calls++;
   j->verdict.bound += latest(&j->invalidated, e->begun) != NULL;
   if (e->how >= CORRAL_FRESH && e->how <= CORRAL_OUTBOX) j->verdict.how[e->how]++;
-  if (!check_maker(j, e) || (!is_of_process_alone(e) && is_old(j, e))) return;
+  j->verdict.unsettled += is_unsettled(e) ? 1 : 0;
+  int is_alone = is_of_process_alone(j, e);
+  if (!check_maker(j, e) || (!is_alone && is_old(j, e))) return;
   if (e->process < 0 || e->process >= HISTORY_PROCESSES) return;
-  const marks *own = is_of_process_alone(e) ? &j->own[e->process] : &j->own_ok[e->process];
+  const marks *own = is_alone ? &j->own[e->process] : &j->own_ok[e->process];
   (void)is_behind(j, e, latest(own, e->begun), "A5");
 }
 
@@ -242,6 +261,10 @@ history_verdict history_check(const history_entry *entries, size_t count,
   judge j = {.entries = entries, .count = count, .rules = rules, .zero = INT64_MAX};
   for (size_t i = 0; i < count; i++)
     if (entries[i].begun != 0 && entries[i].begun < j.zero) j.zero = entries[i].begun;
+  for (size_t i = 0; i < count; i++)
+    if (entries[i].begun != 0 && entries[i].kind == HISTORY_FAULT)
+      add(&j.faults, &entries[i], entries[i].begun);
   for (j.key = 0; j.key < HISTORY_KEYS; j.key++) check_key(&j);
+  forget(&j.faults);
   return j.verdict;
 }

@@ -19,7 +19,8 @@ typedef enum history_kind {
   /* what was computed from versions before `version`, the source's at the begin, is invalidated */
   HISTORY_INVALIDATE,
   HISTORY_COMPUTE, /* reads `version` from the source */
-  HISTORY_CALL     /* asks the cache for the key */
+  HISTORY_CALL,    /* asks the cache for the key */
+  HISTORY_FAULT    /* of no key: the store may be silent or away */
 } history_kind;
 
 typedef struct history_entry {
@@ -31,7 +32,8 @@ typedef struct history_entry {
   /* The answer of a call, if its status is CORRAL_OK; `version` is the value's. */
   corral_how how;
   corral_kept kept;
-  size_t compute; /* index of the entry of the compute that made the value */
+  size_t compute;   /* index of the entry of the compute that made the value */
+  int64_t deadline; /* ns; of a call: no answer at it may come earlier; 0: none was recorded */
 } history_entry;
 
 /* Lateness that is allowed; 0: none. Both bounds hold for one process's answers after another
@@ -50,6 +52,7 @@ typedef struct history_verdict {
   size_t calls;    /* calls that ended with a value */
   size_t bound;    /* of these, calls that began after an invalidation of their key had returned */
   size_t how[CORRAL_OUTBOX + 1]; /* of these calls, by how they were answered */
+  size_t unsettled;              /* of these, joined ones with CORRAL_KEPT_UNKNOWN */
 } history_verdict;
 
 history_verdict history_check(const history_entry *entries, size_t count,

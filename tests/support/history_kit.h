@@ -15,6 +15,8 @@
 #ifndef TESTS_HISTORY_KIT_H
 #define TESTS_HISTORY_KIT_H
 
+#include <corral/loop.h>
+
 #include "support/herd_lab.h"
 #include "support/history.h"
 
@@ -39,7 +41,8 @@ typedef struct history_call {
   atomic_int *gate; /* the compute goes on when this is 1 or more; NULL: at once */
   int is_versioned; /* the value has the source's version, so that it can be replayed */
   size_t pad;       /* further bytes of the value */
-  /* set by history_ask */
+  /* set by the functions that ask */
+  int status;
   corral_how how;
   uint64_t version;
   size_t compute;
@@ -52,10 +55,20 @@ void history_free(history *h);
  * plain index, when the history is full. */
 size_t history_begin(history *h, lab *l, const history_entry *entry);
 void history_end(history *h, size_t entry);
+/* The deadline of a call that has begun and waits so long at the most, as the library counts it: in
+ * whole ms. */
+void history_limit(history *h, size_t entry, int64_t wait_ms);
 
 /* corral_get_or_compute of the key "key-N"; returns its status. The compute reads the source, adds
  * 1 to lab->keys[key].computes, and waits for the gate and its cost. */
 int history_ask(history_call *call, const corral_policy *policy);
+/* The same by corral_get_many, of several keys, each another one; the compute of those that it
+ * leads lasts as long as the longest of them. Returns the status of the call as a whole. */
+int history_ask_many(history_call *calls, size_t count, const corral_policy *policy);
+/* The same by corral_loop_get, all at once; returns when the last of them is gone. The computes end
+ * side by side, each when its cost and its gate let it. */
+void history_ask_by_loop(corral_loop *loop, history_call *calls, size_t count,
+                         const corral_policy *policy);
 /* The compute; `arg` is a history_call. */
 int history_compute(corral_fill *fill, const void *key, size_t key_len, void *arg);
 /* Takes the value of history_compute; 0: it is none. */
