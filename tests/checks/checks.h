@@ -20,6 +20,7 @@ void breaks(void (*story)(int), int which, const char *says);
 void of_the_flight(void **state);
 void of_the_heap(void **state);
 void of_the_herd(void **state);
+void each_function_of_the_herd_checks(void **state);
 void of_the_limiter(void **state);
 void of_the_near_tier(void **state);
 void of_the_notifier(void **state);

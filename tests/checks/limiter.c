@@ -16,7 +16,9 @@ static void break_the_limiter(int which) {
     case 3: places[2].arrival = 99; break;
     case 4: queue_of(limiter, &places[1])->tail = &places[1].next; break;
     case 5: limiter->inside = 2; break;
-    default: limiter->threaded = -1;
+    case 6: limiter->threaded = -1; break;
+    case 7: limiter->ramp.limit = 0; break;
+    default: limiter->waiting = 0;
   }
   crl_limiter_inside(limiter);
 }
@@ -30,4 +32,6 @@ void of_the_limiter(void **state) {
   breaks(break_the_limiter, 4, "limiter: the tail of a queue is its end");
   breaks(break_the_limiter, 5, "limiter: no more computes at once than `most`");
   breaks(break_the_limiter, 6, "limiter: no more of them on threads than there are");
+  breaks(break_the_limiter, 7, "limiter: the ramp's limit is at least 1, and no more than `most`");
+  breaks(break_the_limiter, 8, "limiter: it counts those who wait");
 }
