@@ -128,14 +128,29 @@ int main(void) {
   return 77;
 #endif
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(of_the_flight),   cmocka_unit_test(of_the_heap),
-      cmocka_unit_test(of_the_herd),     cmocka_unit_test(each_function_of_the_herd_checks),
-      cmocka_unit_test(of_the_limiter),  cmocka_unit_test(of_the_near_tier),
-      cmocka_unit_test(of_the_notifier), cmocka_unit_test(of_the_outbox),
-      cmocka_unit_test(of_the_renewer),  cmocka_unit_test(of_the_server),
-      cmocka_unit_test(of_the_table),    cmocka_unit_test(of_the_tag_memory),
-      cmocka_unit_test(of_the_timers),   cmocka_unit_test(of_the_watch),
-      cmocka_unit_test(of_the_workers),  cmocka_unit_test(each_invariant_of_the_sources_was_broken),
+      cmocka_unit_test(of_the_cancel_token),
+      cmocka_unit_test(of_the_flight),
+      cmocka_unit_test(of_the_heap),
+      cmocka_unit_test(of_the_herd),
+      cmocka_unit_test(each_function_of_the_herd_checks),
+      cmocka_unit_test(of_the_limbo),
+      cmocka_unit_test(of_the_limiter),
+      cmocka_unit_test(of_the_locks),
+      cmocka_unit_test(of_the_loop),
+      cmocka_unit_test(of_the_near_tier),
+      cmocka_unit_test(of_the_notifier),
+      cmocka_unit_test(of_the_outbox),
+      cmocka_unit_test(of_the_quota),
+      cmocka_unit_test(of_the_renewer),
+      cmocka_unit_test(of_the_scheduler),
+      cmocka_unit_test(of_the_server),
+      cmocka_unit_test(of_the_table),
+      cmocka_unit_test(of_the_tag_memory),
+      cmocka_unit_test(of_the_task),
+      cmocka_unit_test(of_the_timers),
+      cmocka_unit_test(of_the_watch),
+      cmocka_unit_test(of_the_workers),
+      cmocka_unit_test(each_invariant_of_the_sources_was_broken),
   };
   return cmocka_run_group_tests_name("checks", tests, NULL, drop_texts);
 }

@@ -83,9 +83,9 @@ static void send_job(crl_looks *looks) {
   corral_loop *loop = looks->loop;
   looks->job = (crl_job){.run = connect_now, .drop = drop_connect};
   atomic_store(&looks->state, LINKING);
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   loop->refs++;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (crl_workers_submit(loop->context->threads.workers, &looks->job) == 0) return;
   atomic_store(&looks->state, FAILED);
   crl_inbox_unref(loop, 1);
