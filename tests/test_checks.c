@@ -129,6 +129,7 @@ int main(void) {
 #endif
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(of_the_cancel_token),
+      cmocka_unit_test(of_the_due),
       cmocka_unit_test(of_the_flight),
       cmocka_unit_test(of_the_heap),
       cmocka_unit_test(of_the_herd),
@@ -136,6 +137,7 @@ int main(void) {
       cmocka_unit_test(of_the_limbo),
       cmocka_unit_test(of_the_limiter),
       cmocka_unit_test(of_the_locks),
+      cmocka_unit_test(of_the_looks),
       cmocka_unit_test(of_the_loop),
       cmocka_unit_test(of_the_near_tier),
       cmocka_unit_test(of_the_notifier),

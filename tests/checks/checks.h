@@ -18,6 +18,7 @@
 void breaks(void (*story)(int), int which, const char *says);
 
 void of_the_cancel_token(void **state);
+void of_the_due(void **state);
 void of_the_flight(void **state);
 void of_the_heap(void **state);
 void of_the_herd(void **state);
@@ -25,6 +26,7 @@ void each_function_of_the_herd_checks(void **state);
 void of_the_limbo(void **state);
 void of_the_limiter(void **state);
 void of_the_locks(void **state);
+void of_the_looks(void **state);
 void of_the_loop(void **state);
 void of_the_near_tier(void **state);
 void of_the_notifier(void **state);
