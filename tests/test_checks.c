@@ -102,8 +102,7 @@ static void each_invariant_of_the_sources_was_broken(void **state) {
   char path[4096];
   const char *root = getenv("CORRAL_SOURCE_DIR");
   size_t unbroken = 0;
-  assert_non_null(root);
-  assert_true(snprintf(path, sizeof path, "%s/src", root) < (int)sizeof path);
+  assert_true(snprintf(path, sizeof path, "%s/src", root == NULL ? "." : root) < (int)sizeof path);
   read_folder(path);
   assert_true(written_count > 0);
   for (size_t i = 0; i < written_count; i++) {
