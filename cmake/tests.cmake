@@ -41,7 +41,7 @@ list(APPEND CORRAL_TESTS_live postgresql_warm postgresql_replica warm_store)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
-    checks_near checks_server checks_worker looks_first)
+    looks_first)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
@@ -75,9 +75,11 @@ set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom,--wrap=crl_waiter_sleep)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
 
+# Stories that break invariants; some include the source of what they break.
+file(GLOB CORRAL_TESTS_SOURCES_checks CONFIGURE_DEPENDS tests/checks/*.c)
 if(CORRAL_CHECKS)
-  set_property(SOURCE tests/test_checks.c tests/test_checks_near.c tests/test_checks_server.c
-    tests/test_checks_worker.c PROPERTY COMPILE_DEFINITIONS CORRAL_CHECKS)
+  set_property(SOURCE tests/test_checks.c ${CORRAL_TESTS_SOURCES_checks}
+    PROPERTY COMPILE_DEFINITIONS CORRAL_CHECKS)
 endif()
 
 # What hangs is ended in the end; how long a test takes on a busy machine says nothing.
@@ -235,7 +237,7 @@ foreach(program IN LISTS programs)
       set(label ${other})
     endif()
   endforeach()
-  corral_test(${name} ${label} ${program} ${support})
+  corral_test(${name} ${label} ${program} ${CORRAL_TESTS_SOURCES_${name}} ${support})
 endforeach()
 
 # corral_plain_test(NAME SERVER...): a live test that is built without sanitizers, with these

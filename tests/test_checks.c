@@ -1,230 +1,124 @@
-/* test_checks.c: a broken invariant ends the process with its text (base/check.h). Each is broken
- * in a child, through what the caller owns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* test_checks.c: a broken invariant ends the process with its text (base/check.h), and none of the
+ * library is without a story that breaks it. */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <cmocka.h>
+#include "checks/checks.h"
 
-#include "election/limiter.h"
-#include "flight/flight.h"
-#include "herd/herd.h"
-#include "os/env.h"
-#include "os/notifier.h"
-#include "os/timers.h"
-#include "outbox/outbox.h"
-#include "store/renewer.h"
-#include "store/watch.h"
-#include "support/breaks_kit.h"
+enum { TEXTS = 512 };
 
-/* ---- limiter ------------------------------------------------------------------------------- */
+/* What the stories were told, and what the sources say. */
+static char *told[TEXTS], *written[TEXTS];
+static size_t told_count, written_count;
 
-static void break_the_limiter(int which) {
-  crl_limiter *limiter = crl_limiter_new(1, 0, 0);
-  static crl_place places[4];
-  crl_waiter waiter = {0};
-  for (int i = 0; i < 4; i++)
-    crl_limiter_ask(limiter, &places[i], CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter);
-  switch (which) {
-    case 0: places[2].link = &places[3].next; break;
-    case 1: places[2].state = CRL_PLACE_NONE; break;
-    case 2: places[2].rank = CRL_RANK_WARM; break;
-    case 3: places[2].arrival = 99; break;
-    case 4: places[3].next = &places[3]; break;
-    default: places[1] = (crl_place){.needs = CRL_PLACE_COMPUTE, .state = CRL_PLACE_TAKEN};
-  }
-  if (which == 5) { /* a place that was never taken is given back: twice as many leave as entered */
-    crl_limiter *empty = crl_limiter_new(1, 0, 0);
-    crl_limiter_leave(empty, &places[1]);
-  }
-  crl_limiter_inside(limiter);
+static void add(char **texts, size_t *count, const char *text, size_t len) {
+  assert_true(*count < TEXTS);
+  assert_non_null(texts[(*count)++] = strndup(text, len));
 }
 
-static void of_the_limiter(void **state) {
+static int has(char *const *texts, size_t count, const char *text) {
+  while (count > 0 && strcmp(texts[count - 1], text) != 0) count--;
+  return count > 0;
+}
+
+/* Reads all that the child says on its stderr; returns how it ended. */
+static int run(void (*story)(int), int which, char *text, size_t size) {
+  int out[2], how = 0;
+  size_t len = 0;
+  assert_int_equal(pipe(out), 0);
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    signal(SIGABRT, SIG_DFL);
+    dup2(out[1], 2);
+    story(which);
+    _exit(0);
+  }
+  close(out[1]);
+  for (ssize_t n; len < size - 1 && (n = read(out[0], text + len, size - 1 - len)) > 0;)
+    len += (size_t)n;
+  text[len] = '\0';
+  close(out[0]);
+  assert_int_equal(waitpid(pid, &how, 0), pid);
+  return how;
+}
+
+void breaks(void (*story)(int), int which, const char *says) {
+  static const char mark[] = "broken: ";
+  char text[4096];
+  size_t len = strlen(says);
+  int how = run(story, which, text, sizeof text);
+  const char *what = strstr(text, mark);
+  what = what == NULL ? "" : what + sizeof mark - 1;
+  if (!WIFSIGNALED(how) || WTERMSIG(how) != SIGABRT || strncmp(what, says, len) != 0 ||
+      what[len] != '\n')
+    fail_msg("'%s' is not said; the child ended with %d: %s", says, how, text);
+  add(told, &told_count, says, len);
+}
+
+/* ---- the sources --------------------------------------------------------------------------- */
+
+/* An invariant is CRL_MUST(holds, "what"). */
+static void read_source(const char *path) {
+  static char text[1 << 18];
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  size_t len = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  assert_true(len < sizeof text - 1);
+  text[len] = '\0';
+  for (const char *at = text; (at = strstr(at, "CRL_MUST(")) != NULL;) {
+    const char *what = strchr(at, '"'), *end = what == NULL ? NULL : strchr(what + 1, '"');
+    if (end == NULL) fail_msg("%s: an invariant without a text", path);
+    add(written, &written_count, what + 1, (size_t)(end - what - 1));
+    at = end;
+  }
+}
+
+static int is_source(const char *name) {
+  size_t len = strlen(name);
+  return len > 2 && (strcmp(name + len - 2, ".c") == 0 || strcmp(name + len - 2, ".h") == 0) &&
+         strcmp(name, "check.h") != 0;
+}
+
+static void read_folder(const char *path) {
+  char below[4096];
+  DIR *folder = opendir(path);
+  assert_non_null(folder);
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    if (entry->d_name[0] == '.') continue;
+    assert_true(snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below);
+    if (entry->d_type == DT_DIR) read_folder(below);
+    if (is_source(entry->d_name)) read_source(below);
+  }
+  closedir(folder);
+}
+
+/* Runs after all stories: they fill `told`. */
+static void each_invariant_of_the_sources_was_broken(void **state) {
   (void)state;
-  breaks(break_the_limiter, 0, "a place knows the link to it");
-  breaks(break_the_limiter, 1, "a place in a queue is queued");
-  breaks(break_the_limiter, 2, "a place is in its own queue");
-  breaks(break_the_limiter, 3, "a queue is in the order of arrival");
-  breaks(break_the_limiter, 4, "limiter: ");
-  breaks(break_the_limiter, 5, "no more computes at once than `most`");
-}
-
-/* ---- timers -------------------------------------------------------------------------------- */
-
-static int64_t ring(crl_timer *timer) { return (void)timer, INT64_MAX; }
-
-static void break_the_timers(int which) {
-  static crl_timer bells[3];
-  crl_timers *timers = crl_timers_new();
-  for (int i = 0; i < 3; i++) {
-    bells[i].ring = ring;
-    crl_timers_set(timers, &bells[i], crl_env_now_ms() + 3600000 + i);
+  char path[4096];
+  const char *root = getenv("CORRAL_SOURCE_DIR");
+  size_t unbroken = 0;
+  assert_true(snprintf(path, sizeof path, "%s/src", root == NULL ? "." : root) < (int)sizeof path);
+  read_folder(path);
+  assert_true(written_count > 0);
+  for (size_t i = 0; i < written_count; i++) {
+    if (has(written, i, written[i])) fail_msg("two invariants are the same: %s", written[i]);
+    if (has(told, told_count, written[i])) continue;
+    print_error("no story breaks: %s\n", written[i]);
+    unbroken++;
   }
-  switch (which) {
-    case 0: bells[2].node.link = &bells[2].node.next; break;
-    case 1: bells[2].node.at = 1; break;
-    default: bells[0].ring = NULL;
-  }
-  crl_timers_clear(timers, &bells[1]);
+  assert_int_equal(unbroken, 0);
 }
 
-static void of_the_timers(void **state) {
+static int drop_texts(void **state) {
   (void)state;
-  breaks(break_the_timers, 0, "heap: a node knows the link to it");
-  breaks(break_the_timers, 1, "heap: no node is earlier than its parent");
-  breaks(break_the_timers, 2, "a timer can ring");
-}
-
-/* ---- outbox -------------------------------------------------------------------------------- */
-
-static void keep(void *owner) { (void)owner; }
-
-static void break_the_outbox(int which) {
-  (void)which;
-  crl_outbox *outbox = crl_outbox_new(1 << 20, 60000);
-  crl_bytes *bytes = crl_bytes_wrap((const uint8_t *)"record", 6, keep, NULL);
-  crl_outbox_fill fill = {.record = bytes, .hard_ttl = 60000};
-  crl_outbox_keep(outbox, "k", 1, &fill);
-  bytes->size++;
-  crl_outbox_count(outbox);
-}
-
-static void of_the_outbox(void **state) {
-  (void)state;
-  breaks(break_the_outbox, 0, "it knows the weight of its nodes");
-}
-
-/* ---- herd ---------------------------------------------------------------------------------- */
-
-static void break_the_herd(int which) {
-  (void)which;
-  uint64_t tick;
-  crl_entry *entry = NULL;
-  static crl_listener listener;
-  crl_waiter waiter = {0};
-  crl_name name = {.key = "k", .key_len = 1};
-  crl_herd *herd = crl_herd_new();
-  crl_entrance entrance = {.name = &name, .hash = crl_name_hash(&name)};
-  assert_int_equal(crl_herd_enter(herd, &entrance, &entry, &tick), CRL_ENTER_LEADS);
-  crl_herd_listen(entry, &listener, &waiter, 0);
-  listener.link = &listener.next;
-  crl_herd_detach(entry);
-}
-
-static void of_the_herd(void **state) {
-  (void)state;
-  breaks(break_the_herd, 0, "a listener knows the link to it");
-}
-
-/* ---- flight -------------------------------------------------------------------------------- */
-
-static void break_the_flight(int which) {
-  static const corral_policy policy = {.size = sizeof policy};
-  static const crl_flight_plan plan = {.deadline = 1000, .can_compute = 1};
-  crl_flight flight;
-  crl_told told = {.now = 1, .status = CORRAL_OK};
-  crl_flight_start(&flight, &policy, &plan);
-  switch (which) {
-    case 0: flight.ask = 77; break;
-    case 1: flight.ask = CRL_ASK_SETTLE; break;
-    case 2: flight.ask = CRL_ASK_RELEASE; break;
-    case 3: flight.ask = CRL_ASK_COMPUTE; break;
-    case 4: flight.unsure = 1; break;
-    default: flight.ask = CRL_ASK_DONE;
-  }
-  crl_flight_step(&flight, &told);
-}
-
-static void of_the_flight(void **state) {
-  (void)state;
-  breaks(break_the_flight, 0, "an ask is outstanding");
-  breaks(break_the_flight, 1, "only a lease is settled");
-  breaks(break_the_flight, 2, "only a lease is released");
-  breaks(break_the_flight, 3, "who computes has the lease, or does without");
-  breaks(break_the_flight, 4, "a lost claim is released at once");
-  breaks(break_the_flight, 5, "it ends answered, and with nothing in its hands");
-}
-
-/* ---- watch --------------------------------------------------------------------------------- */
-
-static void break_the_watch(int which) {
-  static const corral_store plugin;
-  static crl_watcher watchers[3];
-  crl_waiter waiter = {0};
-  crl_watch_options options = {.plugin = &plugin};
-  crl_watch *watch = crl_watch_new(&options);
-  for (int i = 0; i < 3; i++) crl_watch_join(watch, &watchers[i], 7, &waiter);
-  switch (which) {
-    case 0: watchers[1].node.link = &watchers[1].node.next; break;
-    case 1: watchers[1].node.hash = UINT64_C(8) << 32; break;
-    default: watchers[1].stands = 1;
-  }
-  crl_watch_leave(watch, &watchers[0]);
-}
-
-static void of_the_watch(void **state) {
-  (void)state;
-  breaks(break_the_watch, 0, "table: a node knows the link to it");
-  breaks(break_the_watch, 1, "table: a node is in the bucket of its hash");
-  breaks(break_the_watch, 2, "only a registered key stands");
-}
-
-/* ---- renewer ------------------------------------------------------------------------------- */
-
-static void break_the_renewer(int which) {
-  static crl_renewed_lease leases[2];
-  crl_threads threads = {.timers = crl_timers_new(), .workers = crl_workers_new()};
-  crl_renewer *renewer = crl_renewer_new(NULL, NULL, &threads);
-  for (int i = 0; i < 2; i++) {
-    leases[i] = (crl_renewed_lease){
-        .token = (const uint8_t *)"token", .lease_ms = 3600000, .limit = INT64_MAX, .is_lock = 1};
-    crl_renewer_hold(renewer, &leases[i], crl_env_now_ms());
-  }
-  switch (which) {
-    case 0: leases[0].busy = 1; break;
-    case 1: leases[0].lease_ms = 0; break;
-    default: leases[0].is_lock = 0;
-  }
-  crl_renewer_drop(renewer, &leases[1]);
-}
-
-static void of_the_renewer(void **state) {
-  (void)state;
-  breaks(break_the_renewer, 0, "nothing is due of a lease that is attended to");
-  breaks(break_the_renewer, 1, "a lease has a length");
-  breaks(break_the_renewer, 2, "among the locks are locks only");
-}
-
-/* ---- notifier ------------------------------------------------------------------------------ */
-
-static void tell_without_end(crl_notice *notice) {
-  (void)notice;
-  for (;;) pause();
-}
-
-static void break_the_notifier(int which) {
-  static crl_notice notices[4];
-  crl_notifier *notifier = crl_notifier_new(crl_workers_new());
-  for (int i = 0; i < 3; i++) {
-    notices[i].tell = tell_without_end;
-    crl_notifier_post(notifier, &notices[i], 9);
-  }
-  if (which == 0)
-    notices[2].link = &notices[2].next;
-  else
-    notices[2].queued = 0;
-  crl_notifier_post(notifier, &notices[3], 9);
-}
-
-static void of_the_notifier(void **state) {
-  (void)state;
-  breaks(break_the_notifier, 0, "a notice knows the link to it");
-  breaks(break_the_notifier, 1, "a notice in the queue is queued");
+  while (told_count > 0) free(told[--told_count]);
+  while (written_count > 0) free(written[--written_count]);
+  return 0;
 }
 
 int main(void) {
@@ -233,10 +127,31 @@ int main(void) {
   return 77;
 #endif
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(of_the_limiter), cmocka_unit_test(of_the_timers),
-      cmocka_unit_test(of_the_outbox),  cmocka_unit_test(of_the_herd),
-      cmocka_unit_test(of_the_flight),  cmocka_unit_test(of_the_watch),
-      cmocka_unit_test(of_the_renewer), cmocka_unit_test(of_the_notifier),
+      cmocka_unit_test(of_the_cancel_token),
+      cmocka_unit_test(of_the_due),
+      cmocka_unit_test(of_the_flight),
+      cmocka_unit_test(of_the_heap),
+      cmocka_unit_test(of_the_herd),
+      cmocka_unit_test(each_function_of_the_herd_checks),
+      cmocka_unit_test(of_the_limbo),
+      cmocka_unit_test(of_the_limiter),
+      cmocka_unit_test(of_the_locks),
+      cmocka_unit_test(of_the_looks),
+      cmocka_unit_test(of_the_loop),
+      cmocka_unit_test(of_the_near_tier),
+      cmocka_unit_test(of_the_notifier),
+      cmocka_unit_test(of_the_outbox),
+      cmocka_unit_test(of_the_quota),
+      cmocka_unit_test(of_the_renewer),
+      cmocka_unit_test(of_the_scheduler),
+      cmocka_unit_test(of_the_server),
+      cmocka_unit_test(of_the_table),
+      cmocka_unit_test(of_the_tag_memory),
+      cmocka_unit_test(of_the_task),
+      cmocka_unit_test(of_the_timers),
+      cmocka_unit_test(of_the_watch),
+      cmocka_unit_test(of_the_workers),
+      cmocka_unit_test(each_invariant_of_the_sources_was_broken),
   };
-  return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("checks", tests, NULL, drop_texts);
 }

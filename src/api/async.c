@@ -9,9 +9,9 @@
 /* ---- mail ---------------------------------------------------------------------------------- */
 
 static void post_call(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   crl_inbox_post(call->loop, &call->mail);
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
 }
 
 static void on_wake(crl_waiter *waiter) {
@@ -41,13 +41,13 @@ void crl_async_take_answer(corral_async_call *call, crl_outcome *outcome) {
 
 static void answered(crl_caller *caller, crl_run *r) {
   corral_async_call *call = crl_async_call(caller);
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   if (call->flying == r) {
     crl_outcome outcome = crl_run_outcome(r);
     call->flying = NULL;
     crl_async_take_answer(call, &outcome);
   }
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
 }
 
 void crl_async_refuse(corral_async_call *call, crl_entry *entry) {
@@ -60,19 +60,19 @@ void crl_async_refuse(corral_async_call *call, crl_entry *entry) {
 static void waits(crl_caller *caller, crl_run *r) {
   corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   /* `flying` is another: the call was answered or cancelled */
   int listens = call->flying == r && r->flight.alone != CRL_ALONE_DEADLINE && r->entry != NULL;
   if (listens) call->flying = NULL;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (!listens) return;
   crl_entry *entry = crl_entry_ref(r->entry);
   crl_herd_listen(entry, &call->join.listener, &call->waiter, 0);
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   int is_closed = loop->is_closed;
   call->handed = is_closed ? NULL : entry;
   crl_inbox_post(loop, &call->mail);
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (is_closed) crl_async_refuse(call, entry);
 }
 
@@ -81,14 +81,14 @@ static void waits(crl_caller *caller, crl_run *r) {
 static int begin(crl_caller *caller, crl_run *r) {
   corral_async_call *call = crl_async_call(caller);
   corral_loop *loop = call->loop;
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   int begins = !call->is_cancelled && !loop->is_closed;
   crl_mail *m = begins ? crl_alloc(sizeof *m) : NULL;
   if (m != NULL) {
     m->starts = r;
     crl_inbox_post(loop, m);
   }
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   return m != NULL;
 }
 
@@ -102,11 +102,11 @@ static void free_call(corral_async_call *call) {
 }
 
 void crl_async_run_gone(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   call->runs--;
   int frees = call->runs == 0 && call->loop->is_closed;
   crl_inbox_post(call->loop, &call->mail);
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   if (frees) free_call(call);
 }
 
@@ -115,13 +115,13 @@ void crl_async_run_gone(corral_async_call *call) {
 static void gone(crl_caller *caller, crl_run *r) {
   corral_async_call *call = crl_async_call(caller);
   crl_outcome outcome = crl_outcome_plain(CORRAL_EDEADLINE);
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   int is_unanswered = call->flying == r;
   if (is_unanswered) {
     call->flying = NULL;
     crl_async_take_answer(call, &outcome);
   }
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   if (is_unanswered) crl_run_tell_deadline(&call->join);
   crl_async_run_gone(call);
 }
@@ -164,9 +164,9 @@ static void unlink_call(corral_async_call *call) {
 
 /* Calls `gone` and frees the call, once no run can report to it and none of its mail is queued. */
 static void see_off(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   int is_over = call->runs == 0 && !call->mail.is_posted;
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   if (!is_over) return;
   unlink_call(call);
   if (call->async.gone != NULL) call->async.gone(call->async.arg);
@@ -204,19 +204,19 @@ static int lead(corral_async_call *call) {
   if (r == NULL) return CORRAL_ENOMEM;
   r->flown.caller = &call->caller;
   call->state = CRL_ASYNC_FLIES;
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   call->runs++;
   call->flying = r;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   int status = crl_scheduler_fly(loop->context->scheduler, r, call->asked.cancel_token);
   if (status == CORRAL_OK) {
     call->join.run = NULL;
     return status;
   }
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   call->flying = NULL;
   call->runs--;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   crl_join_leave(&call->join);
   return status;
 }
@@ -240,9 +240,9 @@ static int begin_look(corral_async_call *call) {
   call->look = looks == NULL ? NULL : crl_looks_begin(looks, &call->asked, &call->join, call);
   if (call->look == NULL) return 0;
   call->state = CRL_ASYNC_LOOKS;
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   call->runs++;
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   crl_cancel_join(call->asked.cancel_token, &call->canceller, on_cancel, call);
   return 1;
 }
@@ -282,9 +282,9 @@ static void look(corral_async_call *call) {
 
 /* `runs` counts the look no more. */
 static int ends_look(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   call->runs--;
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   return call->state == CRL_ASYNC_LOOKS;
 }
 
@@ -330,14 +330,14 @@ static int follow(corral_async_call *call, crl_entry *entry) {
 }
 
 void crl_async_bring_on(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   int is_answered = call->is_answered;
   crl_entry *handed = call->handed;
   crl_outcome *answer = call->answer;
   call->answer = NULL;
   call->is_answered = 0;
   call->handed = NULL;
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   if (handed != NULL && !follow(call, handed)) return;
   if (call->state == CRL_ASYNC_ENDED) {
     if (answer != NULL) crl_outcome_drop(answer);

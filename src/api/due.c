@@ -37,23 +37,39 @@ void crl_due_look(crl_first *first, crl_context *context, const crl_call *asked,
     look(first, context, asked, key, key_len);
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const corral_loop *loop) {
+  size_t count = 0;
+  corral_async_call *const *link = &loop->due;
+  for (; *link != NULL && count < CRL_CHECK_MOST; link = &(*link)->next, count++)
+    CRL_MUST((*link)->state == CRL_ASYNC_DUE || (*link)->state == CRL_ASYNC_ENDED,
+             "due: a call in the queue is due, or cancelled");
+  CRL_MUST(*link != NULL || loop->due_tail == link, "due: the queue knows its end");
+  CRL_MUST(*link != NULL || loop->due_count == count, "due: the calls are counted");
+}
+#endif
+
 /* ---- the calls ----------------------------------------------------------------------------- */
 
 static void put(corral_async_call *call) {
   corral_loop *loop = call->loop;
   int is_first = loop->due == NULL;
+  CRL_CHECK(loop);
   call->next = NULL;
   *loop->due_tail = call;
   loop->due_tail = &call->next;
   loop->due_count++;
+  CRL_CHECK(loop);
   if (is_first && !loop->is_dispatched) crl_inbox_ring(loop);
 }
 
 static corral_async_call *take(corral_loop *loop) {
+  CRL_CHECK(loop);
   corral_async_call *call = loop->due;
   loop->due = call->next;
   if (loop->due == NULL) loop->due_tail = &loop->due;
   loop->due_count--;
+  CRL_CHECK(loop);
   return call;
 }
 

@@ -5,6 +5,7 @@
 
 #include <corral/loop.h>
 
+#include "base/check.h"
 #include "run/run.h"
 
 /* One item of a loop's inbox: a call to move on, or a run whose compute is to be started. */
@@ -33,6 +34,21 @@ struct corral_loop {
   pthread_cond_t fewer;
   size_t refs; /* the loop's own, and one for each call that isn't freed */
 };
+
+#ifdef CORRAL_CHECKS
+void crl_inbox_check(const corral_loop *loop);
+#endif
+
+/* The loop's mutex. */
+static inline void crl_inbox_lock(corral_loop *loop) {
+  pthread_mutex_lock(&loop->mutex);
+  CRL_CHECK_BY(crl_inbox_check, loop);
+}
+
+static inline void crl_inbox_unlock(corral_loop *loop) {
+  CRL_CHECK_BY(crl_inbox_check, loop);
+  pthread_mutex_unlock(&loop->mutex);
+}
 
 /* Makes the loop's descriptor readable. */
 void crl_inbox_ring(corral_loop *loop);

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "os/env.h"
 
 enum {
@@ -59,6 +60,24 @@ static void move_all(look_list *from, look_list *to) {
   for (crl_async_look *look; (look = take(from)) != NULL;) put(to, look);
 }
 
+#ifdef CORRAL_CHECKS
+static void check_list(const look_list *list) {
+  size_t count = 0;
+  crl_async_look *const *link = &list->head;
+  for (; *link != NULL && count < CRL_CHECK_MOST; link = &(*link)->next) count++;
+  CRL_MUST(*link != NULL || list->tail == link, "looks: a list knows its end");
+  CRL_MUST(*link != NULL || list->count == count, "looks: the looks of a list are counted");
+}
+
+static void check(const crl_looks *looks) {
+  check_list(&looks->queued);
+  check_list(&looks->sent);
+  check_list(&looks->lost);
+  CRL_MUST(looks->sent.head == NULL || looks->lookout.handle != NULL,
+           "looks: what was sent has a connection");
+}
+#endif
+
 /* ---- connecting ---------------------------------------------------------------------------- */
 
 static void connect_now(crl_job *job) {
@@ -83,9 +102,9 @@ static void send_job(crl_looks *looks) {
   corral_loop *loop = looks->loop;
   looks->job = (crl_job){.run = connect_now, .drop = drop_connect};
   atomic_store(&looks->state, LINKING);
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   loop->refs++;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (crl_workers_submit(loop->context->threads.workers, &looks->job) == 0) return;
   atomic_store(&looks->state, FAILED);
   crl_inbox_unref(loop, 1);
@@ -219,6 +238,7 @@ int crl_looks_open(corral_loop *loop, void (*told)(void *call, crl_async_look *l
 
 void crl_looks_close(crl_looks *looks) {
   corral_loop *loop = looks->loop;
+  CRL_CHECK(looks);
   crl_timers_clear(loop->context->threads.timers, &looks->timer);
   crl_lookout_close(&looks->lookout);
   if (atomic_load(&looks->state) == LINKED) crl_lookout_close(&looks->fresh);
@@ -226,6 +246,7 @@ void crl_looks_close(crl_looks *looks) {
   move_all(&looks->queued, &looks->lost);
   (void)hand_out(looks, &looks->lost);
   close(loop->fd);
+  CRL_CHECK(looks);
 }
 
 /* A call with less time than two operations may last is judged by its run, which knows hurry. */
@@ -233,8 +254,7 @@ static int may_look(const crl_looks *looks, const crl_call *asked) {
   return asked->policy->wait_ms / 2 >= looks->loop->context->op_ms && looks->queued.count < QUEUED;
 }
 
-crl_async_look *crl_looks_begin(crl_looks *looks, const crl_call *asked, crl_join *join,
-                                void *call) {
+static crl_async_look *begin(crl_looks *looks, const crl_call *asked, crl_join *join, void *call) {
   crl_context *context = looks->loop->context;
   if (!may_look(looks, asked) || !is_linked(looks)) return NULL;
   crl_async_look *look = malloc(sizeof *look);
@@ -253,11 +273,21 @@ crl_async_look *crl_looks_begin(crl_looks *looks, const crl_call *asked, crl_joi
   return look;
 }
 
+crl_async_look *crl_looks_begin(crl_looks *looks, const crl_call *asked, crl_join *join,
+                                void *call) {
+  CRL_CHECK(looks);
+  crl_async_look *look = begin(looks, asked, join, call);
+  CRL_CHECK(looks);
+  return look;
+}
+
 int crl_looks_dispatch(crl_looks *looks, int idle) {
+  CRL_CHECK(looks);
   int count = hand_out(looks, &looks->lost);
   if (looks->lookout.handle != NULL && (looks->sent.head != NULL || idle)) count += hear(looks);
   count += hand_out(looks, &looks->lost);
   send_next(looks);
+  CRL_CHECK(looks);
   return count;
 }
 

@@ -27,11 +27,11 @@ static void forget_computing(crl_run *r) {
 }
 
 static void end_compute(corral_loop *loop, crl_run *r, int abandoned) {
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   forget_computing(r);
   int waits_for_start = r->flown.starting;
   r->flown.ended = abandoned ? 2 : 1;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (!waits_for_start) crl_scheduler_ended(r, abandoned);
 }
 
@@ -85,10 +85,10 @@ static void start(corral_loop *loop, crl_run *r) {
   crl_run *runs[] = {r};
   crl_computing frame = {.runs = runs, .count = 1};
   crl_async_bring_on(call);
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   int is_cancelled = call->is_cancelled;
   if (!is_cancelled) remember_computing(loop, r);
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (is_cancelled) {
     crl_scheduler_ended(r, 1);
     return;
@@ -96,10 +96,10 @@ static void start(corral_loop *loop, crl_run *r) {
   const crl_computing *outer = crl_run_inside(&frame);
   call->async.start(call->async.arg, &r->fill, r->found.key.user, r->found.key.user_len);
   crl_run_inside(outer);
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   r->flown.starting = 0;
   int ended = r->flown.ended;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   if (ended) crl_scheduler_ended(r, ended == 2);
 }
 
@@ -144,7 +144,7 @@ int corral_loop_fd(const corral_loop *loop) { return loop == NULL ? -1 : loop->f
 
 static crl_mail *take_all(corral_loop *loop) {
   uint64_t rung;
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   crl_mail *first = loop->head;
   loop->head = NULL;
   loop->tail = &loop->head;
@@ -153,14 +153,14 @@ static crl_mail *take_all(corral_loop *loop) {
     (void)n;
   }
   loop->is_rung = 0;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   return first;
 }
 
 static corral_async_call *open_mail(corral_loop *loop, crl_mail *m) {
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   m->is_posted = 0;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   return (corral_async_call *)(void *)((char *)m - offsetof(corral_async_call, mail));
 }
 
@@ -186,14 +186,15 @@ int corral_loop_dispatch(corral_loop *loop) {
 
 /* Ends runs whose compute isn't begun yet; orphans the others. */
 static void give_up_computes(corral_loop *loop) {
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   loop->is_closed = 1;
   /* held until corral_loop_close has ended the call */
   for (corral_async_call *call = loop->calls; call != NULL; call = call->next) call->runs++;
   crl_mail *first = loop->head;
   crl_run *orphans = take_orphans(loop);
   loop->head = NULL;
-  pthread_mutex_unlock(&loop->mutex);
+  loop->tail = &loop->head;
+  crl_inbox_unlock(loop);
   for (crl_mail *m = first, *next; m != NULL; m = next) {
     next = m->next;
     if (m->starts == NULL) continue;
@@ -207,17 +208,17 @@ static void give_up_computes(corral_loop *loop) {
 }
 
 static void await_work(corral_loop *loop) {
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   while (loop->working > 0) pthread_cond_wait(&loop->fewer, &loop->mutex);
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
 }
 
 /* The entry that was handed to a call, if no mail has told the call so yet; else NULL. */
 static crl_entry *handed(corral_async_call *call) {
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   crl_entry *entry = call->handed;
   call->handed = NULL;
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   return entry;
 }
 
@@ -276,9 +277,9 @@ static corral_async_call *new_call(corral_loop *loop, const corral_async *async,
   call->link = &loop->calls;
   if (call->next != NULL) call->next->link = &call->next;
   loop->calls = call;
-  pthread_mutex_lock(&loop->mutex);
+  crl_inbox_lock(loop);
   loop->refs++;
-  pthread_mutex_unlock(&loop->mutex);
+  crl_inbox_unlock(loop);
   return call;
 }
 
@@ -346,9 +347,9 @@ static void end_work(corral_async_call *call, int status, const corral_error *er
   crl_outcome outcome = crl_outcome_plain(status);
   if (status != CORRAL_OK && error->status == status) outcome.error = *error;
   crl_limiter_leave(limiter_of(call), &call->place);
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   crl_async_take_answer(call, &outcome);
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
   crl_async_run_gone(call);
 }
 
@@ -424,7 +425,7 @@ void corral_async_call_cancel(corral_async_call *call) {
   call->state = CRL_ASYNC_ENDED;
   if (call->work != NULL && crl_limiter_withdraw(limiter_of(call), &call->place))
     drop_work(&call->job);
-  pthread_mutex_lock(&call->loop->mutex);
+  crl_inbox_lock(call->loop);
   call->is_cancelled = 1;
   if (call->flying != NULL) {
     atomic_store(&call->flying->left, 1);
@@ -432,7 +433,7 @@ void corral_async_call_cancel(corral_async_call *call) {
     call->flying = NULL;
   }
   crl_inbox_post(call->loop, &call->mail);
-  pthread_mutex_unlock(&call->loop->mutex);
+  crl_inbox_unlock(call->loop);
 }
 
 static __attribute__((noinline)) int peek_near(crl_context *context, const crl_call *call,

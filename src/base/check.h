@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #define CRL_CHECK(object) check(object)
+/* By a check with another name: of a header, or a second one of its file. */
+#define CRL_CHECK_BY(check_of, object) check_of(object)
 /* "what" says in words what holds, as in "flight: only a lease is released". */
 #define CRL_MUST(holds, what)                                                                      \
   do {                                                                                             \
@@ -21,6 +23,7 @@
 enum { CRL_CHECK_MOST = 32 };
 #else
 #define CRL_CHECK(object) ((void)0)
+#define CRL_CHECK_BY(check_of, object) ((void)0)
 #endif
 
 #endif

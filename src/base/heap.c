@@ -70,6 +70,7 @@ static void put_tree(crl_heap *heap, crl_heap_node *tree) {
 }
 
 void crl_heap_put(crl_heap *heap, crl_heap_node *node, int64_t at) {
+  CRL_CHECK(heap);
   node->at = at;
   node->child = node->next = NULL;
   put_tree(heap, node);

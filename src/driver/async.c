@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "driver/advance.h"
 #include "driver/batch.h"
@@ -40,6 +41,53 @@ struct crl_scheduler {
 
 static void carry(crl_job *job);
 static void no_drop(crl_job *job);
+
+#ifdef CORRAL_CHECKS
+static size_t check_ready(const crl_scheduler *scheduler) {
+  size_t count = 0;
+  crl_run *const *link = &scheduler->head;
+  for (; *link != NULL && count < CRL_CHECK_MOST; link = &(*link)->flown.next, count++)
+    CRL_MUST(!(*link)->flown.parked, "scheduler: a run that is ready isn't parked");
+  CRL_MUST(*link != NULL || scheduler->tail == link, "scheduler: the queue knows its end");
+  return count;
+}
+
+static size_t check_parked(const crl_scheduler *scheduler) {
+  size_t count = 0;
+  crl_run *const *link = &scheduler->parked;
+  for (; *link != NULL && count < CRL_CHECK_MOST; link = &(*link)->flown.next, count++) {
+    CRL_MUST((*link)->flown.link == link, "scheduler: a parked run knows the link to it");
+    CRL_MUST((*link)->flown.parked, "scheduler: a run among the parked is parked");
+  }
+  return count;
+}
+
+static int has_courier_out(const crl_scheduler *scheduler) {
+  size_t i = 0;
+  while (scheduler->couriers != NULL && i < scheduler->most && !scheduler->couriers[i].is_out) i++;
+  return scheduler->couriers != NULL && i < scheduler->most;
+}
+
+static void check(const crl_scheduler *scheduler) {
+  size_t still = check_ready(scheduler) + check_parked(scheduler);
+  CRL_MUST(still + scheduler->computing <= scheduler->aloft,
+           "scheduler: a run is ready, parked or computes, and is aloft");
+  CRL_MUST(scheduler->head == NULL || has_courier_out(scheduler),
+           "scheduler: a courier is out while a run is ready");
+  CRL_MUST(!scheduler->closing || scheduler->parked == NULL,
+           "scheduler: no run is parked once it closes");
+}
+#endif
+
+static void lock(crl_scheduler *scheduler) {
+  pthread_mutex_lock(&scheduler->mutex);
+  CRL_CHECK(scheduler);
+}
+
+static void unlock(crl_scheduler *scheduler) {
+  CRL_CHECK(scheduler);
+  pthread_mutex_unlock(&scheduler->mutex);
+}
 
 /* ---- the queue; under the mutex ------------------------------------------------------------ */
 
@@ -84,11 +132,11 @@ static void unpark(crl_scheduler *scheduler, crl_run *r) {
 
 static void stir(crl_run *r, int wakes) {
   crl_scheduler *scheduler = r->context->scheduler;
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   r->flown.stirred = 1;
   if (wakes) r->flown.woken = 1;
   if (r->flown.parked) unpark(scheduler, r);
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
 }
 
 void crl_scheduler_wake(crl_run *r) { stir(r, 1); }
@@ -102,10 +150,10 @@ static int64_t on_timer(crl_timer *timer) {
 }
 
 static int take_wake(crl_scheduler *scheduler, crl_run *r) {
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   int woken = r->flown.woken;
   r->flown.woken = r->flown.stirred = 0;
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
   return woken;
 }
 
@@ -114,7 +162,7 @@ static int take_wake(crl_scheduler *scheduler, crl_run *r) {
 static int park(crl_scheduler *scheduler, crl_run *r, int64_t until) {
   int status = crl_timers_set(scheduler->context->threads.timers, &r->flown.timer, until);
   r->flown.timed = 1;
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   int closing = scheduler->closing, parks = status == CORRAL_OK && !r->flown.stirred && !closing;
   if (parks) {
     r->flown.parked = 1;
@@ -123,33 +171,35 @@ static int park(crl_scheduler *scheduler, crl_run *r, int64_t until) {
     if (r->flown.next != NULL) r->flown.next->flown.link = &r->flown.next;
     scheduler->parked = r;
   }
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
   if (status != CORRAL_OK) crl_env_sleep_until(crl_env_now_ms() + 1);
   return closing ? -1 : parks;
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
-static void retire(crl_scheduler *scheduler, crl_run *r) {
+/* `computing`: 1 when its compute is still under way. */
+static void retire(crl_scheduler *scheduler, crl_run *r, size_t computing) {
   if (r->flown.timed) crl_timers_clear(scheduler->context->threads.timers, &r->flown.timer);
   crl_run_part(r);
   if (r->flown.caller != NULL) r->flown.caller->gone(r->flown.caller, r);
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   scheduler->aloft--;
+  scheduler->computing -= computing;
   pthread_cond_broadcast(&scheduler->fewer);
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
 }
 
 static void give_up(crl_scheduler *scheduler, crl_run *r) {
   if (r->flown.computing) crl_run_end_compute(r);
   r->flown.computing = 0;
   crl_run_abandon(r);
-  retire(scheduler, r);
+  retire(scheduler, r, 0);
   crl_run_free(r);
 }
 
 static void land(crl_scheduler *scheduler, crl_run *r) {
-  retire(scheduler, r);
+  retire(scheduler, r, 0);
   crl_run_free(r);
 }
 
@@ -158,12 +208,8 @@ void crl_scheduler_orphan(crl_run *r) {
   crl_run_stop(r);
   crl_run_end_compute(r);
   crl_run_abandon(r);
-  retire(scheduler, r);
+  retire(scheduler, r, 1);
   r->context = NULL;
-  pthread_mutex_lock(&scheduler->mutex);
-  scheduler->computing--;
-  pthread_cond_broadcast(&scheduler->fewer);
-  pthread_mutex_unlock(&scheduler->mutex);
 }
 
 /* ---- compute ------------------------------------------------------------------------------- */
@@ -171,12 +217,12 @@ void crl_scheduler_orphan(crl_run *r) {
 /* The compute is over: the run goes on in this phase. */
 static void go_on(crl_run *r, phase next) {
   crl_scheduler *scheduler = r->context->scheduler;
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   r->flown.phase = (int)next;
   scheduler->computing--;
   push(scheduler, r);
   pthread_cond_broadcast(&scheduler->fewer);
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
 }
 
 void crl_scheduler_ended(crl_run *r, int abandoned) {
@@ -225,10 +271,10 @@ static int begin(crl_scheduler *scheduler, crl_run *r) {
 }
 
 static void begin_compute(crl_scheduler *scheduler, crl_run *r) {
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   int may = !scheduler->closing;
   if (may) scheduler->computing++;
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
   if (!may) {
     give_up(scheduler, r);
     return;
@@ -319,14 +365,14 @@ static void fly(courier *c, size_t count) {
 static size_t take(courier *c) {
   crl_scheduler *scheduler = c->scheduler;
   size_t count = 0;
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   for (; scheduler->head != NULL && count < RUNS; count++) {
     c->runs[count] = scheduler->head;
     scheduler->head = scheduler->head->flown.next;
   }
   if (scheduler->head == NULL) scheduler->tail = &scheduler->head;
   if (count == 0) c->is_out = 0;
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
   return count;
 }
 
@@ -367,12 +413,12 @@ int crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token 
   r->own_waiter.hook = on_wake;
   r->waiter = &r->own_waiter;
   crl_run_meet_caller(r, cancel_token);
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   int status = !has_couriers(scheduler) ? CORRAL_ENOMEM
                : !push(scheduler, r)    ? CORRAL_EIO
                                         : CORRAL_OK;
   if (status == CORRAL_OK) scheduler->aloft++;
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
   if (status != CORRAL_OK) {
     crl_run_forget_caller(r);
     r->own_waiter.hook = NULL;
@@ -381,18 +427,18 @@ int crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token 
 }
 
 void crl_scheduler_close(crl_scheduler *scheduler) {
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   scheduler->closing = 1;
   while (scheduler->parked != NULL) unpark(scheduler, scheduler->parked);
   while (scheduler->aloft > scheduler->computing)
     pthread_cond_wait(&scheduler->fewer, &scheduler->mutex);
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
 }
 
 void crl_scheduler_drain(crl_scheduler *scheduler) {
-  pthread_mutex_lock(&scheduler->mutex);
+  lock(scheduler);
   while (scheduler->aloft > 0) pthread_cond_wait(&scheduler->fewer, &scheduler->mutex);
-  pthread_mutex_unlock(&scheduler->mutex);
+  unlock(scheduler);
 }
 
 void crl_scheduler_free(crl_scheduler *scheduler) {

@@ -53,8 +53,10 @@ int crl_limiter_has(const crl_place *place) {
 }
 
 #ifdef CORRAL_CHECKS
-static void check_queue(crl_place *const *link, crl_place *const *tail, int rank, unsigned needs) {
+/* Returns how many wait, CRL_CHECK_MOST at the most. */
+static size_t check_queue(const queue *q, int rank, unsigned needs) {
   int left = CRL_CHECK_MOST;
+  crl_place *const *link = &q->head;
   for (const crl_place *p; (p = *link) != NULL && left > 0; link = &p->next, left--) {
     CRL_MUST(p->link == link, "limiter: a place knows the link to it");
     CRL_MUST(p->state == CRL_PLACE_QUEUED, "limiter: a place in a queue is queued");
@@ -62,19 +64,23 @@ static void check_queue(crl_place *const *link, crl_place *const *tail, int rank
     CRL_MUST(p->next == NULL || p->arrival < p->next->arrival,
              "limiter: a queue is in the order of arrival");
   }
-  CRL_MUST(left == 0 || link == tail, "limiter: the tail of a queue is its end");
+  CRL_MUST(left == 0 || link == q->tail, "limiter: the tail of a queue is its end");
+  return (size_t)(CRL_CHECK_MOST - left);
 }
 
 static void check(const crl_limiter *limiter) {
+  size_t waiting = 0;
   CRL_MUST(limiter->inside >= 0 && limiter->inside <= limiter->most,
            "limiter: no more computes at once than `most`");
   CRL_MUST(limiter->threaded >= 0 && limiter->threaded <= limiter->threads,
            "limiter: no more of them on threads than there are");
+  CRL_MUST(limiter->ramp.limit > 0 && limiter->ramp.limit <= limiter->most,
+           "limiter: the ramp's limit is at least 1, and no more than `most`");
   for (int rank = 0; rank < CRL_RANKS; rank++)
-    for (unsigned needs = 0; needs < CRL_PLACE_KINDS; needs++) {
-      const queue *q = &limiter->queues[rank][needs];
-      check_queue(&q->head, q->tail, rank, needs);
-    }
+    for (unsigned needs = 0; needs < CRL_PLACE_KINDS; needs++)
+      waiting += check_queue(&limiter->queues[rank][needs], rank, needs);
+  CRL_MUST(waiting == limiter->waiting || waiting >= CRL_CHECK_MOST,
+           "limiter: it counts those who wait");
 }
 #endif
 

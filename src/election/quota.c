@@ -1,6 +1,8 @@
 /* quota.c: at most so many events in any span of time. */
 #include "election/quota.h"
 
+#include "base/check.h"
+
 void crl_quota_init(crl_quota *quota, int64_t most) {
   pthread_mutex_init(&quota->mutex, NULL);
   quota->most = most;
@@ -8,6 +10,23 @@ void crl_quota_init(crl_quota *quota, int64_t most) {
 }
 
 void crl_quota_clean(crl_quota *quota) { pthread_mutex_destroy(&quota->mutex); }
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_quota *quota) {
+  CRL_MUST(quota->now >= 0 && quota->last >= 0 && quota->now + quota->last <= quota->most,
+           "quota: no more events in two spans than `most`");
+}
+#endif
+
+static void lock(crl_quota *quota) {
+  pthread_mutex_lock(&quota->mutex);
+  CRL_CHECK(quota);
+}
+
+static void unlock(crl_quota *quota) {
+  CRL_CHECK(quota);
+  pthread_mutex_unlock(&quota->mutex);
+}
 
 static void turn(crl_quota *quota, int64_t span, int64_t now) {
   if (span > quota->span) quota->span = span;
@@ -19,10 +38,10 @@ static void turn(crl_quota *quota, int64_t span, int64_t now) {
 
 int crl_quota_take(crl_quota *quota, int64_t span, int64_t now) {
   if (quota->most < 0) return 1;
-  pthread_mutex_lock(&quota->mutex);
+  lock(quota);
   turn(quota, span, now);
   int fits = quota->now + quota->last < quota->most;
   quota->now += fits;
-  pthread_mutex_unlock(&quota->mutex);
+  unlock(quota);
   return fits;
 }

@@ -510,10 +510,12 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
       plan->expects_none && plan->can_compute && !plan->alone && !plan->limited && !plan->ladder;
   int limited_alone = plan->alone && plan->limited;
   if (limited_alone) flight->until = plan->deadline;
-  return (crl_ask)(flight->ask = limited_alone   ? CRL_ASK_SLOT
-                                 : plan->alone   ? CRL_ASK_COMPUTE
-                                 : flight->blind ? CRL_ASK_CLAIM
-                                                 : CRL_ASK_GET);
+  flight->ask = limited_alone   ? CRL_ASK_SLOT
+                : plan->alone   ? CRL_ASK_COMPUTE
+                : flight->blind ? CRL_ASK_CLAIM
+                                : CRL_ASK_GET;
+  CRL_CHECK(flight);
+  return (crl_ask)flight->ask;
 }
 
 /* True as long as a cancelled call may end its flight: before an answer and before a compute. A
@@ -523,25 +525,28 @@ static int may_leave(const crl_flight *flight) {
                                flight->ask == CRL_ASK_SLOT || flight->ask == CRL_ASK_HOST);
 }
 
-crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
-  crl_ask next = CRL_ASK_DONE;
-  CRL_CHECK(flight);
-  if (told->left && may_leave(flight))
-    return (crl_ask)(flight->ask = (uint8_t)fail(flight, CORRAL_ECANCELLED));
+static crl_ask next_ask(crl_flight *flight, const crl_told *told) {
+  if (told->left && may_leave(flight)) return fail(flight, CORRAL_ECANCELLED);
   switch ((crl_ask)flight->ask) {
-    case CRL_ASK_GET: next = on_get(flight, told); break;
-    case CRL_ASK_CLAIM: next = on_claim(flight, told); break;
-    case CRL_ASK_WAIT: next = on_wait(flight, told); break;
-    case CRL_ASK_COMPUTE: next = on_compute(flight, told); break;
-    case CRL_ASK_PUBLISH: next = on_publish(flight, told); break;
-    case CRL_ASK_SETTLE: next = on_settle(flight, told); break;
-    case CRL_ASK_RELEASE: next = on_release(flight, told); break;
-    case CRL_ASK_ANSWER: next = on_answer(flight, told); break;
-    case CRL_ASK_SLOT: next = on_slot(flight, told); break;
-    case CRL_ASK_HOST: next = on_host(flight, told); break;
-    case CRL_ASK_OUTBOX: next = on_outbox(flight, told); break;
+    case CRL_ASK_GET: return on_get(flight, told);
+    case CRL_ASK_CLAIM: return on_claim(flight, told);
+    case CRL_ASK_WAIT: return on_wait(flight, told);
+    case CRL_ASK_COMPUTE: return on_compute(flight, told);
+    case CRL_ASK_PUBLISH: return on_publish(flight, told);
+    case CRL_ASK_SETTLE: return on_settle(flight, told);
+    case CRL_ASK_RELEASE: return on_release(flight, told);
+    case CRL_ASK_ANSWER: return on_answer(flight, told);
+    case CRL_ASK_SLOT: return on_slot(flight, told);
+    case CRL_ASK_HOST: return on_host(flight, told);
+    case CRL_ASK_OUTBOX: return on_outbox(flight, told);
     case CRL_ASK_DONE: break;
   }
+  return CRL_ASK_DONE;
+}
+
+crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
+  CRL_CHECK(flight);
+  crl_ask next = next_ask(flight, told);
   assert(next != CRL_ASK_DONE || flight->answered);
   if (next == CRL_ASK_DONE) flight->has_slot = flight->on_host = 0;
   flight->ask = (uint8_t)next;

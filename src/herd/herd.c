@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "os/env.h"
-#include "base/check.h"
 #include "herd/map.h"
 
 crl_herd *crl_herd_new(void) { return crl_alloc(sizeof(crl_herd)); }
@@ -20,33 +19,14 @@ void crl_herd_free(crl_herd *herd) {
   free(herd);
 }
 
-#ifdef CORRAL_CHECKS
-static void check(const crl_entry *entry) {
-  int listeners = 0;
-  CRL_MUST(entry->refs > 0, "herd: an entry that is used has a reference");
-  CRL_MUST(entry->node.link == NULL || *entry->node.link == &entry->node,
-           "herd: the link of an entry leads to it");
-  CRL_MUST(entry->node.link == NULL || (entry->state == FLYING && !entry->passes),
-           "herd: only a flight under way, for all, may be joined");
-  CRL_MUST(entry->state == LANDED || entry->outcome.bytes == NULL,
-           "herd: only a landed flight has an outcome");
-  CRL_MUST(entry->state == LANDED || entry->successor == NULL,
-           "herd: only a landed flight has a successor");
-  crl_listener *const *link = &entry->listeners;
-  for (; *link != NULL && listeners < CRL_CHECK_MOST; link = &(*link)->next, listeners++)
-    CRL_MUST((*link)->link == link, "herd: a listener knows the link to it");
-  CRL_MUST(entry->waiting >= (size_t)listeners, "herd: a listener counts as waiting");
-}
-#endif
-
 static void lock(crl_entry *entry) {
-  crl_latch_take(&entry->home->latch);
-  CRL_CHECK(entry);
+  crl_map_lock(entry->home);
+  CRL_CHECK_BY(crl_map_check_entry, entry);
 }
 
 static void unlock(crl_entry *entry) {
-  CRL_CHECK(entry);
-  crl_latch_give(&entry->home->latch);
+  CRL_CHECK_BY(crl_map_check_entry, entry);
+  crl_map_unlock(entry->home);
 }
 
 /* ---- under the shard's latch --------------------------------------------------------------- */
@@ -169,18 +149,18 @@ static crl_enter take_part(crl_shard *home, const crl_entrance *entrance, crl_en
 
 crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret, uint64_t *tick) {
   crl_shard *home = home_of(herd, entrance->hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   *tick = atomic_fetch_add(&home->ticks, 1) + 1;
   if (entrance->since == 0) entrance->since = *tick;
   crl_enter how = take_part(home, entrance, ret);
   if (*ret != NULL) (*ret)->refs++;
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return how;
 }
 
 int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub) {
   crl_shard *home = home_of(herd, hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   int leads = crl_map_find(home, hash, name) == NULL && crl_map_find_stub(home, hash, name) == NULL;
   if (leads) {
     *stub = (crl_stub){.next = home->stubs,
@@ -192,7 +172,7 @@ int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub 
     if (stub->next != NULL) stub->next->link = &stub->next;
     home->stubs = stub;
   }
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return leads;
 }
 
@@ -202,30 +182,30 @@ void crl_herd_renew_stub(crl_stub *stub) {
 
 crl_entry *crl_herd_unstub(crl_stub *stub) {
   crl_shard *home = home_of(stub->herd, stub->hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   crl_map_take_out_stub(stub);
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return stub->entry;
 }
 
 crl_entry *crl_herd_keep_stub(crl_stub *stub) {
   crl_shard *home = home_of(stub->herd, stub->hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   crl_entry *entry = stub->entry != NULL ? stub->entry : crl_map_grow(home, stub);
   crl_map_take_out_stub(stub);
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return entry;
 }
 
 crl_entry *crl_herd_private(crl_herd *herd, const crl_name *name, uint64_t hash) {
   crl_shard *home = home_of(herd, hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   crl_entry *entry = crl_map_put_in(home, hash, name);
   if (entry != NULL) {
     crl_map_take_out(entry);
     entry->refs++;
   }
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return entry;
 }
 
@@ -537,23 +517,23 @@ void crl_herd_detach(crl_entry *entry) {
 void crl_herd_detach_key(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
   crl_shard *home = home_of(herd, hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   crl_entry *entry = crl_map_find(home, hash, name);
   crl_stub *stub = crl_map_find_stub(home, hash, name);
   if (entry != NULL) crl_map_take_out(entry);
   if (stub != NULL) crl_map_take_out_stub(stub);
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
 }
 
 void crl_herd_detach_all(crl_herd *herd) {
   for (size_t i = 0; i < CRL_SHARDS; i++) {
     crl_shard *home = &herd->shards[i];
-    crl_latch_take(&home->latch);
+    crl_map_lock(home);
     for (size_t b = 0; b < home->entries.size; b++)
       while (home->entries.buckets[b] != NULL)
         crl_map_take_out(crl_map_entry(home->entries.buckets[b]));
     while (home->stubs != NULL) crl_map_take_out_stub(home->stubs);
-    crl_latch_give(&home->latch);
+    crl_map_unlock(home);
   }
 }
 
@@ -568,10 +548,10 @@ void crl_entry_unref(crl_entry *entry) {
   size_t refs = atomic_load(&entry->refs);
   while (refs > 1)
     if (atomic_compare_exchange_weak(&entry->refs, &refs, refs - 1)) return;
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   int last = atomic_fetch_sub(&entry->refs, 1) == 1;
   if (last) crl_map_take_out(entry);
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   if (!last) return;
   crl_bytes_unref(entry->outcome.bytes);
   crl_bytes_unref(entry->interim.bytes);
@@ -582,9 +562,9 @@ void crl_entry_unref(crl_entry *entry) {
 size_t crl_herd_count(crl_herd *herd) {
   size_t count = 0;
   for (int i = 0; i < CRL_SHARDS; i++) {
-    crl_latch_take(&herd->shards[i].latch);
+    crl_map_lock(&herd->shards[i]);
     count += herd->shards[i].entries.count;
-    crl_latch_give(&herd->shards[i].latch);
+    crl_map_unlock(&herd->shards[i]);
   }
   return count;
 }
@@ -592,9 +572,9 @@ size_t crl_herd_count(crl_herd *herd) {
 size_t crl_herd_waiting(crl_herd *herd, const crl_name *name) {
   uint64_t hash = crl_name_hash(name);
   crl_shard *home = home_of(herd, hash);
-  crl_latch_take(&home->latch);
+  crl_map_lock(home);
   crl_entry *entry = crl_map_find(home, hash, name);
   size_t waiting = entry == NULL ? 0 : entry->waiting;
-  crl_latch_give(&home->latch);
+  crl_map_unlock(home);
   return waiting;
 }

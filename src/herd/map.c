@@ -9,6 +9,51 @@ crl_entry *crl_map_entry(crl_table_node *node) {
   return (crl_entry *)(void *)((char *)node - offsetof(crl_entry, node));
 }
 
+#ifdef CORRAL_CHECKS
+static void check_listeners(const crl_entry *entry) {
+  int listeners = 0;
+  crl_listener *const *link = &entry->listeners;
+  for (; *link != NULL && listeners < CRL_CHECK_MOST; link = &(*link)->next, listeners++)
+    CRL_MUST((*link)->link == link, "herd: a listener knows the link to it");
+  CRL_MUST(entry->waiting >= (size_t)listeners, "herd: a listener counts as waiting");
+}
+
+void crl_map_check_entry(const crl_entry *entry) {
+  CRL_MUST(entry->refs > 0, "herd: an entry that is used has a reference");
+  CRL_MUST(entry->node.link == NULL || *entry->node.link == &entry->node,
+           "herd: the link of an entry leads to it");
+  CRL_MUST(entry->node.link == NULL || (entry->state == FLYING && !entry->passes),
+           "herd: only a flight under way, for all, may be joined");
+  CRL_MUST(entry->state == LANDED || entry->outcome.bytes == NULL,
+           "herd: only a landed flight has an outcome");
+  CRL_MUST(entry->state == LANDED || entry->successor == NULL,
+           "herd: only a landed flight has a successor");
+  check_listeners(entry);
+}
+
+static void check_stubs(const crl_shard *home) {
+  crl_stub *const *link = &home->stubs;
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    const crl_stub *stub = *link;
+    CRL_MUST(stub->link == link, "herd: a stub knows the link to it");
+    CRL_MUST(stub->entry == NULL, "herd: a stub has left the map when it has an entry");
+    CRL_MUST(&stub->herd->shards[stub->hash % CRL_SHARDS] == home,
+             "herd: a stub is in the shard of its hash");
+  }
+}
+
+void crl_map_check(const crl_shard *home) {
+  int left = CRL_CHECK_MOST;
+  for (size_t i = 0; i < home->entries.size && i < CRL_CHECK_MOST; i++)
+    for (crl_table_node *at = home->entries.buckets[i]; at != NULL && left > 0; left--) {
+      CRL_MUST(crl_map_entry(at)->home == home, "herd: an entry is in its own shard");
+      crl_map_check_entry(crl_map_entry(at));
+      at = at->next;
+    }
+  check_stubs(home);
+}
+#endif
+
 static int is_of(const crl_entry *entry, const crl_name *name) {
   if (entry->key_len != name->key_len || entry->variant_len != name->variant_len ||
       memcmp(entry->name, name->key, name->key_len) != 0)

@@ -1,8 +1,9 @@
 /* map.h: the map of a herd: entries, and stubs that have none yet. Internal to src/herd; each
- * function is called with the shard's latch held. */
+ * function but crl_map_lock is called with the shard's latch held. */
 #ifndef CRL_MAP_H
 #define CRL_MAP_H
 
+#include "base/check.h"
 #include "base/table.h"
 #include "herd/entry.h"
 
@@ -57,6 +58,21 @@ struct crl_entry {
 struct crl_herd {
   crl_shard shards[CRL_SHARDS];
 };
+
+#ifdef CORRAL_CHECKS
+void crl_map_check(const crl_shard *home);
+void crl_map_check_entry(const crl_entry *entry);
+#endif
+
+static inline void crl_map_lock(crl_shard *home) {
+  crl_latch_take(&home->latch);
+  CRL_CHECK_BY(crl_map_check, home);
+}
+
+static inline void crl_map_unlock(crl_shard *home) {
+  CRL_CHECK_BY(crl_map_check, home);
+  crl_latch_give(&home->latch);
+}
 
 /* The entry of a node of the table. */
 crl_entry *crl_map_entry(crl_table_node *node);

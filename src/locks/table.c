@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/value.h"
 
 enum { BUCKETS = 256 };
@@ -26,49 +27,92 @@ void crl_lock_table_free(crl_lock_table *table) {
   free(table);
 }
 
+#ifdef CORRAL_CHECKS
+static void check_holds(const crl_lock_table *table, size_t bucket) {
+  crl_lock_entry *const *link = &table->entries[bucket];
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    CRL_MUST((*link)->link == link, "locks: a hold knows the link to it");
+    CRL_MUST((*link)->hash % BUCKETS == bucket, "locks: a hold is in the bucket of its hash");
+    CRL_MUST((*link)->takings > 0, "locks: a hold was taken");
+  }
+}
+
+static int is_first(const crl_lock_table *table, const crl_lock_waiter *waiter) {
+  const crl_lock_waiter *at = table->waiters[waiter->hash % BUCKETS];
+  while (at != waiter && at->hash != waiter->hash) at = at->next;
+  return at == waiter;
+}
+
+static void check_waiters(const crl_lock_table *table, size_t bucket) {
+  const crl_lock_waiter *waiter = table->waiters[bucket];
+  for (int left = CRL_CHECK_MOST; waiter != NULL && left > 0; waiter = waiter->next, left--) {
+    CRL_MUST(waiter->hash % BUCKETS == bucket, "locks: a waiter is in the bucket of its hash");
+    CRL_MUST(waiter->first == is_first(table, waiter),
+             "locks: the first waiter of a name, and no other, asks the store");
+  }
+}
+
+static void check(const crl_lock_table *table) {
+  for (size_t bucket = 0; bucket < BUCKETS; bucket++) {
+    check_holds(table, bucket);
+    check_waiters(table, bucket);
+  }
+}
+#endif
+
+static void lock(crl_lock_table *table) {
+  pthread_mutex_lock(&table->mutex);
+  CRL_CHECK(table);
+}
+
+static void unlock(crl_lock_table *table) {
+  CRL_CHECK(table);
+  pthread_mutex_unlock(&table->mutex);
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   crl_lock_entry **bucket = &table->entries[entry->hash % BUCKETS];
   entry->takings = 1;
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   entry->next = *bucket;
   entry->link = bucket;
   if (entry->next != NULL) entry->next->link = &entry->next;
   *bucket = entry;
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
 }
 
 crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
                                      const uint8_t *key, size_t key_len) {
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   crl_lock_entry *entry = table->entries[hash % BUCKETS];
   while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
                            entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
     entry = entry->next;
   if (entry != NULL) entry->takings++;
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
   return entry;
 }
 
 int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   int last = --entry->takings == 0;
   if (last) {
     *entry->link = entry->next;
     if (entry->next != NULL) entry->next->link = entry->link;
   }
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
   return last;
 }
 
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token) {
   int has = 0;
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   for (const crl_lock_entry *entry = table->entries[hash % BUCKETS]; entry != NULL;
        entry = entry->next)
     has |= memcmp(entry->token, token, 16) == 0;
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
   return has;
 }
 
@@ -84,23 +128,23 @@ static crl_lock_waiter *first_of(const crl_lock_table *table, uint64_t hash) {
 void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
                           crl_waiter *wake) {
   *waiter = (crl_lock_waiter){.hash = hash, .wake = wake};
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   crl_lock_waiter **end = &table->waiters[hash % BUCKETS];
   waiter->first = first_of(table, hash) == NULL;
   while (*end != NULL) end = &(*end)->next;
   *end = waiter;
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
 }
 
 int crl_lock_table_first(crl_lock_table *table, const crl_lock_waiter *waiter) {
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   int first = waiter->first;
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
   return first;
 }
 
 void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   crl_lock_waiter **link = &table->waiters[waiter->hash % BUCKETS];
   while (*link != waiter) link = &(*link)->next;
   *link = waiter->next;
@@ -109,12 +153,12 @@ void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
     next->first = 1;
     crl_waiter_wake(next->wake);
   }
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
 }
 
 void crl_lock_table_wake(crl_lock_table *table, uint64_t hash) {
-  pthread_mutex_lock(&table->mutex);
+  lock(table);
   crl_lock_waiter *first = first_of(table, hash);
   if (first != NULL) crl_waiter_wake(first->wake);
-  pthread_mutex_unlock(&table->mutex);
+  unlock(table);
 }

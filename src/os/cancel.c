@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "base/check.h"
 #include "base/value.h"
 
 struct corral_cancel_token {
@@ -13,6 +14,26 @@ struct corral_cancel_token {
   crl_canceller *cancellers;
   _Atomic int cancelled;
 };
+
+#ifdef CORRAL_CHECKS
+static void check(const corral_cancel_token *cancel_token) {
+  crl_canceller *const *link = &cancel_token->cancellers;
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    CRL_MUST((*link)->link == link, "cancel token: a call knows the link to it");
+    CRL_MUST((*link)->wake != NULL, "cancel token: a call can be woken");
+  }
+}
+#endif
+
+static void lock(corral_cancel_token *cancel_token) {
+  pthread_mutex_lock(&cancel_token->mutex);
+  CRL_CHECK(cancel_token);
+}
+
+static void unlock(corral_cancel_token *cancel_token) {
+  CRL_CHECK(cancel_token);
+  pthread_mutex_unlock(&cancel_token->mutex);
+}
 
 corral_cancel_token *corral_cancel_token_new(void) {
   corral_cancel_token *cancel_token = crl_alloc(sizeof *cancel_token);
@@ -29,11 +50,11 @@ void corral_cancel_token_free(corral_cancel_token *cancel_token) {
 void corral_cancel_token_cancel(corral_cancel_token *cancel_token) {
   if (cancel_token == NULL) return;
   atomic_store(&cancel_token->cancelled, 1);
-  pthread_mutex_lock(&cancel_token->mutex);
+  lock(cancel_token);
   for (crl_canceller *canceller = cancel_token->cancellers; canceller != NULL;
        canceller = canceller->next)
     canceller->wake(canceller->arg);
-  pthread_mutex_unlock(&cancel_token->mutex);
+  unlock(cancel_token);
 }
 
 int crl_cancelled(const corral_cancel_token *cancel_token) {
@@ -46,12 +67,12 @@ void crl_cancel_join(corral_cancel_token *cancel_token, crl_canceller *canceller
   if (cancel_token == NULL) return;
   canceller->wake = wake;
   canceller->arg = arg;
-  pthread_mutex_lock(&cancel_token->mutex);
+  lock(cancel_token);
   canceller->next = cancel_token->cancellers;
   canceller->link = &cancel_token->cancellers;
   if (canceller->next != NULL) canceller->next->link = &canceller->next;
   cancel_token->cancellers = canceller;
-  pthread_mutex_unlock(&cancel_token->mutex);
+  unlock(cancel_token);
 }
 
 static void wake(void *waiter) { crl_waiter_wake(waiter); }
@@ -63,8 +84,8 @@ void crl_cancel_join_waiter(corral_cancel_token *cancel_token, crl_canceller *ca
 
 void crl_cancel_leave(corral_cancel_token *cancel_token, crl_canceller *canceller) {
   if (cancel_token == NULL) return;
-  pthread_mutex_lock(&cancel_token->mutex);
+  lock(cancel_token);
   *canceller->link = canceller->next;
   if (canceller->next != NULL) canceller->next->link = canceller->link;
-  pthread_mutex_unlock(&cancel_token->mutex);
+  unlock(cancel_token);
 }

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/check.h"
+
 enum { LINE = 64, BATCH = 64 };
 
 _Thread_local crl_reader *crl_reader_mine CRL_IN_FIRST_BLOCK;
@@ -131,6 +133,32 @@ void crl_limbo_init(crl_limbo *limbo, size_t most) {
   limbo->most = most;
 }
 
+#ifdef CORRAL_CHECKS
+static void check(const crl_limbo *limbo) {
+  size_t count = 0, weight = 0;
+  const crl_gone *gone = limbo->oldest, *last = NULL;
+  CRL_MUST((limbo->oldest == NULL) == (limbo->newest == NULL), "limbo: it has both ends or none");
+  for (; gone != NULL && count < CRL_CHECK_MOST; last = gone, gone = gone->next, count++) {
+    CRL_MUST(last == NULL || last->stamp <= gone->stamp, "limbo: it is in the order of its stamps");
+    weight += gone->weight;
+  }
+  if (gone != NULL) return;
+  CRL_MUST(last == limbo->newest, "limbo: the newest is its end");
+  CRL_MUST(count == limbo->count, "limbo: it counts what it has");
+  CRL_MUST(weight == atomic_load(&limbo->weight), "limbo: it knows the weight of what it has");
+}
+#endif
+
+static void lock(crl_limbo *limbo) {
+  pthread_mutex_lock(&limbo->mutex);
+  CRL_CHECK(limbo);
+}
+
+static void unlock(crl_limbo *limbo) {
+  CRL_CHECK(limbo);
+  pthread_mutex_unlock(&limbo->mutex);
+}
+
 /* Under the mutex, so the list is in the order of its stamps. */
 static void append(crl_limbo *limbo, crl_gone *list) {
   uint64_t stamp = atomic_fetch_add_explicit(&crl_readers_moment, 1, memory_order_acq_rel) + 1;
@@ -165,18 +193,18 @@ static crl_gone *take(crl_limbo *limbo, uint64_t until) {
 crl_gone *crl_limbo_add(crl_limbo *limbo, crl_gone *list) {
   crl_gone *ended = NULL;
   if (list == NULL) return NULL;
-  pthread_mutex_lock(&limbo->mutex);
+  lock(limbo);
   append(limbo, list);
   if (limbo->count >= BATCH || atomic_load(&limbo->weight) >= limbo->most)
     ended = take(limbo, past());
-  pthread_mutex_unlock(&limbo->mutex);
+  unlock(limbo);
   return ended;
 }
 
 crl_gone *crl_limbo_empty(crl_limbo *limbo) {
-  pthread_mutex_lock(&limbo->mutex);
+  lock(limbo);
   crl_gone *ended = limbo->oldest == NULL ? NULL : take(limbo, past());
-  pthread_mutex_unlock(&limbo->mutex);
+  unlock(limbo);
   return ended;
 }
 

@@ -4,9 +4,26 @@
 #include <corral.h>
 #include <stddef.h>
 
+#include "base/check.h"
 #include "os/env.h"
 
 enum { RETRY_MS = 5 };
+
+#ifdef CORRAL_CHECKS
+static void check(const crl_task *task) {
+  CRL_MUST(!task->stopped || task->at == INT64_MAX, "task: none is due once it is stopped");
+}
+#endif
+
+static void lock(crl_task *task) {
+  pthread_mutex_lock(&task->mutex);
+  CRL_CHECK(task);
+}
+
+static void unlock(crl_task *task) {
+  CRL_CHECK(task);
+  pthread_mutex_unlock(&task->mutex);
+}
 
 /* Under the task's mutex. */
 static int plan(crl_task *task, int64_t at) {
@@ -18,16 +35,16 @@ static int plan(crl_task *task, int64_t at) {
 
 static void run(crl_job *job) {
   crl_task *task = (crl_task *)(void *)((char *)job - offsetof(crl_task, job));
-  pthread_mutex_lock(&task->mutex);
+  lock(task);
   task->at = INT64_MAX;
   int runs = !task->stopped;
-  pthread_mutex_unlock(&task->mutex);
+  unlock(task);
   int64_t next = runs ? task->run(task) : INT64_MAX;
-  pthread_mutex_lock(&task->mutex);
+  lock(task);
   atomic_store(&task->queued, 0);
   if (next < task->at) (void)plan(task, next);
   pthread_cond_broadcast(&task->idle);
-  pthread_mutex_unlock(&task->mutex);
+  unlock(task);
 }
 
 /* The threads are closed: the task was stopped before. */
@@ -54,20 +71,21 @@ void crl_task_init(crl_task *task, const crl_threads *threads,
 }
 
 int crl_task_at(crl_task *task, int64_t at) {
-  pthread_mutex_lock(&task->mutex);
+  lock(task);
   int status = plan(task, at);
-  pthread_mutex_unlock(&task->mutex);
+  unlock(task);
   return status;
 }
 
 void crl_task_stop(crl_task *task) {
-  pthread_mutex_lock(&task->mutex);
+  lock(task);
   task->stopped = 1;
-  pthread_mutex_unlock(&task->mutex);
+  task->at = INT64_MAX;
+  unlock(task);
   crl_timers_clear(task->threads->timers, &task->timer);
-  pthread_mutex_lock(&task->mutex);
+  lock(task);
   while (atomic_load(&task->queued)) pthread_cond_wait(&task->idle, &task->mutex);
-  pthread_mutex_unlock(&task->mutex);
+  unlock(task);
   pthread_cond_destroy(&task->idle);
   pthread_mutex_destroy(&task->mutex);
 }

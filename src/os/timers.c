@@ -25,17 +25,6 @@ crl_timers *crl_timers_new(void) {
   return timers;
 }
 
-void crl_timers_free(crl_timers *timers) {
-  pthread_mutex_lock(&timers->mutex);
-  timers->over = 1;
-  pthread_cond_signal(&timers->earlier);
-  pthread_mutex_unlock(&timers->mutex);
-  if (timers->started) pthread_join(timers->thread, NULL);
-  pthread_cond_destroy(&timers->earlier);
-  pthread_mutex_destroy(&timers->mutex);
-  free(timers);
-}
-
 static crl_timer *timer_of(crl_heap_node *node) {
   return (crl_timer *)(void *)((char *)node - offsetof(crl_timer, node));
 }
@@ -69,7 +58,7 @@ static void ring(crl_timers *timers, crl_timer *timer) {
 static void *run(void *arg) {
   crl_timers *timers = arg;
   crl_env_thread_name("corral-timers");
-  pthread_mutex_lock(&timers->mutex);
+  lock(timers);
   while (!timers->over) {
     crl_heap_node *next = timers->heap.first;
     if (next == NULL)
@@ -79,7 +68,7 @@ static void *run(void *arg) {
     else
       ring(timers, timer_of(next));
   }
-  pthread_mutex_unlock(&timers->mutex);
+  unlock(timers);
   return NULL;
 }
 
@@ -89,6 +78,17 @@ static int has_thread(crl_timers *timers) {
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
+
+void crl_timers_free(crl_timers *timers) {
+  lock(timers);
+  timers->over = 1;
+  pthread_cond_signal(&timers->earlier);
+  unlock(timers);
+  if (timers->started) pthread_join(timers->thread, NULL);
+  pthread_cond_destroy(&timers->earlier);
+  pthread_mutex_destroy(&timers->mutex);
+  free(timers);
+}
 
 int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
   lock(timers);

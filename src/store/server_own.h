@@ -51,15 +51,11 @@ void crl_server_check(const crl_server *server);
 
 static inline void crl_server_lock(crl_server *server) {
   crl_latch_take(&server->latch);
-#ifdef CORRAL_CHECKS
-  crl_server_check(server);
-#endif
+  CRL_CHECK_BY(crl_server_check, server);
 }
 
 static inline void crl_server_unlock(crl_server *server) {
-#ifdef CORRAL_CHECKS
-  crl_server_check(server);
-#endif
+  CRL_CHECK_BY(crl_server_check, server);
   crl_latch_give(&server->latch);
 }
 

@@ -68,7 +68,7 @@ static place *find(const shard *s, uint64_t hash) {
 }
 
 #ifdef CORRAL_CHECKS
-static void check(const place *p) {
+static void check_place(const place *p) {
   CRL_MUST((p->names == NULL) == (p->size == 0), "tag memory: what is remembered has a name");
   CRL_MUST((p->names == NULL) == (p->node.link == NULL), "tag memory: only names are found");
   CRL_MUST(p->size <= CRL_TAG_MEMORY_BYTES, "tag memory: a key's names are few");
@@ -76,7 +76,23 @@ static void check(const place *p) {
   while (at < p->size) at += 1U + p->names[at];
   CRL_MUST(at == p->size, "tag memory: the last name ends with the bytes");
 }
+
+/* The places that were taken last. */
+static void check(const shard *s) {
+  for (size_t i = 1; s->places != NULL && i <= CRL_CHECK_MOST; i++)
+    check_place(&s->places[(s->next - i) % PLACES]);
+}
 #endif
+
+static void lock(shard *s) {
+  pthread_mutex_lock(&s->mutex);
+  CRL_CHECK(s);
+}
+
+static void unlock(shard *s) {
+  CRL_CHECK(s);
+  pthread_mutex_unlock(&s->mutex);
+}
 
 static size_t size_of(const crl_tags *tags) {
   size_t size = 0;
@@ -108,7 +124,6 @@ static void put(shard *s, uint64_t hash, uint8_t *names, size_t size) {
   p->names = names;
   p->size = size;
   crl_table_put(&s->table, &p->node, hash);
-  CRL_CHECK(p);
 }
 
 void crl_tag_memory_note(crl_tag_memory *memory, uint64_t hash, const crl_tags *tags) {
@@ -117,17 +132,16 @@ void crl_tag_memory_note(crl_tag_memory *memory, uint64_t hash, const crl_tags *
   int keeps = size > 0 && size <= CRL_TAG_MEMORY_BYTES;
   uint8_t *names = keeps ? copy_names(tags, size) : NULL;
   if (names != NULL) atomic_store_explicit(&memory->used, 1, memory_order_relaxed);
-  pthread_mutex_lock(&s->mutex);
+  lock(s);
   place *p = find(s, hash);
   if (names != NULL)
     put(s, hash, names, size);
   else if (p != NULL)
     empty(s, p);
-  pthread_mutex_unlock(&s->mutex);
+  unlock(s);
 }
 
 static void want_names(const place *p, crl_tag_versions *ret) {
-  CRL_CHECK(p);
   for (size_t at = 0; at < p->size; at += 1U + p->names[at])
     if (!crl_tag_versions_want(ret, p->names + at + 1, p->names[at])) return;
 }
@@ -140,10 +154,10 @@ int crl_tag_memory_any(const crl_tag_memory *memory) {
 static int with_place(crl_tag_memory *memory, uint64_t hash, crl_tag_versions *ret) {
   if (!crl_tag_memory_any(memory)) return 0;
   shard *s = shard_of(memory, hash);
-  pthread_mutex_lock(&s->mutex);
+  lock(s);
   const place *p = find(s, hash);
   if (p != NULL && ret != NULL) want_names(p, ret);
-  pthread_mutex_unlock(&s->mutex);
+  unlock(s);
   return p != NULL;
 }
 
