@@ -253,7 +253,7 @@ static void a_leader_that_dies_in_its_first_lease_is_replaced_at_its_end(void **
   (void)state;
   corral_policy policy;
   assert_int_equal(crl_policy_resolve(&policy, NULL, NULL, NULL), CORRAL_OK);
-  const int64_t lease = crl_policy_lease(&policy, 0);
+  const int64_t lease = crl_policy_lease(&policy, 0, 0);
   assert_int_equal(lease, 750);
   for (uint64_t dice = 0; dice < 200; dice++) {
     int watched = dice % 2 != 0;

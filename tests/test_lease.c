@@ -155,6 +155,7 @@ static int kill_once(lab *l) {
   assert_memory_not_equal(next.token, dead.token, CORRAL_TOKEN);
   assert_true(next.since + 1 >= dead.until); /* ends are in whole ms */
   assert_true(next.since - dead.since < LONG_LEASE_MS);
+  assert_true(next.length_ms >= 2 * dead.length_ms);
   assert_int_equal(l->keys[0].computes, 2);
   assert_int_equal(l->events[1][CORRAL_EVENT_FILL], 1);
   print_message("           replaced %lld ms after its claim\n",
@@ -163,7 +164,7 @@ static int kill_once(lab *l) {
 }
 
 /* By the server's clock, and by the length of the lease in the server: a waiter computes when the
- * first lease ends, not when one of lease_ms would. */
+ * first lease ends, not when one of lease_ms would; and by a lease of twice the length. */
 static void a_leader_killed_in_its_first_lease_is_replaced_at_its_end(void **state) {
   (void)state;
   int killed = 0;

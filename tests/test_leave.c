@@ -208,11 +208,15 @@ static void the_first_lease_is_short_and_follows_a_low_cost_within_bounds(void *
   static const int64_t costs[][2] = {{0, 750},   {1, 300},   {75, 300},  {76, 304},
                                      {100, 400}, {187, 748}, {188, 750}, {INT64_MAX, 750}};
   for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
-    assert_int_equal(crl_policy_lease(&policy, costs[i][0]), costs[i][1]);
-  assert_int_equal(crl_policy_lease(&narrow, 1), 200);
-  assert_int_equal(crl_policy_lease(&narrow, 0), 200);
-  assert_int_equal(crl_policy_lease(&wide, 0), 5000);
-  assert_int_equal(crl_policy_lease(&wide, 4000), 5000);
+    assert_int_equal(crl_policy_lease(&policy, costs[i][0], 0), costs[i][1]);
+  assert_int_equal(crl_policy_lease(&policy, 0, 750), 1500);
+  assert_int_equal(crl_policy_lease(&policy, 10, 750), 1500);
+  assert_int_equal(crl_policy_lease(&policy, 0, 10), 750);
+  assert_int_equal(crl_policy_lease(&policy, 0, UINT32_MAX), policy.lease_ms);
+  assert_int_equal(crl_policy_lease(&narrow, 1, 0), 200);
+  assert_int_equal(crl_policy_lease(&narrow, 0, 0), 200);
+  assert_int_equal(crl_policy_lease(&wide, 0, 0), 5000);
+  assert_int_equal(crl_policy_lease(&wide, 4000, 0), 5000);
 }
 
 #define T(test) cmocka_unit_test(test)

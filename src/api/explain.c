@@ -89,7 +89,7 @@ static void say_failures(page *p, const corral_policy *policy) {
 
 static void say_lease(page *p, const corral_policy *policy) {
   char a[32];
-  int64_t first = crl_policy_lease(policy, 0), least = crl_policy_lease(policy, 1);
+  int64_t first = crl_policy_lease(policy, 0, 0), least = crl_policy_lease(policy, 1, 0);
   int grows = first < policy->lease_ms;
   say(p, "A leader that dies is replaced when its lease ends: %s%s", span(a, first),
       grows ? " at first" : "");
@@ -165,7 +165,7 @@ static int has_no_other_end(const corral_policy *policy) {
   return policy->swr_ms <= 0 && policy->sie_ms <= 0 && policy->at_deadline == CORRAL_DEADLINE_ERROR;
 }
 static int ends_before_takeover(const corral_policy *policy) {
-  return has_no_other_end(policy) && policy->wait_ms < crl_policy_lease(policy, 0);
+  return has_no_other_end(policy) && policy->wait_ms < crl_policy_lease(policy, 0, 0);
 }
 
 /* The pairs of options that contradict each other: one, how it must not stand to the other, and

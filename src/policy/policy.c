@@ -45,9 +45,10 @@ int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms) {
   return ttl_ms - jitter_span(policy, ttl_ms);
 }
 
-int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms) {
+int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms, int64_t other_ms) {
   int64_t length = CRL_LEASE_FIRST_MS;
   if (cost_ms > 0 && cost_ms <= CRL_LEASE_FIRST_MS / 4) length = 4 * cost_ms;
+  length = larger(length, 2 * other_ms);
   return smaller(larger(length, policy->lease_min_ms), policy->lease_ms);
 }
 

@@ -72,9 +72,10 @@ int64_t crl_policy_jitter_least(const corral_policy *policy, int64_t ttl_ms);
 /* Length that the lease of a compute begins with, and doubles from with each renewal, up to
  * lease_ms: CRL_LEASE_FIRST_MS, whatever the compute may cost, so that a dead leader is soon
  * replaced; less for a key whose rebuild usually takes little: 4 times that cost_ms (0: unknown).
- * Never less than lease_min_ms, nor more than lease_ms. */
+ * Twice other_ms at least: a lease of this length was just taken over (0: none was), so its holder
+ * may be too slow for it. Never less than lease_min_ms, nor more than lease_ms. */
 enum { CRL_LEASE_FIRST_MS = 750 };
-int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms);
+int64_t crl_policy_lease(const corral_policy *policy, int64_t cost_ms, int64_t other_ms);
 /* Mixes successive numbers into random ones: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint64_t crl_policy_mix(uint64_t number);
 /* True if crl_policy_early may use its dice. */

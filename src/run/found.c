@@ -288,6 +288,7 @@ static int is_barred(crl_found *found, const crl_looker *looker) {
   found->has_over = looker->hold >= 0 && crl_hostlock_noted(found->context->hostlock, looker->hold,
                                                             key->whole, key->whole_len, token);
   if (found->has_over) memcpy(found->over, token, CORRAL_TOKEN);
+  found->other_lease_ms = found->has_over ? 0 : found->header.length_ms;
   return !found->has_over;
 }
 
@@ -302,7 +303,10 @@ static void look_at_header(crl_found *found, const corral_op *op, const crl_look
     look->expects = op->state.left_ms > 0;
     look->expect_left = header->since + header->cost_ms - (header->until - op->state.left_ms);
   }
-  if (header->state == CORRAL_VERDICT) look->retry_left = until;
+  if (header->state == CORRAL_VERDICT) {
+    look->retry_left = until;
+    found->other_lease_ms = 0;
+  }
   look->failures = header->failures;
 }
 

@@ -21,6 +21,8 @@ typedef struct crl_found {
   int has_tags, is_void;         /* `record` has tags; they were invalidated */
   int is_own;   /* `record` is what this process has while the store is away: see offline.c */
   int has_over; /* the last look found a dead leader's lease: `over` */
+  /* length of another's lease that the looks so far found; 0: none, or a dead leader's */
+  uint32_t other_lease_ms;
   uint64_t stored_version;
   /* crl_watch_print of the record that the last look found, if it has a lease or verdict; else 0 */
   uint64_t print;

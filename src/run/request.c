@@ -35,7 +35,7 @@ static int make_claim(crl_run *r, crl_request *e) {
   uint32_t cost_ms = r->found.record != NULL && r->flight.has_value
                          ? crl_found_cost_ms(r->found.envelope.cost_us)
                          : crl_found_recall_cost(&r->found);
-  r->lease_ms = crl_policy_lease(&r->policy, cost_ms);
+  r->lease_ms = crl_policy_lease(&r->policy, cost_ms, r->found.other_lease_ms);
   corral_op op = new_op(r, CORRAL_VERB_CLAIM);
   op.claim.lease_ms = r->lease_ms;
   op.claim.front = e->front;
