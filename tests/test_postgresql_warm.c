@@ -154,6 +154,31 @@ static void a_connection_that_broke_is_made_anew(void **state) {
   is_stored("after", "value after");
 }
 
+/* The first warmer's pass stands still at its second key, for which it waits for a lock. */
+static void warmers_of_two_databases_share_no_pass(void **state) {
+  (void)state;
+  static const char warm[] =
+      "printf 'one\\ntwo\\n' >$OUT.two; $CORRAL_COMMAND --json --namespace two warm $OUT.two -j 1 "
+      "--ttl 1ms --spread 0 --wait 100ms --pg \"$PG %s\" --query \"SELECT current_database() || "
+      "CASE WHEN "
+      "\\$1 = 'two' AND current_database() = 'postgres' THEN pg_advisory_lock(7)::text ELSE '' "
+      "END\" 2>&1 >$OUT.%s";
+  char command[COMMAND];
+  (void)postgresql_server_ask(server, "CREATE DATABASE other");
+  (void)postgresql_server_ask(server, "SELECT pg_advisory_lock(7)");
+  (void)snprintf(command, sizeof command, warm, "", "first");
+  FILE *f = popen(command, "r");
+  assert_non_null(f);
+  await("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
+  int status = run(warm, "dbname=other", "second");
+  (void)postgresql_server_ask(server, "SELECT pg_advisory_unlock(7)");
+  (void)pclose(f);
+  assert_int_equal(status, 1);
+  assert_int_equal(run("cat $OUT.second"), 0);
+  says("\"computed\":1,");
+  says("\"busy\":1,");
+}
+
 static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
   (void)state;
   FILE *f = popen(
@@ -199,6 +224,7 @@ int main(void) {
       cmocka_unit_test(a_wrong_statement_is_refused_before_anything_is_done),
       cmocka_unit_test(a_statement_that_takes_too_long_is_ended_on_the_server),
       cmocka_unit_test(a_connection_that_broke_is_made_anew),
+      cmocka_unit_test(warmers_of_two_databases_share_no_pass),
       cmocka_unit_test(a_server_that_is_gone_fails_the_keys_and_ends),
   };
   if (getenv("CORRAL_COMMAND") == NULL)

@@ -276,6 +276,7 @@ static void clean(stage *s) {
   corral_cancel_token_free(w->cancel_token);
   for (size_t i = 0; i < w->failure_count; i++) free(w->failures[i].key);
   free(w->later);
+  free(w->database);
   if (s->done >= 0) (void)close(s->done);
   if (s->signals >= 0) (void)close(s->signals);
 }

@@ -156,6 +156,8 @@ typedef struct warm {
   const cli_globals *cli;
   warm_options o;
   const struct warm_source *source; /* NULL: --origin, from which the library fetches */
+  /* the server and database of the values, without a password; NULL: none; set by `check` */
+  char *database;
   corral *corral;
   corral_cancel_token *cancel_token; /* of all calls; cancelled by the first signal */
   sigset_t mask;                     /* for the signals of the commands */

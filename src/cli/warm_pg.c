@@ -18,6 +18,8 @@
   X(cancel)                                                                                        \
   X(clear)                                                                                         \
   X(connectdbParams)                                                                               \
+  X(conninfo)                                                                                      \
+  X(conninfoFree)                                                                                  \
   X(consumeInput)                                                                                  \
   X(describePrepared)                                                                              \
   X(errorMessage)                                                                                  \
@@ -110,6 +112,24 @@ static PGconn *connect_to(const warm_options *o, const char *sql, char *text, si
   return NULL;
 }
 
+/* What the connection reads from, also where the environment or a service file says it; to be
+ * freed. NULL: no memory. */
+static char *database_of(PGconn *pg) {
+  static const char *const names[] = {"host", "hostaddr", "port", "dbname", "user", "options"};
+  char *text = NULL;
+  size_t size = 0;
+  PQconninfoOption *all = pq.conninfo(pg);
+  FILE *f = all != NULL ? open_memstream(&text, &size) : NULL;
+  for (const PQconninfoOption *o = all; f != NULL && o->keyword != NULL; o++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+      if (strcmp(o->keyword, names[i]) == 0)
+        (void)fprintf(f, "%s=%s\n", names[i], o->val != NULL ? o->val : "");
+  pq.conninfoFree(all);
+  if (f != NULL && fclose(f) == 0) return text;
+  free(text);
+  return NULL;
+}
+
 static bool check(warm *w) {
   char text[WARM_REASON];
   if (!warm_pg_load()) return false;
@@ -120,7 +140,9 @@ static bool check(warm *w) {
   int parameters = ok ? pq.nparams(result) : 0;
   int columns = ok ? pq.nfields(result) : 0;
   pq.clear(result);
+  w->database = database_of(pg);
   pq.finish(pg);
+  if (w->database == NULL) return cli_say("warm: out of memory"), false;
   if (parameters == 1 && columns > 0) return true;
   cli_say("warm: --query has %d parameters and %d columns: a statement with $1, the key, that "
           "answers a column is accepted",
