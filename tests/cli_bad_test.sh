@@ -16,7 +16,7 @@ blamed() {
   sed 's/did you mean .*//; s/accepted .*//; s/may be each of .*//; s/ give .*//; s/, as in .*//
     s/: corral [a-z]* --help shows the usage//; s/it stands .*//; s/nor -.*//; s/ or --force//
     s/corral needs .*//; s/is for .*//; s/: exactly .*//; s/names what .*//
-    s/corral lock .*//' <err
+    s/corral lock .*//; s/database is accepted: .*//' <err
 }
 
 # names_only WORD...: each option that the message blames is one of the words; letters may stand
@@ -245,9 +245,10 @@ bad 125 "warm: nothing to compute with: exactly one is accepted of" warm
 bad 125 "warm: unknown option '--jbos': did you mean --jobs?" warm --jbos 3
 bad 125 "warm: --jobs: 'x' is not accepted: a whole number, 1 to 256, is" warm --jobs x -- true
 bad 125 "warm: --ttl: 'x' is no duration" warm --ttl x -- true
-bad 125 "warm: --query is for --sqlite and --pg" warm --query 'SELECT 1' -- true
-bad 125 "warm: one database is accepted: --sqlite or --pg" \
+bad 125 "warm: --query is for --sqlite, --pg and --mariadb" warm --query 'SELECT 1' -- true
+bad 125 "warm: one database is accepted: --sqlite, --pg or --mariadb" \
   warm --pg x --sqlite y --query 'SELECT 1'
+bad 125 "warm: one database is accepted" warm --pg x --mariadb y --keys 'SELECT 1' -- true
 bad 125 "warm: --sqlite $dir/no: unable to open database file" \
   warm --sqlite "$dir/no" --query 'SELECT 1'
 bad 125 "warm: --rate: 'x' is not accepted: a number and /s, /m or /h is" warm --rate x -- true
@@ -312,6 +313,23 @@ if [ -n "$plugins" ]; then
   bad 125 "(Debian has its library in libpq5)" --store postgresql://h/db lock n -- true
   unset CORRAL_PLUGIN_PATH
 fi
+
+# missing OPTION LIBRARY PACKAGE: the command, whose LIBRARY isn't there, names the package; if the
+# build has the option at all.
+missing() {
+  if "$CORRAL" warm "$1" '' --query 'SELECT' </dev/null 2>&1 | grep -q 'built without'; then
+    skip "$1 without its library" "it was built without $3"
+    return
+  fi
+  sed "s/$2\.so/$2.os/g" "$CORRAL" >without && chmod +x without
+  all=$CORRAL
+  CORRAL=./without
+  bad 125 "warm: $1 needs $4's client library (Debian has it in $3): " \
+    warm "$1" '' --query 'SELECT 1'
+  CORRAL=$all
+}
+missing --pg libpq libpq5 PostgreSQL
+missing --mariadb libmariadb libmariadb3 MariaDB
 
 # ---- a Redis user whose ACL lacks something ----
 if ! redis_begin redis; then
