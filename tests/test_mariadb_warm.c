@@ -124,6 +124,32 @@ static void a_password_comes_from_the_users_own_file(void **state) {
   says("one");
 }
 
+/* What the conninfo says goes before the file, also when it is one word alone. */
+static void the_conninfo_goes_before_the_file(void **state) {
+  (void)state;
+  assert_int_equal(
+      run("umask 077; printf '[client]\\nhost=127.0.0.1\\nport=%d\\nuser=warmer\\n"
+          "password=\"se cret\"\\ndatabase=other\\n' >%s/.my.cnf; "
+          "for text in '' database=shop 'database=shop;'; do "
+          "echo 1 | HOME=%s $CORRAL_COMMAND -q --namespace \"first$text\" warm --mariadb "
+          "\"$text\" --query 'SELECT CONCAT(DATABASE(), ?, \" \")'; "
+          "$CORRAL_COMMAND --namespace \"first$text\" get 1; done",
+          mariadb_server_port(server), warm_folder, warm_folder),
+      0);
+  assert_string_equal(out, "other1 shop1 shop1 ");
+}
+
+static void what_the_conninfo_can_not_say_is_refused_without_its_value(void **state) {
+  (void)state;
+  static const char *const texts[] = {"host=h;passwrd=hush", "hush", "mariadb://u:hush@h/db"};
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(
+        run("echo 1 | $CORRAL_COMMAND warm --mariadb '%s' --query 'SELECT ?'", texts[i]), 125);
+    says("is not accepted: host=, port=,");
+    assert_null(strstr(out, "hush"));
+  }
+}
+
 static void a_connection_that_broke_is_made_anew(void **state) {
   (void)state;
   FILE *f = popen("$CORRAL_COMMAND warm -j 1 --mariadb \"$DB\" --query \"SELECT CONCAT('value ', "
@@ -210,6 +236,8 @@ int main(void) {
       cmocka_unit_test(a_key_that_the_statement_does_not_take_fails_alone),
       cmocka_unit_test(a_statement_that_takes_too_long_is_ended_on_the_server),
       cmocka_unit_test(a_password_comes_from_the_users_own_file),
+      cmocka_unit_test(what_the_conninfo_can_not_say_is_refused_without_its_value),
+      cmocka_unit_test(the_conninfo_goes_before_the_file),
       cmocka_unit_test(a_connection_that_broke_is_made_anew),
       cmocka_unit_test(warmers_of_two_databases_share_no_pass),
       cmocka_unit_test(a_server_that_is_gone_fails_the_keys_and_ends),

@@ -116,6 +116,7 @@ static void cut(session *s) {
   s->is_broken = true;
   (void)shutdown(my.get_socket_(s->mysql), SHUT_RDWR);
   for (int i = 0; s->wait != 0 && i < UNWIND_MOST; i++) go_on(s, s->wait & ~MYSQL_WAIT_TIMEOUT);
+  s->wait = 0;
 }
 
 static void disconnect(void *connection) {
@@ -140,6 +141,53 @@ static bool set_options(MYSQL *mysql) {
          my.options4_(mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "corral warm") == 0;
 }
 
+/* What a conninfo says: host=h;port=3306;user=u;password=p;database=d;socket=/path. What it leaves
+ * out is NULL, and comes from the user's own file; libmariadb's parser lets the file go first. */
+typedef struct place {
+  char *copy; /* to be freed */
+  const char *values[6];
+} place;
+
+enum { HOST, PORT, USER, PASSWORD, DATABASE, SOCKET };
+
+/* False with the reason in `text`, which quotes no value. */
+static bool parse(const char *conninfo, place *ret, char *text, size_t size) {
+  static const char *const names[] = {"host", "port", "user", "password", "database", "socket"};
+  char *save = NULL;
+  *ret = (place){.copy = strdup(conninfo)};
+  if (ret->copy == NULL) return (void)snprintf(text, size, "out of memory"), false;
+  for (char *pair = strtok_r(ret->copy, ";", &save); pair != NULL;
+       pair = strtok_r(NULL, ";", &save)) {
+    size_t n = 0, len = strcspn(pair, "=");
+    while (n < 6 &&
+           (pair[len] == '\0' || strlen(names[n]) != len || strncmp(names[n], pair, len) != 0))
+      n++;
+    if (n == 6) {
+      (void)snprintf(text, size,
+                     "'%.*s' is not accepted: host=, port=, user=, password=, database= and "
+                     "socket= are, with semicolons between",
+                     pair[len] == '\0' ? 0 : (int)len, pair);
+      return false;
+    }
+    ret->values[n] = pair + len + 1;
+  }
+  return true;
+}
+
+static bool connect_by(MYSQL *mysql, const char *conninfo, char *text, size_t size) {
+  place at;
+  bool ok = parse(conninfo, &at, text, size);
+  const char *const *v = at.values;
+  unsigned port = ok && v[PORT] != NULL ? (unsigned)strtoul(v[PORT], NULL, 10) : 0;
+  if (ok) {
+    ok = my.real_connect_(mysql, v[HOST], v[USER], v[PASSWORD], v[DATABASE], port, v[SOCKET], 0) !=
+         NULL;
+    if (!ok) (void)snprintf(text, size, "%s", my.error_(mysql));
+  }
+  free(at.copy);
+  return ok;
+}
+
 /* NULL with the reason in `text`. Waits 10 s at most. `sql` is prepared, unless it is NULL. */
 static void *connect_to(const warm_options *o, const char *sql, char *text, size_t size) {
   (void)snprintf(text, size, "out of memory");
@@ -147,11 +195,8 @@ static void *connect_to(const warm_options *o, const char *sql, char *text, size
   MYSQL *mysql = s != NULL ? my.init_(NULL) : NULL;
   if (mysql == NULL) return free(s), NULL;
   *s = (session){.o = o, .mysql = mysql};
-  const char *conninfo = o->mariadb[0] != '\0' ? o->mariadb : NULL;
-  bool ok =
-      set_options(mysql) && my.real_connect_(mysql, conninfo, NULL, NULL, NULL, 0, NULL, 0) != NULL;
+  bool ok = set_options(mysql) && connect_by(mysql, o->mariadb, text, size);
   if (ok && sql == NULL) return s;
-  if (!ok && my.errno_(mysql) != 0) (void)snprintf(text, size, "%s", my.error_(mysql));
   if (ok) s->stmt = my.stmt_init_(mysql);
   if (s->stmt != NULL && my.stmt_prepare_(s->stmt, sql, strlen(sql)) == 0) return s;
   if (s->stmt != NULL) (void)snprintf(text, size, "%s", my.stmt_error_(s->stmt));
