@@ -4,8 +4,8 @@ file(GLOB CORRAL_CLI_SOURCES CONFIGURE_DEPENDS src/cli/*.c)
 add_executable(corral_command ${CORRAL_CLI_SOURCES})
 target_link_libraries(corral_command PRIVATE
   corral Sodium::Sodium Threads::Threads ${CMAKE_DL_LIBS} m)
-# The command has the headers of SQLite, libpq, libexpat and zlib alone: the subcommands that use
-# these libraries load them, so that the others don't pay for them.
+# The command has the headers of SQLite, libpq, libmariadb, libexpat and zlib alone: the subcommands
+# that use these libraries load them, so that the others don't pay for them.
 list(GET SQLite3_LIBRARIES 0 sqlite_library)
 target_include_directories(corral_command PRIVATE ${SQLite3_INCLUDE_DIRS})
 set_source_files_properties(src/cli/sqlite.c PROPERTIES
@@ -16,6 +16,13 @@ if(TARGET corral_pq)
     INCLUDE_DIRECTORIES "${CORRAL_pq_INCLUDE_DIR}")
 else()
   corral_left_out("corral warm --pg" "it wants libpq-dev")
+endif()
+if(TARGET corral_mariadb)
+  set_source_files_properties(src/cli/warm_mariadb.c PROPERTIES
+    COMPILE_DEFINITIONS CORRAL_MARIADB="${CORRAL_mariadb_LIBRARY}"
+    INCLUDE_DIRECTORIES "${CORRAL_mariadb_INCLUDE_DIR}")
+else()
+  corral_left_out("corral warm --mariadb" "it wants libmariadb-dev")
 endif()
 find_package(EXPAT QUIET)
 find_package(ZLIB QUIET)

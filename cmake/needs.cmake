@@ -5,6 +5,8 @@ set(CORRAL_NEEDS_memcached "memcached_server|crl_plugin_memcached|memcached/memc
 set(CORRAL_NEEDS_lmdb "lab_lmdb|crl_plugin_lmdb|lmdb/lmdb\\.h|<lmdb\\.h>|\"lmdb:")
 # These tests need other stores than they name.
 set(CORRAL_NEEDS_OF_uri "")
+set(CORRAL_NEEDS_OF_shadow redis)
+set(CORRAL_NEEDS_OF_callers_wait "")
 set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
 set(CORRAL_NEEDS_OF_answers_near lmdb)

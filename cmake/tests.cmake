@@ -37,10 +37,11 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config ngin
     nginx_stream_store nginx_stream_life nginx_memory)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
 list(APPEND CORRAL_TESTS_live nginx_away nginx_purge nginx_status nginx_whole nginx_cli)
-list(APPEND CORRAL_TESTS_live postgresql_warm postgresql_replica warm_store)
+list(APPEND CORRAL_TESTS_live postgresql_warm mariadb_warm postgresql_replica warm_store)
+list(APPEND CORRAL_TESTS_live postgresql_transaction)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
-list(APPEND CORRAL_TESTS_threads callbacks set event_info renewer detach checks
+list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
@@ -65,6 +66,7 @@ set(CORRAL_TESTS_LINK_loop_due
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
+set(CORRAL_TESTS_LINK_callers_wait -Wl,--wrap=crl_env_word_wait_bits)
 set(CORRAL_TESTS_LINK_herd_clock -Wl,--wrap=crl_env_now_ms,--wrap=crl_env_word_wait_bits)
 set(CORRAL_TESTS_LINK_herd_wakes -Wl,--wrap=crl_env_processors
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
@@ -582,7 +584,7 @@ if(TARGET example_first)
     corral_script(example_${name} live 30 example_${name})
   endforeach()
   set_tests_properties(example_shadow PROPERTIES PASS_REGULAR_EXPRESSION
-    "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral")
+    "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral, 0 errors")
   set_tests_properties(example_background PROPERTIES PASS_REGULAR_EXPRESSION
     "computed sales, edition 1\nstale    sales, edition 1")
   string(CONCAT conditional

@@ -16,7 +16,7 @@ blamed() {
   sed 's/did you mean .*//; s/accepted .*//; s/may be each of .*//; s/ give .*//; s/, as in .*//
     s/: corral [a-z]* --help shows the usage//; s/it stands .*//; s/nor -.*//; s/ or --force//
     s/corral needs .*//; s/is for .*//; s/: exactly .*//; s/names what .*//
-    s/corral lock .*//' <err
+    s/corral lock .*//; s/database is accepted: .*//' <err
 }
 
 # names_only WORD...: each option that the message blames is one of the words; letters may stand
@@ -35,6 +35,17 @@ names_only() {
   done <named
 }
 
+# whole: what the message quotes of an error, which has 239 bytes at most, wasn't cut at its end: a
+# text of that size has dots where something was left out.
+whole() {
+  awk '{ text = $0
+         while ((at = index(text, ": ")) > 0) {
+           text = substr(text, at + 2)
+           if (length(text) == 239 && index(text, "...") == 0) exit 1
+         } }
+       /\.\.\.$/ { exit 1 }' err
+}
+
 # bad STATUS TEXT WORD...: the command ends with STATUS and says TEXT, in one whole line.
 bad() {
   wanted=$1
@@ -42,8 +53,7 @@ bad() {
   shift 2
   rows=$((rows + 1))
   if status "$wanted" "$CORRAL" "$@" && lines 1 err && [ ! -s out ] &&
-    grep -q '^corral: ' err && grep -qF -e "$text" err && ! grep -q '\.\.\.$' err &&
-    names_only "$@"; then
+    grep -q '^corral: ' err && grep -qF -e "$text" err && LC_ALL=C whole && names_only "$@"; then
     echo "ok - $(printf '%s ' "$@" | head -c 60 | tr '\n' ' ')"
   else
     echo "not ok - $(printf '%s ' "$@" | head -c 60 | tr '\n' ' '): $(cat err out | head -c 400)"
@@ -245,9 +255,10 @@ bad 125 "warm: nothing to compute with: exactly one is accepted of" warm
 bad 125 "warm: unknown option '--jbos': did you mean --jobs?" warm --jbos 3
 bad 125 "warm: --jobs: 'x' is not accepted: a whole number, 1 to 256, is" warm --jobs x -- true
 bad 125 "warm: --ttl: 'x' is no duration" warm --ttl x -- true
-bad 125 "warm: --query is for --sqlite and --pg" warm --query 'SELECT 1' -- true
-bad 125 "warm: one database is accepted: --sqlite or --pg" \
+bad 125 "warm: --query is for --sqlite, --pg and --mariadb" warm --query 'SELECT 1' -- true
+bad 125 "warm: one database is accepted: --sqlite, --pg or --mariadb" \
   warm --pg x --sqlite y --query 'SELECT 1'
+bad 125 "warm: one database is accepted" warm --pg x --mariadb y --keys 'SELECT 1' -- true
 bad 125 "warm: --sqlite $dir/no: unable to open database file" \
   warm --sqlite "$dir/no" --query 'SELECT 1'
 bad 125 "warm: --rate: 'x' is not accepted: a number and /s, /m or /h is" warm --rate x -- true
@@ -303,6 +314,8 @@ if [ -e "$library" ] && [ ! -e /usr/local/lib/corral ]; then
   bad 125 "not CORRAL_LMDB=OFF; looked for corral_plugin_lmdb.so in" --store lmdb:x set k v
   CORRAL=$all
   unset LD_LIBRARY_PATH
+else
+  skip "a plugin that isn't there" "the command is one file, or plugins are in /usr/local"
 fi
 plugins=$(ls "$(dirname "$CORRAL")/plugins/corral_plugin_postgresql.so" 2>/dev/null)
 if [ -n "$plugins" ]; then
@@ -311,7 +324,36 @@ if [ -n "$plugins" ]; then
   export CORRAL_PLUGIN_PATH
   bad 125 "(Debian has its library in libpq5)" --store postgresql://h/db lock n -- true
   unset CORRAL_PLUGIN_PATH
+else
+  skip "a plugin whose library isn't there" "it was built without corral_plugin_postgresql.so"
 fi
+
+# ---- texts that are too long for a message ----
+far=$dir/$(printf '%0180d' 0)
+: >"$far"
+bad 125 "000...000" --store "lmdb:$far/x.db" set k v
+bad 125 "00/x.db?size=0': size=0; accepted: " --store "lmdb:$far/x.db?size=0" set k v
+bad 125 "'; accepted: " --store "redis://h/?$(printf '%0300d' 0)=1" get k
+bad 125 "'a00000000...00000000:'; " --store "a$(printf '%0300d' 0):" get k
+bad 125 "explain: no option is called '0" explain "$(printf '%0300d' 0)=1"
+bad 125 "run: --away: '0" run --away "$(printf '%0300d' 0)" -- true
+
+# missing OPTION LIBRARY PACKAGE: the command, whose LIBRARY isn't there, names the package; if the
+# build has the option at all.
+missing() {
+  if "$CORRAL" warm "$1" '' --query 'SELECT' </dev/null 2>&1 | grep -q 'built without'; then
+    skip "$1 without its library" "it was built without $3"
+    return
+  fi
+  sed "s/$2\.so/$2.os/g" "$CORRAL" >without && chmod +x without
+  all=$CORRAL
+  CORRAL=./without
+  bad 125 "warm: $1 needs $4's client library (Debian has it in $3): " \
+    warm "$1" '' --query 'SELECT 1'
+  CORRAL=$all
+}
+missing --pg libpq libpq5 PostgreSQL
+missing --mariadb libmariadb libmariadb3 MariaDB
 
 # ---- a Redis user whose ACL lacks something ----
 if ! redis_begin redis; then
@@ -321,7 +363,7 @@ fi
 acl() { redis-cli -s redis ACL SETUSER "$@" >redis.out 2>&1 && grep -q OK redis.out; }
 unix=redis+unix://u:p@$dir/redis
 acl u on '>p' '~*' '&*' +get
-bad 125 "NOPERM: the ACL refuses getrange; corral needs +get" --store "$unix" get k
+bad 125 "NOPERM: getrange refused; corral needs +get" --store "$unix" get k
 bad 125 "+evalsha +client +select, for locks +watch +unwatch +multi +exec +discard +wait" \
   --store "$unix" lock k -- true
 bad 125 "(check user and password" --store "redis+unix://u:q@$dir/redis" get k

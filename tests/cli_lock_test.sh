@@ -175,6 +175,44 @@ waits_so_long() {
   [ $got -eq 0 ] && [ ! -e ran ]
 }
 
+# A bare number is seconds: these would be over long before the lock is free, were they less.
+waits_seconds() {
+  begin sec sec -- ./sleeper sec || return 1
+  "$CORRAL" -v lock -w 60 sec -- echo one >sec1.out 2>sec1.err &
+  one=$!
+  "$CORRAL" -v lock -w1m sec -- echo two >sec2.out 2>sec2.err &
+  two=$!
+  await asked 3 sec1.err && await asked 3 sec2.err && kill "$pid"
+  wait "$pid"
+  ends 0 $one sec1.err && ends 0 $two sec2.err && [ "$(cat sec1.out sec2.out)" = "one
+two" ]
+}
+
+# flock(1) and corral lock end alike, with the same options.
+as_flock() {
+  begin fl fl -- ./sleeper fl || return 1
+  exec 8>fl.flock && flock 8 || return 1
+  got=0
+  for form in '-w 0' '-w 0.1' -w0.1 '--wait 0.1' --wait=0.1 -n; do
+    # shellcheck disable=SC2086
+    flock -E 9 $form fl.flock touch ran
+    flock=$?
+    # shellcheck disable=SC2086
+    status $flock "$CORRAL" lock -E 9 $form fl -- touch ran || got=1
+    [ $flock -eq 9 ] || got=1
+  done
+  for form in '-w x' '-w -1' -w; do
+    # shellcheck disable=SC2086
+    flock $form fl.flock touch ran 2>/dev/null && got=1
+    # shellcheck disable=SC2086
+    status 125 "$CORRAL" lock $form fl -- touch ran || got=1
+  done
+  exec 8>&-
+  kill "$pid"
+  wait "$pid"
+  [ $got -eq 0 ] && [ ! -e ran ]
+}
+
 waits_for_it() {
   begin turn turn -- ./sleeper turn || return 1
   "$CORRAL" -v lock turn -- echo mine >turn2.out 2>turn2.err &
@@ -548,6 +586,12 @@ on_store() {
   check "of ten at once never two run beside each other" ten
   check "--no-wait says who holds it, unless --quiet" busy
   check "--wait ends with 124" waits_so_long
+  check "a bare number of -w is seconds" waits_seconds
+  if command -v flock >/dev/null; then
+    check "-w and -n are those of flock(1)" as_flock
+  else
+    skip "-w and -n are those of flock(1)" "there is no flock(1)"
+  fi
   check "without --wait it waits until it is free" waits_for_it
   check "shared holds are together, others alone" shared
   check "--show tells who holds it, as text and as JSON" shows

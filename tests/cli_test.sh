@@ -533,6 +533,22 @@ voided() {
 }
 check "invalidate voids every key it is given" voided
 
+# A key with blanks that was meant as a command: what isn't there is told, and how it is named.
+meant_as_command() {
+  status 0 "$CORRAL" run -- echo hinted && status 0 "$CORRAL" invalidate 'echo hinted' &&
+    lines 1 err && grep -qF "nothing is stored of the key 'echo hinted'" err &&
+    grep -qF 'corral invalidate -- echo hinted' err && kept_run &&
+    status 0 "$CORRAL" expire 'echo hinted' && grep -qF 'corral expire -- echo hinted' err &&
+    status 0 "$CORRAL" -q invalidate 'echo hinted' && [ ! -s err ] &&
+    status 0 "$CORRAL" invalidate absent && [ ! -s err ] &&
+    "$CORRAL" set 'a b' c && status 0 "$CORRAL" invalidate 'a b' && [ ! -s err ] &&
+    status 1 "$CORRAL" get 'a b' && status 0 "$CORRAL" invalidate -- echo hinted &&
+    [ ! -s err ] && status 1 "$CORRAL" get -- echo hinted
+}
+kept_run() { status 0 "$CORRAL" get -- echo hinted && [ "$(cat out)" = hinted ]; }
+check "invalidate of a command's text says that nothing is there, and how to name it" \
+  meant_as_command
+
 expired() {
   "$CORRAL" set old --ttl 1h --stale 1h x && status 0 "$CORRAL" expire old &&
     status 0 "$CORRAL" inspect old && grep -q '^state *stale' out

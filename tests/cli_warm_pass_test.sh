@@ -166,7 +166,7 @@ sql_keys_wrong() {
     grep -q 'keys: .*syntax error' err &&
     status 125 "$CORRAL" warm --sqlite ./no/db --keys 'SELECT 1' -- true &&
     grep -q 'keys: unable to open' err && status 125 "$CORRAL" warm --keys 'SELECT 1' -- true &&
-    grep -q -e '--keys is a statement for --sqlite or --pg' err &&
+    grep -q -e '--keys is a statement for --sqlite, --pg or --mariadb' err &&
     status 125 "$CORRAL" warm --sqlite db --keys 'SELECT 1' &&
     grep -q 'nothing to compute with' err
 }

@@ -4,60 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <corral.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "support/postgresql_server.h"
-#include "support/room.h"
-
-enum { COMMAND = 4096, PATIENCE = 1500, LOOK_MS = 20 };
+#include "support/warm_kit.h"
 
 static postgresql_server *server;
-static char folder[ROOM_PATH];
-static char out[8192];
 
-/* Runs `corral` with printf-formatted arguments and "CONNINFO" in the environment variable PG. Its
- * stdout and stderr go to `out`. Returns the exit status. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...) {
-  char command[COMMAND] = "";
-  va_list args;
-  va_start(args, format);
-  int n = snprintf(command, sizeof command, "exec 2>&1; ");
-  (void)vsnprintf(command + n, sizeof command - (size_t)n, format, args);
-  va_end(args);
-  FILE *f = popen(command, "r");
-  assert_non_null(f);
-  out[fread(out, 1, sizeof out - 1, f)] = '\0';
-  int status = pclose(f);
-  if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
-  return WEXITSTATUS(status);
-}
-
-static void says(const char *text) {
-  if (strstr(out, text) == NULL) fail_msg("not '%s' in: %s", text, out);
-}
-
-static void is_stored(const char *key, const char *value) {
-  assert_int_equal(run("$CORRAL_COMMAND get '%s'", key), 0);
-  assert_string_equal(out, value);
-}
-
-/* Repeats the query until the result is `wanted`. */
-static void await(const char *sql, const char *wanted) {
-  const char *got = "";
-  for (int i = 0; i < PATIENCE; i++) {
-    got = postgresql_server_ask(server, "%s", sql);
-    if (strcmp(got, wanted) == 0) return;
-    (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
-  }
-  fail_msg("%s: '%s', not '%s'", sql, got, wanted);
-}
+static const char *ask(const char *sql) { return postgresql_server_ask(server, "%s", sql); }
 
 static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
   (void)state;
@@ -66,13 +19,13 @@ static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
       "");
   (void)postgresql_server_ask(
       server, "INSERT INTO page VALUES(1, 'one', 'a'), (2, E'two\\n', '\\x0041'), (3, NULL, NULL)");
-  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" "
+  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$DB\" "
                        "--query 'SELECT body FROM page WHERE id = $1'"),
                    0);
   says("\"computed\":2,\"negative\":2,");
   is_stored("2", "two\n");
   assert_int_equal(run("$CORRAL_COMMAND get 3"), 1);
-  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$PG\" "
+  assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$DB\" "
                        "--query 'SELECT body FROM page WHERE id = $1'"),
                    0);
   says("\"fresh\":2,\"computed\":0,\"negative\":2,");
@@ -80,7 +33,7 @@ static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
 
 static void a_bytea_is_its_bytes(void **state) {
   (void)state;
-  assert_int_equal(run("printf '2' | $CORRAL_COMMAND --namespace raw warm --pg \"$PG\" --query "
+  assert_int_equal(run("printf '2' | $CORRAL_COMMAND --namespace raw warm --pg \"$DB\" --query "
                        "'SELECT raw FROM page WHERE id = $1'"),
                    0);
   assert_int_equal(run("$CORRAL_COMMAND --namespace raw get 2 | od -An -tx1"), 0);
@@ -89,23 +42,23 @@ static void a_bytea_is_its_bytes(void **state) {
 
 static void keys_come_from_a_statement_in_its_order(void **state) {
   (void)state;
-  assert_int_equal(run("$CORRAL_COMMAND --namespace keys warm -j 1 --pg \"$PG\" --keys "
+  assert_int_equal(run("$CORRAL_COMMAND --namespace keys warm -j 1 --pg \"$DB\" --keys "
                        "'SELECT id FROM page ORDER BY id DESC' --exec 'echo $1 >>$OUT.keys'; "
                        "tr '\\n' ' ' <$OUT.keys"),
                    0);
   says("3 2 1 ");
-  assert_int_equal(run("$CORRAL_COMMAND --json --namespace both warm --pg \"$PG\" --keys "
+  assert_int_equal(run("$CORRAL_COMMAND --json --namespace both warm --pg \"$DB\" --keys "
                        "'SELECT id FROM page' --query 'SELECT body FROM page WHERE id = $1'"),
                    0);
   says("\"computed\":2,\"negative\":1,");
-  assert_int_equal(run("$CORRAL_COMMAND warm --pg \"$PG\" --keys 'SELEC' -- true"), 125);
+  assert_int_equal(run("$CORRAL_COMMAND warm --pg \"$DB\" --keys 'SELEC' -- true"), 125);
   says("--keys: ERROR:  syntax error");
 }
 
 static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
   (void)state;
   assert_int_equal(run("printf 'x\\n1\\n' | $CORRAL_COMMAND --json --namespace odd warm -j 1 --pg "
-                       "\"$PG\" --query 'SELECT body FROM page WHERE id = $1'"),
+                       "\"$DB\" --query 'SELECT body FROM page WHERE id = $1'"),
                    1);
   says("\"computed\":1,\"negative\":0,\"failed\":1,");
   says("x: failed: ERROR:  invalid input syntax for type integer");
@@ -114,9 +67,9 @@ static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
 static void a_wrong_statement_is_refused_before_anything_is_done(void **state) {
   (void)state;
   assert_int_equal(
-      run("echo 1 | $CORRAL_COMMAND warm --pg \"$PG\" --query 'SELECT body FROM page'"), 125);
+      run("echo 1 | $CORRAL_COMMAND warm --pg \"$DB\" --query 'SELECT body FROM page'"), 125);
   says("has 0 parameters and 1 columns");
-  assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg \"$PG\" --query 'SELEC $1'"), 125);
+  assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg \"$DB\" --query 'SELEC $1'"), 125);
   says("syntax error");
   assert_int_equal(
       run("echo 1 | $CORRAL_COMMAND warm --pg 'host=127.0.0.1 port=1' --query 'SELECT $1'"), 125);
@@ -125,7 +78,7 @@ static void a_wrong_statement_is_refused_before_anything_is_done(void **state) {
 
 static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state) {
   (void)state;
-  assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --pg \"$PG\" --query "
+  assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --pg \"$DB\" --query "
                        "'SELECT $1::text FROM pg_sleep(600)'"),
                    1);
   says("slow: failed: the statement was ended");
@@ -137,7 +90,7 @@ static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state)
 static void a_connection_that_broke_is_made_anew(void **state) {
   (void)state;
   FILE *f = popen(
-      "$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
+      "$CORRAL_COMMAND warm -j 1 --pg \"$DB\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
       "w");
   assert_non_null(f);
   (void)fputs("before\n", f);
@@ -145,7 +98,7 @@ static void a_connection_that_broke_is_made_anew(void **state) {
   await("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral warm' AND state = "
         "'idle' AND query LIKE 'SELECT ''value %'",
         "1");
-  for (int i = 0; i < PATIENCE && run("$CORRAL_COMMAND get before") != 0; i++) continue;
+  await_stored("before");
   (void)postgresql_server_ask(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                                       "WHERE application_name = 'corral warm'");
   await("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral warm'", "0");
@@ -154,15 +107,40 @@ static void a_connection_that_broke_is_made_anew(void **state) {
   is_stored("after", "value after");
 }
 
+/* The first warmer's pass stands still at its second key, for which it waits for a lock. */
+static void warmers_of_two_databases_share_no_pass(void **state) {
+  (void)state;
+  static const char warm[] =
+      "printf 'one\\ntwo\\n' >$OUT.two; $CORRAL_COMMAND --json --namespace two warm $OUT.two -j 1 "
+      "--ttl 1ms --spread 0 --wait 100ms --pg \"$DB %s\" --query \"SELECT current_database() || "
+      "CASE WHEN "
+      "\\$1 = 'two' AND current_database() = 'postgres' THEN pg_advisory_lock(7)::text ELSE '' "
+      "END\" 2>&1 >$OUT.%s";
+  char command[WARM_COMMAND];
+  (void)postgresql_server_ask(server, "CREATE DATABASE other");
+  (void)postgresql_server_ask(server, "SELECT pg_advisory_lock(7)");
+  (void)snprintf(command, sizeof command, warm, "", "first");
+  FILE *f = popen(command, "r");
+  assert_non_null(f);
+  await("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
+  int status = run(warm, "dbname=other", "second");
+  (void)postgresql_server_ask(server, "SELECT pg_advisory_unlock(7)");
+  (void)pclose(f);
+  assert_int_equal(status, 1);
+  assert_int_equal(run("cat $OUT.second"), 0);
+  says("\"computed\":1,");
+  says("\"busy\":1,");
+}
+
 static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
   (void)state;
   FILE *f = popen(
-      "$CORRAL_COMMAND warm -j 1 --pg \"$PG\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
+      "$CORRAL_COMMAND warm -j 1 --pg \"$DB\" --query \"SELECT 'value ' || \\$1::text\" 2>$OUT",
       "w");
   assert_non_null(f);
   (void)fputs("last\n", f);
   (void)fflush(f);
-  for (int i = 0; i < PATIENCE && run("$CORRAL_COMMAND get last") != 0; i++) continue;
+  await_stored("last");
   postgresql_server_kill(server);
   (void)fputs("gone\n", f);
   int status = pclose(f);
@@ -175,19 +153,9 @@ static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
 
 static int begin(void **state) {
   (void)state;
-  char text[128];
-  room_folder(folder, "warm");
-  (void)snprintf(text, sizeof text, "lmdb:%s/store", folder);
-  (void)setenv("CORRAL_STORE", text, 1);
-  (void)snprintf(text, sizeof text, "%s/out", folder);
-  (void)setenv("OUT", text, 1);
-  (void)setenv("PG", postgresql_server_conninfo(server), 1);
+  warm_ask = ask;
+  warm_begin(postgresql_server_conninfo(server));
   return 0;
-}
-
-static int end(void **state) {
-  (void)state;
-  return run("rm -rf %s", folder);
 }
 
 int main(void) {
@@ -199,12 +167,13 @@ int main(void) {
       cmocka_unit_test(a_wrong_statement_is_refused_before_anything_is_done),
       cmocka_unit_test(a_statement_that_takes_too_long_is_ended_on_the_server),
       cmocka_unit_test(a_connection_that_broke_is_made_anew),
+      cmocka_unit_test(warmers_of_two_databases_share_no_pass),
       cmocka_unit_test(a_server_that_is_gone_fails_the_keys_and_ends),
   };
   if (getenv("CORRAL_COMMAND") == NULL)
     return (void)fputs("SKIPPED: CORRAL_COMMAND is not set\n", stderr), 77;
   if (!postgresql_server_start(&server, NULL)) return 77;
-  int failed = cmocka_run_group_tests(tests, begin, end);
+  int failed = cmocka_run_group_tests(tests, begin, warm_end);
   postgresql_server_stop(server);
   return failed;
 }

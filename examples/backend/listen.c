@@ -6,10 +6,11 @@
  * transaction that commits late is neither overtaken nor read twice.
  *
  * One process listens for all that share a store: the one whose session has an advisory lock. The
- * others stand by: they hear the wake-ups too, and let nobody join a query that began before one;
- * when the listening process ends, or its connection does, one of them goes on from the recorded
- * position. A start voids nothing: what changed while no process ran is read then, once. The
- * position is recorded after the expiries: after an accident some are repeated, none is missed.
+ * others stand by: when the listening process ends, or its connection does, one of them goes on
+ * from the recorded position. Callers who joined a query that began before a change look again, in
+ * every process, because its answer is voided. A start voids nothing: what changed while no process
+ * ran is read then, once. The position is recorded after the expiries: after an accident some are
+ * repeated, none is missed.
  *
  * The store has a name, which is a random value in it: processes know by it whether they share a
  * store, whatever they call it, and a store that was emptied has no position. Then all that it may
@@ -272,14 +273,6 @@ static void leave(const listener *l, PGconn *conn) {
                  &limit));
 }
 
-/* Keeps callers from joining the queries that this process has under way, which may have begun
- * before the change: that is what the change of a tag does here, whatever the tag. No report has
- * this one, so nothing else is expired. */
-static void let_nobody_join(listener *l) {
-  (void)corral_expire_tag(l->options.reports, "standby", 7, NULL);
-  atomic_fetch_add(&l->heard, 1);
-}
-
 /* Stands by until the lock can be had, and follows the changes then. 0: no answer at all. */
 static int attend(listener *l, PGconn *conn) {
   int came = 0, locked;
@@ -287,7 +280,6 @@ static int attend(listener *l, PGconn *conn) {
   while ((locked = try_lock(l, conn)) == 0 && came >= 0) {
     atomic_store(&l->hears, 1);
     came = await_change(l, conn, db_now_ms() + STANDBY_MS);
-    if (came > 0) let_nobody_join(l);
   }
   if (locked != 1) return 1;
   atomic_store(&l->leads, 1);

@@ -431,7 +431,8 @@ typedef struct corral_host {
   int64_t (*boot_ms)(void);
   /* fills `buffer` with random bytes from the kernel; CORRAL_OK or CORRAL_EIO */
   int (*random)(void *buffer, size_t size);
-  /* Sets status and printf-like text of *error (may be NULL); returns `status`. */
+  /* Sets status and printf-like text of *error (may be NULL); returns `status`. What doesn't fit,
+   * in an error or in a %.80s, is left out of the middle, where "..." stands then. */
   int (*fail)(corral_error *error, int status, const char *format, ...)
 #if defined(__GNUC__)
       __attribute__((format(printf, 3, 4)))

@@ -173,35 +173,35 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
   return reply->type == REDIS_REPLY_ERROR && begins(first_word(reply->str), word);
 }
 
-/* Names all that the user must be allowed: a server names what it refused, one thing a time. Parts
- * are as short as an error's text wants, and a cluster's list is longer. */
+#define NEEDS(more)                                                                                \
+  "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha "             \
+  "+client " more ", for locks +watch +unwatch +multi +exec +discard +wait"
+
+/* Names all that the user must be allowed: a server names what it refused, one thing a time. */
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
-  static const char format[] =
-      "%.*s: NOPERM: the ACL refuses %.*s; corral needs +get +set +pttl +getrange +setrange "
-      "+pexpire +rename +unlink +time +eval +evalsha +client %s, for locks +watch +unwatch +multi "
-      "+exec +discard +wait";
+  static const char of_server[] = NEEDS("+select"), of_node[] = NEEDS("+asking +cluster");
+  _Static_assert(21 + 16 + 33 + sizeof of_node <= sizeof error->text, "the list has to fit");
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
   const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
   if (quote != NULL) refused = quote + 1;
-  return store->host->fail(error, status, format, store->is_node ? 21 : 30, store->name,
-                           quote != NULL && len < 16 ? len : 16, refused,
-                           store->is_node ? "+asking +cluster" : "+select");
+  const char *needs = store->is_node ? of_node : of_server;
+  return store->host->fail(error, status, "%.21s: NOPERM: %.*s refused; corral needs %s",
+                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
 }
 
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error) {
   const char *text = first_word(reply->str);
-  int shown = (int)strcspn(text, "\r\n");
+  char line[512];
+  (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\r\n"), text);
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
     if (begins(text, meanings[i].word) && meanings[i].advice == NULL)
       return lacks(store, meanings[i].status, text, error);
     else if (begins(text, meanings[i].word) && is_passing(store, &meanings[i]))
-      return store->host->fail(error, CORRAL_EUNAVAILABLE, "%.80s: %.*s", store->name,
-                               shown < 140 ? shown : 140, text);
+      return store->host->fail(error, CORRAL_EUNAVAILABLE, "%.80s: %.140s", store->name, line);
     else if (begins(text, meanings[i].word))
-      return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name,
-                               shown < 60 ? shown : 60, text, meanings[i].advice);
-  return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140,
-                           text);
+      return store->host->fail(error, meanings[i].status, "%.80s: %.60s (%s)", store->name, line,
+                               meanings[i].advice);
+  return store->host->fail(error, otherwise, "%.80s: %.140s", store->name, line);
 }

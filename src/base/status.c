@@ -1,7 +1,8 @@
 /* status.c: the table of statuses, and filling a corral_error. */
 #include "base/status.h"
 
-#include <stdio.h>
+#include "base/print.h"
+
 #include <string.h>
 
 const char *corral_status_text(int status) {
@@ -53,7 +54,7 @@ int crl_status_fail(corral_error *error, int status, const char *format, ...) {
   memset(error, 0, sizeof *error);
   error->status = status;
   va_start(args, format);
-  vsnprintf(error->text, sizeof error->text, format, args);
+  crl_print(error->text, sizeof error->text, format, args);
   va_end(args);
   make_plain(error->text);
   return status;

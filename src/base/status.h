@@ -5,7 +5,7 @@
 #include <corral.h>
 #include <stdarg.h>
 
-/* Sets status and text of *error (may be NULL), zeroes the rest; returns status. */
+/* Sets status and text (crl_print) of *error (may be NULL), zeroes the rest; returns status. */
 int crl_status_fail(corral_error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same, with the status's own text. */

@@ -292,8 +292,19 @@ static bool went_well(const char *tag, int status, const corral_error *error) {
   return false;
 }
 
+/* A key with blanks that the store doesn't have was perhaps meant as a command. */
+static void hint(const cli_globals *cli, corral *c, const char *name, const target *at) {
+  corral_inspection i = {.size = sizeof i};
+  if (cli->quiet || memchr(at->key, ' ', at->len) == NULL) return;
+  int status = corral_inspect(c, at->key, at->len, NULL, &i);
+  if (status == CORRAL_OK && strcmp(i.state, "none") == 0)
+    cli_note("%s: nothing is stored of the key '%s'; the result of a command is named as in corral "
+             "%s -- %s",
+             name, at->name, name, at->name);
+}
+
 /* Goes on after a failure: one bad key doesn't keep the others from being changed. */
-static int perform(corral *c, const change *what, const targets *to) {
+static int perform(const cli_globals *cli, corral *c, const change *what, const targets *to) {
   int exit_status = CLI_OK;
   corral_error error = {0};
   if (to->all && !went_well(NULL, what->all(c, &error), &error)) exit_status = CLI_FAILED;
@@ -306,6 +317,7 @@ static int perform(corral *c, const change *what, const targets *to) {
     target at;
     target_of(to, i, &at);
     error = (corral_error){0};
+    if (i < to->key_count) hint(cli, c, what->name, &at);
     int status = what->key(c, at.key, at.len, CORRAL_CALL(.error = &error));
     if (status == CORRAL_OK) continue;
     (void)cli_report_as(at.name, status, &error);
@@ -340,7 +352,7 @@ static int change_all_of(const cli_globals *cli, const change *what, int argc, c
                                              : cli_fail("%s: out of memory", what->name);
   if (exit_status < 0) {
     bool open = cli_open(cli, false, &(corral_options){.size = sizeof(corral_options)}, &c);
-    exit_status = open ? perform(c, what, &to) : CLI_FAILED;
+    exit_status = open ? perform(cli, c, what, &to) : CLI_FAILED;
     corral_close(c);
   }
   end_targets(&to);

@@ -137,7 +137,7 @@ static const char help_warm[] =
     "  --exec TEXT         The same by the shell: $1 and $CORRAL_KEY are the key\n"
     "  --as-run            Kept as corral run --key KEY keeps and answers it\n"
     "  --origin URL        An HTTP origin, {key} in it is the key\n"
-    "  --sqlite FILE | --pg CONNINFO, --query SQL   The first column of the first row\n"
+    "  --sqlite FILE | --pg INFO | --mariadb INFO, --query SQL   Row 1, column 1\n"
     "  --keys SQL, --sitemap URL|FILE   Keys from there, in the statement's order\n"
     "  -j, --jobs N, --rate N   As many at once (4); computes: 10/s, 100/m, 1000/h\n"
     "  --ahead D, --spread PCT   Also what is fresh for less; shorten lives (20)\n"

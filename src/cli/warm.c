@@ -276,15 +276,23 @@ static void clean(stage *s) {
   corral_cancel_token_free(w->cancel_token);
   for (size_t i = 0; i < w->failure_count; i++) free(w->failures[i].key);
   free(w->later);
+  free(w->database);
   if (s->done >= 0) (void)close(s->done);
   if (s->signals >= 0) (void)close(s->signals);
 }
 
 /* Loads what the keys need. */
 static bool load(const warm_options *o) {
-  if (o->keys_query != NULL && !(o->pg != NULL ? warm_pg_load() : cli_sqlite_load("warm")))
-    return false;
+  if (o->keys_query != NULL && o->pg != NULL && !warm_pg_load()) return false;
+  if (o->keys_query != NULL && o->mariadb != NULL && !warm_mariadb_load()) return false;
+  if (o->keys_query != NULL && o->sqlite != NULL && !cli_sqlite_load("warm")) return false;
   return o->sitemap_count == 0 || warm_sitemap_load();
+}
+
+static const warm_source *source_of(const warm_options *o) {
+  if (o->query != NULL && o->mariadb != NULL) return &warm_mariadb;
+  if (o->query != NULL) return o->pg != NULL ? &warm_pg : &warm_sqlite;
+  return o->command != NULL || o->shell != NULL ? &warm_exec : NULL;
 }
 
 /* Prepares source, store and keys, then does the passes. -1: done; else the exit status. */
@@ -313,8 +321,7 @@ int cli_warm(const cli_globals *cli, int argc, char **argv) {
   s = (stage){.w = &w, .signals = -1, .done = -1};
   int exit_status = warm_options_parse(&w.o, argc, argv);
   if (exit_status < 0) {
-    if (w.o.command != NULL || w.o.shell != NULL) w.source = &warm_exec;
-    if (w.o.query != NULL) w.source = w.o.pg != NULL ? &warm_pg : &warm_sqlite;
+    w.source = source_of(&w.o);
     exit_status = run(&s);
     if (exit_status < 0) exit_status = end(&w);
     clean(&s);

@@ -36,6 +36,7 @@ typedef struct warm_options {
   const char *url;   /* --origin */
   const char *sqlite;
   const char *pg;
+  const char *mariadb;
   const char *query;
   const char *keys_query; /* --keys */
   const char *sitemaps[WARM_SITEMAPS];
@@ -84,9 +85,11 @@ corral_cancel_token *warm_reading_token(const warm_reading *r);
 /* Read keys from elsewhere than a file of lines. Each reports a failure, and returns false. */
 bool warm_sqlite_keys(warm_reading *r, const char *sql);
 bool warm_pg_keys(warm_reading *r, const char *sql);
+bool warm_mariadb_keys(warm_reading *r, const char *sql);
 bool warm_sitemap_keys(warm_reading *r, const char *place); /* warm_sitemap.c */
 /* Load what these need; called before any thread starts. */
 bool warm_pg_load(void);
+bool warm_mariadb_load(void);
 bool warm_sitemap_load(void);
 
 /* All keys, with a lock of their own. A key stays valid until warm_keys_refresh. */
@@ -156,6 +159,8 @@ typedef struct warm {
   const cli_globals *cli;
   warm_options o;
   const struct warm_source *source; /* NULL: --origin, from which the library fetches */
+  /* the server and database of the values, without a password; NULL: none; set by `check` */
+  char *database;
   corral *corral;
   corral_cancel_token *cancel_token; /* of all calls; cancelled by the first signal */
   sigset_t mask;                     /* for the signals of the commands */
@@ -222,14 +227,36 @@ typedef struct warm_source {
 
 extern const warm_source warm_exec;   /* warm_exec.c */
 extern const warm_source warm_sqlite; /* warm_sqlite.c */
-/* warm_pg.c; `check` fails if libpq was missing at the build */
-extern const warm_source warm_pg;
+/* warm_pg.c, warm_mariadb.c; `check` fails if the client library was missing at the build */
+extern const warm_source warm_pg, warm_mariadb;
 
 /* Fails the fill. The reason goes to other callers, cut short, and to the report. */
 void warm_fail(warm_seat *seat, corral_fill *fill, int32_t code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* True when the compute's result isn't wanted any more, or at `until_ms` of cli_now_ms. */
 bool warm_should_stop(const warm_seat *seat, int64_t until_ms);
+
+/* ---- database servers: warm_server.c ------------------------------------------------------- */
+
+typedef struct warm_server {
+  /* Prepares `sql`. NULL with the reason in `text`. */
+  void *(*connect)(const warm_options *o, const char *sql, char *text, size_t size);
+  /* False: the connection broke before the answer; the reason is in `text`, and the fill is
+   * unchanged. */
+  bool (*query)(warm_seat *seat, corral_fill *fill, void *connection, const void *key,
+                size_t key_len, char *text, size_t size);
+  bool (*is_broken)(const void *connection);
+  void (*disconnect)(void *connection);
+} warm_server;
+
+/* A source's `compute` and `close`. */
+void warm_server_compute(const warm_server *server, warm_seat *seat, corral_fill *fill,
+                         const void *key, size_t key_len);
+void warm_server_close(warm_seat *seat);
+/* Fails the fill: the statement was ended. */
+void warm_server_ended(warm_seat *seat, corral_fill *fill);
+/* False: --query isn't a statement with one `parameter`, which has been reported. */
+bool warm_server_accepts(unsigned long parameters, unsigned long columns, const char *parameter);
 
 /* ---- one key: warm_key.c ------------------------------------------------------------------- */
 

@@ -229,7 +229,8 @@ static void hash_text(crypto_generichash_state *hash, const char *text) {
 }
 
 /* The source of the values, without passwords, which may be given in several ways. */
-static void hash_source(crypto_generichash_state *hash, const warm_options *o) {
+static void hash_source(crypto_generichash_state *hash, const warm *w) {
+  const warm_options *o = &w->o;
   char shown[1024] = "";
   if (o->url != NULL) corral_uri_show(o->url, shown, sizeof shown);
   hash_text(hash, o->as_run ? "run" : "");
@@ -237,6 +238,7 @@ static void hash_source(crypto_generichash_state *hash, const warm_options *o) {
   hash_text(hash, shown);
   hash_text(hash, o->query);
   hash_text(hash, o->sqlite);
+  hash_text(hash, w->database);
   for (char **word = o->command; word != NULL && *word != NULL; word++) hash_text(hash, *word);
 }
 
@@ -247,7 +249,7 @@ static bool make_key(warm_cursor *c) {
   crypto_generichash_state hash;
   unsigned char digest[16];
   (void)crypto_generichash_init(&hash, NULL, 0, sizeof digest);
-  hash_source(&hash, &c->w->o);
+  hash_source(&hash, c->w);
   const warm_key *key = NULL;
   for (size_t i = 0; (key = warm_keys_get(&c->w->keys, i, is_stopping, c->w)) != NULL; i++) {
     (void)crypto_generichash_update(&hash, (const unsigned char *)&key->size, sizeof key->size);

@@ -279,9 +279,12 @@ static bool list_inputs(warm_keys *k, const warm_options *o) {
     input->is_stdin = strcmp(input->path, "-") == 0;
     if (!check_file(k, input)) return false;
   }
-  if (o->keys_query != NULL)
-    k->inputs[k->input_count++] = (warm_input){
-        .path = o->keys_query, .read = o->pg != NULL ? warm_pg_keys : warm_sqlite_keys};
+  if (o->keys_query != NULL) {
+    warm_input *input = &k->inputs[k->input_count++];
+    input->path = o->keys_query;
+    input->read = o->mariadb != NULL ? warm_mariadb_keys : warm_sqlite_keys;
+    if (o->pg != NULL) input->read = warm_pg_keys;
+  }
   for (size_t i = 0; i < o->sitemap_count; i++)
     k->inputs[k->input_count++] = (warm_input){.path = o->sitemaps[i], .read = warm_sitemap_keys};
   return true;

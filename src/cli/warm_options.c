@@ -9,6 +9,7 @@ enum {
   OPT_ORIGIN,
   OPT_SQLITE,
   OPT_PG,
+  OPT_MARIADB,
   OPT_QUERY,
   OPT_KEYS,
   OPT_SITEMAP,
@@ -32,6 +33,7 @@ static const struct option longs[] = {
     {"origin", required_argument, NULL, OPT_ORIGIN},
     {"sqlite", required_argument, NULL, OPT_SQLITE},
     {"pg", required_argument, NULL, OPT_PG},
+    {"mariadb", required_argument, NULL, OPT_MARIADB},
     {"query", required_argument, NULL, OPT_QUERY},
     {"keys", required_argument, NULL, OPT_KEYS},
     {"sitemap", required_argument, NULL, OPT_SITEMAP},
@@ -89,6 +91,7 @@ static bool set_option(warm_options *o, int option) {
     case OPT_ORIGIN: o->url = cli_take_uri(optarg); return true;
     case OPT_SQLITE: o->sqlite = optarg; return true;
     case OPT_PG: o->pg = cli_take_conninfo(optarg); return true;
+    case OPT_MARIADB: o->mariadb = cli_take_conninfo(optarg); return true;
     case OPT_QUERY: o->query = optarg; return true;
     case OPT_KEYS: o->keys_query = optarg; return true;
     case OPT_SITEMAP: return add_sitemap(o, optarg);
@@ -120,15 +123,19 @@ static bool is_url(const warm_options *o) {
   return false;
 }
 
+static int databases(const warm_options *o) {
+  return (o->sqlite != NULL) + (o->pg != NULL) + (o->mariadb != NULL);
+}
+
 /* The database is for values, for keys, or for both. */
 static bool check_database(const warm_options *o) {
-  bool is_sql = o->sqlite != NULL || o->pg != NULL;
-  if (o->sqlite != NULL && o->pg != NULL)
-    cli_say("warm: one database is accepted: --sqlite or --pg");
+  bool is_sql = databases(o) > 0;
+  if (databases(o) > 1)
+    cli_say("warm: one database is accepted: --sqlite, --pg or --mariadb");
   else if (!is_sql && o->query != NULL)
-    cli_say("warm: --query is for --sqlite and --pg");
+    cli_say("warm: --query is for --sqlite, --pg and --mariadb");
   else if (!is_sql && o->keys_query != NULL)
-    cli_say("warm: --keys is a statement for --sqlite or --pg");
+    cli_say("warm: --keys is a statement for --sqlite, --pg or --mariadb");
   else if (is_sql && o->query == NULL && o->keys_query == NULL)
     cli_say("warm: no --query: what is to be asked, with one parameter for the key");
   else
@@ -138,11 +145,11 @@ static bool check_database(const warm_options *o) {
 
 static bool check_source(const warm_options *o) {
   bool is_for_keys = o->query == NULL && o->keys_query != NULL;
-  bool is_sql = (o->sqlite != NULL || o->pg != NULL) && !is_for_keys;
+  bool is_sql = databases(o) > 0 && !is_for_keys;
   int ways = (o->command != NULL) + (o->shell != NULL) + (o->url != NULL) + is_sql;
   if (ways != 1)
     cli_say("warm: %s: exactly one is accepted of --exec TEXT, --origin URL, --query SQL with "
-            "--sqlite FILE or --pg CONNINFO, and a command after --",
+            "--sqlite FILE, --pg CONNINFO or --mariadb CONNINFO, and a command after --",
             ways == 0 ? "nothing to compute with" : "more than one to compute with");
   else if (!check_database(o))
     return false;

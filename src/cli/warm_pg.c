@@ -1,7 +1,6 @@
 /* warm_pg.c: values from a PostgreSQL database: the first column of the first row. No row, or NULL,
  * is "no such thing".
  *
- * A connection belongs to one thread. A broken one is made anew, and the statement repeated once.
  * libpq is loaded here, not linked, so that other subcommands don't pay for it. */
 #include "run.h"
 #include "warm.h"
@@ -18,6 +17,8 @@
   X(cancel)                                                                                        \
   X(clear)                                                                                         \
   X(connectdbParams)                                                                               \
+  X(conninfo)                                                                                      \
+  X(conninfoFree)                                                                                  \
   X(consumeInput)                                                                                  \
   X(describePrepared)                                                                              \
   X(errorMessage)                                                                                  \
@@ -54,17 +55,11 @@ static struct {
 enum {
   TICK_MS = 50,
   MERCY_MS = 2000,
-  RECONNECT_MS = 1000,
   BYTEA = 17 /* the type's OID, the same on all servers */
 };
 
 static const char statement[] = "corral_warm";
 static const char connect_seconds[] = "10";
-
-typedef struct connection {
-  PGconn *pg;
-  int64_t failed_ms; /* when connecting last failed, by cli_now_ms; 0: it didn't */
-} connection;
 
 bool warm_pg_load(void) {
   void *library = dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);
@@ -74,7 +69,9 @@ bool warm_pg_load(void) {
 #define LOAD(name) ok = ok && (*(void **)&pq.name = dlsym(library, "PQ" #name)) != NULL;
   FUNCTIONS(LOAD)
 #undef LOAD
-  if (!ok) cli_say("warm: --pg needs PostgreSQL's client library: %s", dlerror());
+  if (!ok)
+    cli_say("warm: --pg needs PostgreSQL's client library (Debian has it in libpq5): %s",
+            dlerror());
   return ok;
 }
 
@@ -90,7 +87,7 @@ static void quiet(void *arg, const char *message) {
 
 /* NULL with the reason in `text`. Waits 10 s at most, unless the conninfo says otherwise. `sql` is
  * prepared, unless it is NULL. */
-static PGconn *connect_to(const warm_options *o, const char *sql, char *text, size_t size) {
+static void *connect_to(const warm_options *o, const char *sql, char *text, size_t size) {
   const char *const names[] = {"connect_timeout", "fallback_application_name", "dbname", NULL};
   const char *const values[] = {connect_seconds, "corral warm", o->pg, NULL};
   PGconn *pg = pq.connectdbParams(names, values, 1);
@@ -110,6 +107,24 @@ static PGconn *connect_to(const warm_options *o, const char *sql, char *text, si
   return NULL;
 }
 
+/* What the connection reads from, also where the environment or a service file says it; to be
+ * freed. NULL: no memory. */
+static char *database_of(PGconn *pg) {
+  static const char *const names[] = {"host", "hostaddr", "port", "dbname", "user", "options"};
+  char *text = NULL;
+  size_t size = 0;
+  PQconninfoOption *all = pq.conninfo(pg);
+  FILE *f = all != NULL ? open_memstream(&text, &size) : NULL;
+  for (const PQconninfoOption *o = all; f != NULL && o->keyword != NULL; o++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+      if (strcmp(o->keyword, names[i]) == 0)
+        (void)fprintf(f, "%s=%s\n", names[i], o->val != NULL ? o->val : "");
+  pq.conninfoFree(all);
+  if (f != NULL && fclose(f) == 0) return text;
+  free(text);
+  return NULL;
+}
+
 static bool check(warm *w) {
   char text[WARM_REASON];
   if (!warm_pg_load()) return false;
@@ -120,35 +135,15 @@ static bool check(warm *w) {
   int parameters = ok ? pq.nparams(result) : 0;
   int columns = ok ? pq.nfields(result) : 0;
   pq.clear(result);
+  w->database = database_of(pg);
   pq.finish(pg);
-  if (parameters == 1 && columns > 0) return true;
-  cli_say("warm: --query has %d parameters and %d columns: a statement with $1, the key, that "
-          "answers a column is accepted",
-          parameters, columns);
-  return false;
+  if (w->database == NULL) return cli_say("warm: out of memory"), false;
+  return warm_server_accepts((unsigned)parameters, (unsigned)columns, "$1");
 }
 
-static void disconnect(connection *c) {
-  if (c->pg != NULL) pq.finish(c->pg);
-  c->pg = NULL;
-}
+static void disconnect(void *connection) { pq.finish(connection); }
 
-static void close_seat(warm_seat *seat) {
-  if (seat->own != NULL) disconnect(seat->own);
-  free(seat->own);
-  seat->own = NULL;
-}
-
-/* Connects at most once a second to a server that is away. */
-static bool be_connected(warm_seat *seat, connection *c, char *text, size_t size) {
-  if (c->pg != NULL) return true;
-  (void)snprintf(text, size, "interrupted");
-  if (c->failed_ms != 0 && !warm_sleep_until(seat->w, (c->failed_ms + RECONNECT_MS) * 1000000))
-    return false;
-  c->pg = connect_to(&seat->w->o, seat->w->o.query, text, size);
-  c->failed_ms = c->pg == NULL ? cli_now_ms() : 0;
-  return c->pg != NULL;
-}
+static bool is_broken(const void *connection) { return pq.status(connection) != CONNECTION_OK; }
 
 static void cancel(PGconn *pg) {
   char text[256];
@@ -192,11 +187,11 @@ static void answer(warm_seat *seat, corral_fill *fill, const PGresult *result) {
   pq.freemem(bytes);
 }
 
-/* False: the connection broke before the answer; the reason is in `text`, and the fill is
- * unchanged. */
-static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *key, char *text,
-                  size_t size) {
+static bool query(warm_seat *seat, corral_fill *fill, void *connection, const void *key,
+                  size_t key_len, char *text, size_t size) {
+  PGconn *pg = connection;
   const char *const values[] = {key};
+  (void)key_len;
   bool is_ended = false;
   int64_t until_ms = cli_now_ms() + seat->w->o.limit_ms;
   bool ok = pq.sendQueryPrepared(pg, statement, 1, values, NULL, NULL, 0) &&
@@ -209,17 +204,16 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
   first_line(result != NULL && kind != PGRES_TUPLES_OK ? pq.resultErrorMessage(result)
                                                        : pq.errorMessage(pg),
              text, size);
-  bool is_broken =
+  bool is_lost =
       !is_ended && kind != PGRES_TUPLES_OK && (result == NULL || pq.status(pg) != CONNECTION_OK);
-  if (is_broken) {
+  if (is_lost) {
     pq.clear(result);
     return false;
   }
   if (kind == PGRES_TUPLES_OK)
     answer(seat, fill, result);
   else if (is_ended)
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_DEADLINE,
-              "the statement was ended: it ran longer than --compute, or its lease was lost");
+    warm_server_ended(seat, fill);
   else
     warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s",
               text[0] != '\0' ? text : "the statement answers no rows");
@@ -228,27 +222,17 @@ static bool query(warm_seat *seat, corral_fill *fill, PGconn *pg, const char *ke
 }
 
 static void compute(warm_seat *seat, corral_fill *fill, const void *key, size_t key_len) {
-  char text[WARM_REASON] = "out of memory";
-  if (memchr(key, '\0', key_len) != NULL) {
-    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED,
-              "a key with a NUL byte is no text for PostgreSQL");
-    return;
-  }
-  if (seat->own == NULL) seat->own = calloc(1, sizeof(connection));
-  connection *c = seat->own;
+  static const warm_server pg = {connect_to, query, is_broken, disconnect};
   char *copy = strndup(key, key_len);
-  bool done = false;
-  for (int i = 0;
-       i < 2 && !done && c != NULL && copy != NULL && be_connected(seat, c, text, sizeof text);
-       i++) {
-    done = query(seat, fill, c->pg, copy, text, sizeof text);
-    if (!done || (seat->failed && pq.status(c->pg) != CONNECTION_OK)) disconnect(c);
-  }
-  if (!done) warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s", text);
+  if (copy != NULL && strlen(copy) == key_len)
+    warm_server_compute(&pg, seat, fill, copy, key_len);
+  else
+    warm_fail(seat, fill, RUN_FAIL_CODE + CLI_FAILED, "%s",
+              copy == NULL ? "out of memory" : "a key with a NUL byte is no text for PostgreSQL");
   free(copy);
 }
 
-const warm_source warm_pg = {check, compute, close_seat};
+const warm_source warm_pg = {check, compute, warm_server_close};
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
@@ -312,7 +296,7 @@ bool warm_pg_keys(warm_reading *r, const char *sql) {
 }
 
 bool warm_pg_load(void) {
-  cli_say("warm: --pg: this corral was built without PostgreSQL's client library");
+  cli_say("warm: --pg: this corral was built without PostgreSQL's client library (libpq-dev)");
   return false;
 }
 

@@ -2,8 +2,9 @@
  * failure. */
 #include "record/fill.h"
 
+#include "base/print.h"
+
 #include <corral/loop.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "record/compress.h"
@@ -38,7 +39,7 @@ void corral_fill_negative(corral_fill *fill) { fill->filled = CRL_FILLED_NEGATIV
 void corral_fill_fail(corral_fill *fill, int32_t code, const char *text) {
   fill->filled = CRL_FILLED_FAILURE;
   fill->code = code;
-  snprintf(fill->text, sizeof fill->text, "%s", text == NULL ? "computing failed" : text);
+  crl_print_fit(fill->text, sizeof fill->text, text == NULL ? "computing failed" : text);
 }
 
 void corral_fill_lives(corral_fill *fill, int64_t ttl_ms, int64_t swr_ms, int64_t sie_ms) {

@@ -6,6 +6,7 @@
 #include "os/env.h"
 #include "record/record.h"
 #include "run/run.h"
+#include "base/print.h"
 
 /* ---- what this process remembers of its computes ------------------------------------------- */
 
@@ -57,7 +58,7 @@ void crl_run_keep_verdict(crl_run *r) {
   verdict.until = now + retry_ms;
   verdict.code = r->fill.code;
   verdict.failures = r->flight.failures;
-  snprintf(verdict.note, sizeof verdict.note, "%.63s", r->fill.text);
+  crl_print_fit(verdict.note, sizeof verdict.note, r->fill.text);
   remember(r, &verdict, now, 3 * retry_ms);
 }
 

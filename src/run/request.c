@@ -7,6 +7,7 @@
 #include "record/record.h"
 #include "run/run.h"
 #include "tags/tag_memory.h"
+#include "base/print.h"
 #include "base/status.h"
 
 static corral_op new_op(crl_run *r, corral_verb verb) {
@@ -143,7 +144,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
   verdict.state = CORRAL_VERDICT;
   verdict.code = code;
   verdict.failures = r->flight.failures;
-  snprintf(verdict.note, sizeof verdict.note, "%.63s", text);
+  crl_print_fit(verdict.note, sizeof verdict.note, text);
   op.release = (corral_release_args){.verdict = front,
                                      .verdict_len = crl_record_write(&verdict, front),
                                      .verdict_ms = retry_ms,

@@ -21,6 +21,7 @@
 #include "record/fill.h"
 #include "record/lock_record.h"
 #include "store/pace.h"
+#include "base/print.h"
 #include "base/value.h"
 #include "record/record.h"
 #include "store/schemes.h"
@@ -367,13 +368,15 @@ static char *search_path(const char *user) {
   return n < 0 ? NULL : path;
 }
 
+enum { SHOWN = 21 }; /* of a scheme; those known are shorter */
+
 /* Writes why a scheme has no plugin: its package, and what it is built with, or the schemes
  * known. */
 static void say_missing(const char *scheme, char *text, size_t size) {
   char upper[32], list[200];
   const crl_scheme *row = crl_schemes_find(scheme);
   if (row == NULL) {
-    snprintf(text, size, "no store plugin for '%.20s:'; %s", scheme,
+    snprintf(text, size, "no store plugin for '%s:'; %s", scheme,
              crl_schemes_list(list, sizeof list));
     return;
   }
@@ -404,9 +407,12 @@ static int not_found(const char *scheme, const char *name, corral_error *error) 
   if (crl_schemes_find(scheme) == NULL && crl_schemes_meant(scheme, meant) != NULL)
     return crl_status_fail(error, CORRAL_ENOPLUGIN,
                            "no store plugin for '%.20s:': did you mean '%s:'?", scheme, meant);
-  say_missing(scheme, text, sizeof text);
+  char shown[SHOWN], file[SHOWN];
+  crl_print_fit(shown, sizeof shown, scheme);
+  crl_print_fit(file, sizeof file, name);
+  say_missing(shown, text, sizeof text);
   size_t used = strlen(text);
-  snprintf(text + used, sizeof text - used, "; looked for corral_plugin_%.20s.so in ", name);
+  snprintf(text + used, sizeof text - used, "; looked for corral_plugin_%s.so in ", file);
   char *path = search_path(user_path());
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
   int status =
