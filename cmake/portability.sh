@@ -17,7 +17,7 @@ LIBRARIES="libxxhash-dev libzstd-dev libsodium-dev liblmdb-dev libsqlite3-dev li
 PLUGINS="libhiredis-dev libssl-dev libmemcached-dev libpq-dev libmariadb-dev libzookeeper-mt-dev
  libcurl4-openssl-dev libcjson-dev libexpat1-dev zlib1g-dev"
 # These look at the sources, or need programs of this machine.
-OF_SOURCES='^(ci|readme|record_readers|tidy|manual|format|clang_tidy|arrows)$'
+OF_SOURCES='^(ci|run_elsewhere|readme|record_readers|tidy|manual|format|clang_tidy|arrows)$'
 
 # debian runs apt-get for ARCH with a state of its own in HOME, beside the system's.
 debian() { # HOME ARCH ARGUMENT...
@@ -52,13 +52,14 @@ sysroot() { # HOME ARCH PACKAGE...
   : >"$home/whole"
 }
 
-# built configures, builds and tests a build in FOLDER/PART.
-built() { # PART TARGET OPTION...
-  part=$1 target=$2
+# built configures, builds and tests a build in FOLDER/PART. TARGETS are separated by spaces.
+built() { # PART TARGETS OPTION...
+  part=$1 targets=$2
   shift 2
+  # shellcheck disable=SC2086
   cmake -G Ninja -S "$root" -B "$folder/$part" -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_C_FLAGS_DEBUG="-g -O1" -DCORRAL_CHECKS=ON "$@" &&
-    cmake --build "$folder/$part" --target "$target" &&
+    cmake --build "$folder/$part" --target $targets &&
     (cd "$folder/$part" && ctest -j 4 -L '^pure$' -E "$OF_SOURCES" --no-tests=error \
       --output-on-failure)
 }
@@ -163,8 +164,11 @@ musl() {
 
 clang() { built clang all -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCORRAL_BENCH=ON; }
 
+# Each program of the tests is optimized anew when it is linked, so those that aren't run here are
+# left out.
 lto() {
-  built lto all -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCORRAL_BENCH=ON \
+  built lto "corral_portable ngx_http_corral_module examples/all bench/all" \
+    -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCORRAL_BENCH=ON \
     -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG"
 }
 

@@ -548,6 +548,7 @@ if(TARGET manual)
     sh ${CMAKE_SOURCE_DIR}/tests/manual_test.sh)
 endif()
 corral_script(ci pure 30 sh ${CMAKE_SOURCE_DIR}/tests/ci_test.sh)
+corral_script(run_elsewhere pure 30 sh ${CMAKE_SOURCE_DIR}/tests/run_elsewhere_test.sh)
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(clang_tidy pure 600
     sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})

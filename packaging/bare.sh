@@ -31,7 +31,10 @@ release=$1 folder=$2
 shift 2
 [ $# -gt 0 ] || set -- typed packages
 for part in "$@"; do
-  case $part in typed | packages | test) ;; *) fail "'$part' is none of typed, packages, test" ;; esac
+  case $part in
+    typed | packages | test) ;;
+    *) fail "'$part' is none of typed, packages, test" ;;
+  esac
 done
 if [ ! -x "$folder/usr/bin/apt-get" ]; then
   debootstrap --variant=minbase "$release" "$folder" >"$folder.log" 2>&1 ||
@@ -49,7 +52,8 @@ typed() {
     ./run.sh install'
   step "the first program" 'mkdir /tmp/first; sh tests/first_program.sh /tmp/first'
   step "the first page" 'apt-get install -qy --no-install-recommends curl
-    mkdir /tmp/page; prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page sh packaging/debian/tests/first-page'
+    mkdir /tmp/page; export prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page
+    sh packaging/debian/tests/first-page'
   step "removing it" 'xargs -d "\n" rm -f <build/release/install_manifest.txt; ldconfig
     [ -z "$(command -v corral)" ]'
 }
