@@ -123,19 +123,21 @@ sodium() ( # SOURCE PREFIX
   find . -name '*.o' -exec ar rcs "$2/lib/libsodium.a" {} + && cp -R include/sodium* "$2/include"
 )
 
-# musl_libraries builds what corral needs, as archives, and the kernel's headers, into PREFIX.
+# musl_libraries builds what corral needs, as archives, and the kernel's headers, into PREFIX. Their
+# own warnings (-w) are none of the part's.
 musl_libraries() ( # HOME PREFIX
   set -e
   mkdir -p "$2/lib/pkgconfig" "$2/include"
   debian "$1" "$(dpkg --print-architecture)" update
   for name in libzstd libsodium lmdb cmocka; do source_of "$1" "$name"; done
-  make -C "$1/libzstd/lib" CC=musl-gcc CFLAGS="-O1 -fPIC" PREFIX="$2" libzstd.a install-pc \
+  make -C "$1/libzstd/lib" CC=musl-gcc CFLAGS="-O1 -fPIC -w" PREFIX="$2" libzstd.a install-pc \
     install-static install-includes
   sodium "$1/libsodium/src/libsodium" "$2"
-  make -C "$1/lmdb/libraries/liblmdb" CC=musl-gcc XCFLAGS=-fPIC liblmdb.a
+  make -C "$1/lmdb/libraries/liblmdb" CC=musl-gcc XCFLAGS="-fPIC -w" liblmdb.a
   cp "$1/lmdb/libraries/liblmdb/liblmdb.a" "$2/lib"
   cp "$1/lmdb/libraries/liblmdb/lmdb.h" "$2/include"
-  cmake -S "$1/cmocka" -B "$1/cmocka.build" -DCMAKE_C_COMPILER=musl-gcc -DWITH_EXAMPLES=OFF \
+  cmake -S "$1/cmocka" -B "$1/cmocka.build" -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_C_FLAGS=-w \
+    -DWITH_EXAMPLES=OFF \
     -DCMAKE_INSTALL_PREFIX="$2" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF
   cmake --build "$1/cmocka.build" --target install
   cp /usr/include/xxhash.h /usr/include/sqlite3.h "$2/include"
