@@ -52,7 +52,7 @@ usage: ./run.sh [demo|test|quick|package] [--no-install]
   --no-install   don't install missing packages of the system: list them and stop
   --help         this text
 
-Missing Debian packages are installed with apt-get, with sudo unless run as root.
+Missing packages are installed with apt-get, with sudo unless run as root; on Alpine they are named.
 CC and CXX in the environment choose the compilers; a build keeps them until CC names another.
 Builds go to build/.
 USAGE
@@ -309,8 +309,12 @@ for argument in "$@"; do
       minutes=$argument
       ;;
     *)
-      say "unknown argument '$argument'"
-      usage >&2
+      case $command,$argument in
+        install,-*) ;;
+        install,*) fail "PREFIX is a folder with a slash in it: ./$argument" ;;
+        fuzz,[0-9]* | campaign,[0-9]*) fail "MINUTES is a number from 1 to 9999, not '$argument'" ;;
+      esac
+      say "unknown argument '$argument'; ./run.sh --help lists all"
       exit 2
       ;;
   esac
