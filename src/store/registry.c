@@ -404,6 +404,10 @@ static int not_found(const char *scheme, const char *name, corral_error *error) 
   if (crl_schemes_find(scheme) == NULL && crl_schemes_meant(scheme, meant) != NULL)
     return crl_status_fail(error, CORRAL_ENOPLUGIN,
                            "no store plugin for '%.20s:': did you mean '%s:'?", scheme, meant);
+  if (strchr(scheme, '.') != NULL || strcmp(scheme, "localhost") == 0)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "no store plugin for '%.40s:': a server is named as in redis://%.40s",
+                           scheme, scheme);
   say_missing(scheme, text, sizeof text);
   size_t used = strlen(text);
   snprintf(text + used, sizeof text - used, "; looked for corral_plugin_%.20s.so in ", name);
