@@ -2,7 +2,8 @@
 # portability.sh FOLDER PART...: builds corral, and runs its tests without servers, for other
 # machines, C libraries and compilers:
 #   s390x, armhf, i386  cross-built, with UBSan, under qemu-user; the libraries are Debian's
-#   musl                with musl-gcc; the libraries are built from Debian's sources
+#   musl                with musl-gcc; the libraries are built from Debian's sources, and plugins
+#                       with other libraries are compiled alone
 #   clang, lto          with clang, and with gcc -O3 -flto
 # A warning of a compiler is a failure. Builds and libraries go to FOLDER; no package is installed.
 # The script prints a line for each part, and the sums. docs/build.md says more.
@@ -151,6 +152,26 @@ musl_libraries() ( # HOME PREFIX
   : >"$1/whole"
 )
 
+# compiled compiles, by Debian's headers of their client libraries, the plugins that musl isn't
+# linked with here, and what speaks HTTP.
+compiled() { # PREFIX
+  arch=/usr/include/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+  mkdir -p "$1/clients/openssl"
+  for name in hiredis libmemcached libmemcached-1.0 libhashkit libhashkit-1.0 sasl postgresql \
+    mariadb zookeeper cjson; do
+    ln -sfn "/usr/include/$name" "$1/clients/$name"
+  done
+  ln -sfn "$arch/curl" "$1/clients/curl"
+  cp -R /usr/include/openssl/. "$arch/openssl/." "$1/clients/openssl"
+  for file in "$root"/plugins/*/*.c "$root"/src/http/*.c; do
+    musl-gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -O1 \
+      -I"$root/include" -I"$root/src" -I"$root/plugins" -isystem "$1/include" \
+      -isystem "$1/clients" -isystem "$1/clients/postgresql" -isystem "$1/clients/mariadb" \
+      -isystem "$1/clients/zookeeper" -isystem "$1/clients/cjson" \
+      -c "$file" -o /dev/null || return 1
+  done
+}
+
 musl() {
   home=$folder/musl.root
   [ -e "$home/whole" ] || musl_libraries "$home" "$home/usr" || return 1
@@ -159,7 +180,7 @@ musl() {
     -DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY \
     -DCMAKE_C_STANDARD_LIBRARIES="$home/usr/lib/find.o" -DCORRAL_REDIS=OFF \
     -DCORRAL_MEMCACHED=OFF -DCORRAL_SQLITE=OFF -DCORRAL_EXAMPLES=OFF -DCORRAL_NGINX=OFF &&
-    qemu='' && used musl
+    compiled "$home/usr" && qemu='' && used musl
 }
 
 # ---- compilers -----------------------------------------------------------------------------
