@@ -15,13 +15,18 @@ fail() {
   exit 1
 }
 
+# With `network=own` a step has a network of its own, so that no port is taken.
+network=
 step() { # TITLE COMMAND: runs COMMAND by a shell in the system's copy of the project
   began=$(date +%s)
-  unshare -m sh -c '
-    mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" &&
+  unshare -m ${network:+-n} sh -c '
+    { [ "$3" != own ] || ip link set lo up; } &&
+      mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" &&
+      mount --rbind /dev "$1/dev" &&
       mount -t tmpfs tmpfs "$1/tmp" && exec chroot "$1" /usr/bin/env -i \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
-        CI=true sh -euc "cd /root/corral; $2"' sh "$folder" "$2" >"$folder.log" 2>&1 </dev/null ||
+        CI=true sh -euc "cd /root/corral; $2"' sh "$folder" "$2" "$network" \
+    >"$folder.log" 2>&1 </dev/null ||
     { tail -n 60 "$folder.log" >&2; fail "$1 failed; $folder.log has all that it printed"; }
   echo "ok - $release: $1: $(($(date +%s) - began)) s"
 }
@@ -48,24 +53,28 @@ git clone -q "$here" "$folder/root/corral"
 
 typed() {
   step "./run.sh" './run.sh'
-  step "./run.sh install" 'apt-get install -qy --no-install-recommends nginx nginx-dev
+  step "./run.sh install" 'apt-get install -qy --no-install-recommends curl nginx nginx-dev
     ./run.sh install'
   step "the first program" 'mkdir /tmp/first; sh tests/first_program.sh /tmp/first'
-  step "the first page" 'apt-get install -qy --no-install-recommends curl
-    mkdir /tmp/page; export prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page
+  network=own
+  step "the first page" 'mkdir /tmp/page; export prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page
     sh packaging/debian/tests/first-page'
+  network=
   step "removing it" 'xargs -d "\n" rm -f <build/release/install_manifest.txt; ldconfig
     [ -z "$(command -v corral)" ]'
 }
 
 packages() {
   step "./run.sh package" './run.sh package'
-  step "installing the packages" 'apt-get install -qy --no-install-recommends ./build/package/*.deb
+  step "installing the packages" 'apt-get install -qy --no-install-recommends curl \
+      ./build/package/*.deb
     nginx -t; ls /etc/nginx/modules-enabled | grep -q corral'
+  network=own
   for name in storm first-program first-page; do
     step "the packages' test $name" \
       "mkdir /tmp/t; AUTOPKGTEST_TMP=/tmp/t sh packaging/debian/tests/$name"
   done
+  network=
   step "purging them" 'apt-get purge -qy "?source-package(^corral\$)"
     [ -z "$(command -v corral)" ]; ! ls /etc/nginx/modules-enabled | grep corral
     [ -z "$(find /etc /usr /var/lib -xdev \( -path /usr/local -o -path /var/lib/apt \) -prune \
