@@ -435,7 +435,8 @@ endif()
 if(CORRAL_NGINX_MODULE AND TARGET test_nginx_purge)
   corral_script(nginx_addon live 300 sh ${CMAKE_SOURCE_DIR}/tests/nginx_addon_test.sh
     $<TARGET_FILE_DIR:corral> $<TARGET_FILE:test_nginx_purge> $<TARGET_FILE:test_nginx_status>)
-  corral_test_environment(nginx_addon "CORRAL_ASAN=${nginx_asan}")
+  corral_test_environment(nginx_addon "CORRAL_ASAN=${nginx_asan}"
+    "CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
 endif()
 
 # The command, and the plugin that it loads for lmdb:, are linked with few libraries.
