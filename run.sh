@@ -8,6 +8,9 @@ cd "$root"
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libxxhash-dev libzstd-dev libsodium-dev
  liblmdb-dev libhiredis-dev libssl-dev libmemcached-dev libsqlite3-dev lowdown"
+# The same by Alpine's names.
+ALPINE_PACKAGES="gcc musl-dev linux-headers cmake samurai pkgconf xxhash-dev zstd-dev libsodium-dev
+ lmdb-dev hiredis-dev openssl-dev libmemcached-dev sqlite-dev lowdown"
 # Without these a part is left out.
 PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev libcjson-dev
  libexpat1-dev zlib1g-dev nginx-dev"
@@ -49,7 +52,7 @@ usage: ./run.sh [demo|test|quick|package] [--no-install]
   --no-install   don't install missing packages of the system: list them and stop
   --help         this text
 
-Missing Debian packages are installed with apt-get, with sudo unless run as root.
+Missing packages are installed with apt-get, with sudo unless run as root; on Alpine they are named.
 CC and CXX in the environment choose the compilers; a build keeps them until CC names another.
 Builds go to build/.
 USAGE
@@ -81,9 +84,25 @@ missing() { # PACKAGE...: those that aren't installed
   done
 }
 
+# A system without dpkg is told what to install. On Alpine these are the packages of a build; those
+# of the tests have Debian's names.
+need_elsewhere() { # PACKAGE...
+  if ! command -v apk >/dev/null 2>&1; then
+    say "not a Debian system, so nothing is installed; these (by their Debian names) are needed: $*"
+    return
+  fi
+  absent=
+  for package in $ALPINE_PACKAGES; do
+    apk info -e "$package" >/dev/null 2>&1 || absent="$absent $package"
+  done
+  [ -z "$absent" ] || fail "missing packages; as root: apk add$absent"
+  [ "$*" = "$(echo $BUILD_PACKAGES)" ] ||
+    say "more than a build is wanted; these (by their Debian names) are needed, too: $*"
+}
+
 need() { # PACKAGE...
   if ! command -v dpkg-query >/dev/null 2>&1; then
-    say "not a Debian system, so nothing is installed; these (by their Debian names) are needed: $*"
+    need_elsewhere "$@"
     return
   fi
   absent=$(missing "$@")
@@ -290,8 +309,12 @@ for argument in "$@"; do
       minutes=$argument
       ;;
     *)
-      say "unknown argument '$argument'"
-      usage >&2
+      case $command,$argument in
+        install,-*) ;;
+        install,*) fail "PREFIX is a folder with a slash in it: ./$argument" ;;
+        fuzz,[0-9]* | campaign,[0-9]*) fail "MINUTES is a number from 1 to 9999, not '$argument'" ;;
+      esac
+      say "unknown argument '$argument'; ./run.sh --help lists all"
       exit 2
       ;;
   esac

@@ -2,7 +2,8 @@
 # portability.sh FOLDER PART...: builds corral, and runs its tests without servers, for other
 # machines, C libraries and compilers:
 #   s390x, armhf, i386  cross-built, with UBSan, under qemu-user; the libraries are Debian's
-#   musl                with musl-gcc; the libraries are built from Debian's sources
+#   musl                with musl-gcc; the libraries are built from Debian's sources, and plugins
+#                       with other libraries are compiled alone
 #   clang, lto          with clang, and with gcc -O3 -flto
 # A warning of a compiler is a failure. Builds and libraries go to FOLDER; no package is installed.
 # The script prints a line for each part, and the sums. docs/build.md says more.
@@ -17,7 +18,7 @@ LIBRARIES="libxxhash-dev libzstd-dev libsodium-dev liblmdb-dev libsqlite3-dev li
 PLUGINS="libhiredis-dev libssl-dev libmemcached-dev libpq-dev libmariadb-dev libzookeeper-mt-dev
  libcurl4-openssl-dev libcjson-dev libexpat1-dev zlib1g-dev"
 # These look at the sources, or need programs of this machine.
-OF_SOURCES='^(ci|readme|record_readers|tidy|manual|format|clang_tidy|arrows)$'
+OF_SOURCES='^(ci|run_elsewhere|readme|record_readers|tidy|manual|format|clang_tidy|arrows)$'
 
 # debian runs apt-get for ARCH with a state of its own in HOME, beside the system's.
 debian() { # HOME ARCH ARGUMENT...
@@ -52,13 +53,14 @@ sysroot() { # HOME ARCH PACKAGE...
   : >"$home/whole"
 }
 
-# built configures, builds and tests a build in FOLDER/PART.
-built() { # PART TARGET OPTION...
-  part=$1 target=$2
+# built configures, builds and tests a build in FOLDER/PART. TARGETS are separated by spaces.
+built() { # PART TARGETS OPTION...
+  part=$1 targets=$2
   shift 2
+  # shellcheck disable=SC2086
   cmake -G Ninja -S "$root" -B "$folder/$part" -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_C_FLAGS_DEBUG="-g -O1" -DCORRAL_CHECKS=ON "$@" &&
-    cmake --build "$folder/$part" --target "$target" &&
+    cmake --build "$folder/$part" --target $targets &&
     (cd "$folder/$part" && ctest -j 4 -L '^pure$' -E "$OF_SOURCES" --no-tests=error \
       --output-on-failure)
 }
@@ -122,19 +124,21 @@ sodium() ( # SOURCE PREFIX
   find . -name '*.o' -exec ar rcs "$2/lib/libsodium.a" {} + && cp -R include/sodium* "$2/include"
 )
 
-# musl_libraries builds what corral needs, as archives, and the kernel's headers, into PREFIX.
+# musl_libraries builds what corral needs, as archives, and the kernel's headers, into PREFIX. Their
+# own warnings (-w) are none of the part's.
 musl_libraries() ( # HOME PREFIX
   set -e
   mkdir -p "$2/lib/pkgconfig" "$2/include"
   debian "$1" "$(dpkg --print-architecture)" update
   for name in libzstd libsodium lmdb cmocka; do source_of "$1" "$name"; done
-  make -C "$1/libzstd/lib" CC=musl-gcc CFLAGS="-O1 -fPIC" PREFIX="$2" libzstd.a install-pc \
+  make -C "$1/libzstd/lib" CC=musl-gcc CFLAGS="-O1 -fPIC -w" PREFIX="$2" libzstd.a install-pc \
     install-static install-includes
   sodium "$1/libsodium/src/libsodium" "$2"
-  make -C "$1/lmdb/libraries/liblmdb" CC=musl-gcc XCFLAGS=-fPIC liblmdb.a
+  make -C "$1/lmdb/libraries/liblmdb" CC=musl-gcc XCFLAGS="-fPIC -w" liblmdb.a
   cp "$1/lmdb/libraries/liblmdb/liblmdb.a" "$2/lib"
   cp "$1/lmdb/libraries/liblmdb/lmdb.h" "$2/include"
-  cmake -S "$1/cmocka" -B "$1/cmocka.build" -DCMAKE_C_COMPILER=musl-gcc -DWITH_EXAMPLES=OFF \
+  cmake -S "$1/cmocka" -B "$1/cmocka.build" -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_C_FLAGS=-w \
+    -DWITH_EXAMPLES=OFF \
     -DCMAKE_INSTALL_PREFIX="$2" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF
   cmake --build "$1/cmocka.build" --target install
   cp /usr/include/xxhash.h /usr/include/sqlite3.h "$2/include"
@@ -148,6 +152,26 @@ musl_libraries() ( # HOME PREFIX
   : >"$1/whole"
 )
 
+# compiled compiles, by Debian's headers of their client libraries, the plugins that musl isn't
+# linked with here, and what speaks HTTP.
+compiled() { # PREFIX
+  arch=/usr/include/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+  mkdir -p "$1/clients/openssl"
+  for name in hiredis libmemcached libmemcached-1.0 libhashkit libhashkit-1.0 sasl postgresql \
+    mariadb zookeeper cjson; do
+    ln -sfn "/usr/include/$name" "$1/clients/$name"
+  done
+  ln -sfn "$arch/curl" "$1/clients/curl"
+  cp -R /usr/include/openssl/. "$arch/openssl/." "$1/clients/openssl"
+  for file in "$root"/plugins/*/*.c "$root"/src/http/*.c; do
+    musl-gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -O1 \
+      -I"$root/include" -I"$root/src" -I"$root/plugins" -isystem "$1/include" \
+      -isystem "$1/clients" -isystem "$1/clients/postgresql" -isystem "$1/clients/mariadb" \
+      -isystem "$1/clients/zookeeper" -isystem "$1/clients/cjson" \
+      -c "$file" -o /dev/null || return 1
+  done
+}
+
 musl() {
   home=$folder/musl.root
   [ -e "$home/whole" ] || musl_libraries "$home" "$home/usr" || return 1
@@ -156,15 +180,18 @@ musl() {
     -DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY \
     -DCMAKE_C_STANDARD_LIBRARIES="$home/usr/lib/find.o" -DCORRAL_REDIS=OFF \
     -DCORRAL_MEMCACHED=OFF -DCORRAL_SQLITE=OFF -DCORRAL_EXAMPLES=OFF -DCORRAL_NGINX=OFF &&
-    qemu='' && used musl
+    compiled "$home/usr" && qemu='' && used musl
 }
 
 # ---- compilers -----------------------------------------------------------------------------
 
 clang() { built clang all -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCORRAL_BENCH=ON; }
 
+# Each program of the tests is optimized anew when it is linked, so those that aren't run here are
+# left out.
 lto() {
-  built lto all -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCORRAL_BENCH=ON \
+  built lto "corral_portable ngx_http_corral_module examples/all bench/all" \
+    -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCORRAL_BENCH=ON \
     -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG"
 }
 

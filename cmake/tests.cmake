@@ -89,6 +89,10 @@ set(CORRAL_TIMEOUT_pure 600)
 set(CORRAL_TIMEOUT_threads 600)
 set(CORRAL_TIMEOUT_live 900)
 set(CORRAL_TIMEOUT_scripted 600)
+set(CORRAL_TIMEOUT_TIMES 1)
+if(CMAKE_CROSSCOMPILING_EMULATOR) # some tests take 20 times as long there
+  set(CORRAL_TIMEOUT_TIMES 10)
+endif()
 
 set(stores "")
 foreach(name lmdb redis memcached ${CORRAL_OPTIONAL})
@@ -133,11 +137,12 @@ set(CORRAL_ROOM sh ${CMAKE_SOURCE_DIR}/tests/room.sh)
 # corral_test(NAME LABEL SOURCE...)
 function(corral_test name label)
   corral_test_program(${name} ${ARGN})
+  math(EXPR timeout "${CORRAL_TIMEOUT_TIMES} * ${CORRAL_TIMEOUT_${label}}")
   add_test(NAME ${name}
     COMMAND ${CORRAL_ROOM} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:test_${name}>
     WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(${name} PROPERTIES
-    LABELS ${label} TIMEOUT ${CORRAL_TIMEOUT_${label}} SKIP_RETURN_CODE 77)
+    LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
   corral_test_environment(${name} "CORRAL_COMMAND=$<TARGET_FILE:corral_command>"
     "CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
   if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -157,7 +162,7 @@ endfunction()
 # corral_script(NAME LABEL TIMEOUT COMMAND...): a test that is a command; TIMEOUT: seconds that it
 # may take on an idle machine.
 function(corral_script name label timeout)
-  math(EXPR timeout "5 * ${timeout}")
+  math(EXPR timeout "5 * ${CORRAL_TIMEOUT_TIMES} * ${timeout}")
   list(POP_FRONT ARGN command)
   if(TARGET ${command})
     set(command ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${command}>)
@@ -434,7 +439,8 @@ endif()
 if(CORRAL_NGINX_MODULE AND TARGET test_nginx_purge)
   corral_script(nginx_addon live 300 sh ${CMAKE_SOURCE_DIR}/tests/nginx_addon_test.sh
     $<TARGET_FILE_DIR:corral> $<TARGET_FILE:test_nginx_purge> $<TARGET_FILE:test_nginx_status>)
-  corral_test_environment(nginx_addon "CORRAL_ASAN=${nginx_asan}")
+  corral_test_environment(nginx_addon "CORRAL_ASAN=${nginx_asan}"
+    "CORRAL_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
 endif()
 
 # The command, and the plugin that it loads for lmdb:, are linked with few libraries.
@@ -552,6 +558,7 @@ if(TARGET manual)
     sh ${CMAKE_SOURCE_DIR}/tests/manual_test.sh)
 endif()
 corral_script(ci pure 30 sh ${CMAKE_SOURCE_DIR}/tests/ci_test.sh)
+corral_script(run_elsewhere pure 30 sh ${CMAKE_SOURCE_DIR}/tests/run_elsewhere_test.sh)
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(clang_tidy pure 600
     sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})

@@ -1,9 +1,10 @@
 #!/bin/sh
-# bare.sh RELEASE FOLDER [test]: does what newcomers do, on a bare Debian of that release (bookworm,
-# trixie) that debootstrap makes in FOLDER, and prints how long each step took: README's commands,
-# its first program and the first page of docs/nginx.md as typed; then the packages: built,
-# installed, tested by packaging/debian/tests, purged. With `test` also every test, by
-# `./run.sh test`.
+# bare.sh RELEASE FOLDER [PART...]: does what newcomers do, on a bare Debian of that release
+# (bookworm, trixie) that debootstrap makes in FOLDER, and prints how long each step took:
+#   typed     README's commands, its first program and the first page of docs/nginx.md
+#   packages  they are built, installed, tested by packaging/debian/tests, and purged
+#   test      every test, by ./run.sh test
+# The first two are the default.
 #
 # It wants root, debootstrap and the network. A FOLDER that has a system already is used as it is.
 set -eu
@@ -14,20 +15,32 @@ fail() {
   exit 1
 }
 
+# With `network=own` a step has a network of its own, so that no port is taken.
+network=
 step() { # TITLE COMMAND: runs COMMAND by a shell in the system's copy of the project
   began=$(date +%s)
-  unshare -m sh -c '
-    mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" &&
+  unshare -m ${network:+-n} sh -c '
+    { [ "$3" != own ] || ip link set lo up; } &&
+      mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" &&
+      mount --rbind /dev "$1/dev" &&
       mount -t tmpfs tmpfs "$1/tmp" && exec chroot "$1" /usr/bin/env -i \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C \
-        CI=true sh -euc "cd /root/corral; $2"' sh "$folder" "$2" >"$folder.log" 2>&1 </dev/null ||
+        CI=true sh -euc "cd /root/corral; $2"' sh "$folder" "$2" "$network" \
+    >"$folder.log" 2>&1 </dev/null ||
     { tail -n 60 "$folder.log" >&2; fail "$1 failed; $folder.log has all that it printed"; }
   echo "ok - $release: $1: $(($(date +%s) - began)) s"
 }
 
-[ $# -ge 2 ] || fail "usage: bare.sh RELEASE FOLDER [test]"
-release=$1 folder=$2 also=${3:-}
-case $also in '' | test) ;; *) fail "'$also': only 'test' may follow FOLDER" ;; esac
+[ $# -ge 2 ] || fail "usage: bare.sh RELEASE FOLDER [typed|packages|test...]"
+release=$1 folder=$2
+shift 2
+[ $# -gt 0 ] || set -- typed packages
+for part in "$@"; do
+  case $part in
+    typed | packages | test) ;;
+    *) fail "'$part' is none of typed, packages, test" ;;
+  esac
+done
 if [ ! -x "$folder/usr/bin/apt-get" ]; then
   debootstrap --variant=minbase "$release" "$folder" >"$folder.log" 2>&1 ||
     { tail -n 20 "$folder.log" >&2; fail "debootstrap failed"; }
@@ -38,24 +51,44 @@ chmod +x "$folder/usr/sbin/policy-rc.d"
 rm -rf "$folder/root/corral"
 git clone -q "$here" "$folder/root/corral"
 
-step "./run.sh" './run.sh'
-step "./run.sh install" 'apt-get install -qy --no-install-recommends nginx nginx-dev
-  ./run.sh install'
-step "the first program" 'mkdir /tmp/first; sh tests/first_program.sh /tmp/first'
-step "the first page" 'apt-get install -qy --no-install-recommends curl
-  mkdir /tmp/page; prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page sh packaging/debian/tests/first-page'
-step "removing it" 'xargs -d "\n" rm -f <build/release/install_manifest.txt; ldconfig
-  [ -z "$(command -v corral)" ]'
-step "./run.sh package" './run.sh package'
-step "installing the packages" 'apt-get install -qy --no-install-recommends ./build/package/*.deb
-  nginx -t; ls /etc/nginx/modules-enabled | grep -q corral'
-for name in storm first-program first-page; do
-  step "the packages' test $name" \
-    "mkdir /tmp/t; AUTOPKGTEST_TMP=/tmp/t sh packaging/debian/tests/$name"
+typed() {
+  step "./run.sh" './run.sh'
+  step "./run.sh install" 'apt-get install -qy --no-install-recommends curl nginx nginx-dev
+    ./run.sh install'
+  step "the first program" 'mkdir /tmp/first; sh tests/first_program.sh /tmp/first'
+  network=own
+  step "the first page" 'mkdir /tmp/page; export prefix=/usr/local AUTOPKGTEST_TMP=/tmp/page
+    sh packaging/debian/tests/first-page'
+  network=
+  step "removing it" 'xargs -d "\n" rm -f <build/release/install_manifest.txt; ldconfig
+    [ -z "$(command -v corral)" ]'
+}
+
+packages() {
+  step "./run.sh package" './run.sh package'
+  step "installing the packages" 'apt-get install -qy --no-install-recommends curl \
+      ./build/package/*.deb
+    nginx -t; ls /etc/nginx/modules-enabled | grep -q corral'
+  network=own
+  for name in storm first-program first-page; do
+    step "the packages' test $name" \
+      "mkdir /tmp/t; AUTOPKGTEST_TMP=/tmp/t sh packaging/debian/tests/$name"
+  done
+  network=
+  step "purging them" 'apt-get purge -qy "?source-package(^corral\$)"
+    [ -z "$(command -v corral)" ]; ! ls /etc/nginx/modules-enabled | grep corral
+    [ -z "$(find /etc /usr /var/lib -xdev \( -path /usr/local -o -path /var/lib/apt \) -prune \
+      -o -name "*corral*" -print)" ]'
+}
+
+test_all() {
+  step "./run.sh test" './run.sh test'
+  grep ' passed, ' "$folder.log" | tail -n 1
+}
+
+for part in "$@"; do
+  case $part in
+    test) test_all ;;
+    *) "$part" ;;
+  esac
 done
-step "purging them" 'apt-get purge -qy "?source-package(^corral\$)"
-  [ -z "$(command -v corral)" ]; ! ls /etc/nginx/modules-enabled | grep corral
-  [ -z "$(find /etc /usr /var/lib -xdev \( -path /usr/local -o -path /var/lib/apt \) -prune \
-    -o -name "*corral*" -print)" ]'
-[ -z "$also" ] || step "./run.sh test" './run.sh test'
-[ -z "$also" ] || grep ' passed, ' "$folder.log" | tail -n 1

@@ -92,6 +92,10 @@ bad 125 "for 'nostore:'; for values: memory lmdb redis memcached; for locks alon
   --store nostore:x get k
 bad 125 "no store plugin for 'redsi:': did you mean 'redis:'?" --store redsi://h get k
 bad 125 "no store plugin for 'postgres:': did you mean 'postgresql:'?" --store postgres://h get k
+bad 125 "no store plugin for 'localhost:': a server is named as in redis://localhost" \
+  --store localhost:6379 get k
+bad 125 "no store plugin for '10.0.0.5:': a server is named as in redis://10.0.0.5" \
+  --store 10.0.0.5:6379 get k
 bad 125 "store URI 'redis://h:0': the port must be a number from 1 to 65535" \
   --store redis://h:0 get k
 bad 125 "u:***@h:99999': the port" --store redis://u:secret@h:99999 get k

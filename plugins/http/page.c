@@ -25,7 +25,7 @@ static corral_page_field field_of(const char *line, size_t len) {
   if (colon == NULL) return (corral_page_field){.name_len = 0};
   const char *value = colon + 1;
   while (value < end && (*value == ' ' || *value == '\t')) value++;
-  while (end > value && (end[-1] <= ' ' && end[-1] >= 0)) end--;
+  while (end > value && (unsigned char)end[-1] <= ' ') end--;
   return (corral_page_field){.name = (const unsigned char *)line,
                              .name_len = (size_t)(colon - line),
                              .value = (const unsigned char *)value,

@@ -77,7 +77,8 @@ static ssize_t try_read(crl_redis_wire *wire, void *buffer, size_t size, int pee
 static inline __attribute__((always_inline)) ssize_t
 try_write(crl_redis_wire *wire, const struct iovec *pieces, size_t count, short *want) {
   if (wire->ssl != NULL) return crl_redis_tls_write(wire, pieces->iov_base, pieces->iov_len, want);
-  struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces, .msg_iovlen = count};
+  struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)pieces};
+  message.msg_iovlen = (__typeof__(message.msg_iovlen))count; /* size_t, or int with musl */
   ssize_t n;
   do n = sendmsg(wire->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);

@@ -410,6 +410,10 @@ static int not_found(const char *scheme, const char *name, corral_error *error) 
   char shown[SHOWN], file[SHOWN];
   crl_print_fit(shown, sizeof shown, scheme);
   crl_print_fit(file, sizeof file, name);
+  if (strchr(scheme, '.') != NULL || strcmp(scheme, "localhost") == 0)
+    return crl_status_fail(error, CORRAL_ENOPLUGIN,
+                           "no store plugin for '%s:': a server is named as in redis://%s", shown,
+                           shown);
   say_missing(shown, text, sizeof text);
   size_t used = strlen(text);
   snprintf(text + used, sizeof text - used, "; looked for corral_plugin_%s.so in ", file);
