@@ -133,6 +133,9 @@ int crl_ngx_suspend(ngx_http_request_t *r) {
 corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy) {
   corral_call call = {.size = sizeof call, .policy = policy};
   *policy = ctx->conf->policy;
+  policy->wait_ms = ctx->conf->wait_ms;
+  /* so that those that came together with the first one have its stale page before their end */
+  if (policy->soft_ms <= 0) policy->soft_ms = crl_ngx_soft(ctx);
   policy->at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
   if (ctx->is_strict) policy->soft_ms = CORRAL_OFF;
   if (!ctx->is_variant) return call;

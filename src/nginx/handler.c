@@ -145,6 +145,13 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
+/* The request has waited for others as long as it may. */
+static crl_ngx_step run_out(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE && crl_ngx_flights_pass(ctx))
+    return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
+  return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+}
+
 /* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). With
  * corral_soft somebody may still rebuild it. */
 static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
@@ -152,6 +159,7 @@ static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
     ctx->is_strict = 1;
     return ask(ctx, rc);
   }
+  if (ctx->fwd_status == 0 && crl_ngx_has_waited(ctx)) return run_out(ctx, rc);
   return fail(ctx,
               ctx->fwd_status >= NGX_HTTP_INTERNAL_SERVER_ERROR ? (ngx_int_t)ctx->fwd_status
                                                                 : NGX_HTTP_GATEWAY_TIME_OUT,
@@ -224,9 +232,7 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
     case CORRAL_EDEADLINE:
       /* the limit is for requests that wait for others */
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
-      if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE)
-        return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
-      return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+      return run_out(ctx, rc);
     case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:
       ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s",

@@ -44,10 +44,10 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
 
-/* Where the configuration says nothing. An answer may take as long as its origin sends; a request
- * waits for others as long as nginx waits for an origin that is silent. */
-enum { CRL_NGX_COMPUTE_MS = 600000, CRL_NGX_WAIT_MS = 60000 };
-enum { CRL_NGX_USES = 32768 }; /* places of uses.c */
+/* Where the configuration says nothing. An answer may take as long as its origin sends. */
+enum { CRL_NGX_COMPUTE_MS = 600000 };
+enum { CRL_NGX_WAIT_MS = 60000 }; /* nginx's own default of proxy_read_timeout and its like */
+enum { CRL_NGX_USES = 32768 };    /* places of uses.c */
 
 /* Times that are counted: of requests that wait for others, of origins, of the store. */
 typedef enum crl_ngx_time {
@@ -147,6 +147,8 @@ typedef struct crl_ngx_conf {
   /* The table's options for locations; 0: unset. at_deadline "compute": the request goes its own
    * way. */
   corral_policy policy;
+  int64_t wait_ms; /* the policy's, or the location's read timeout */
+  ngx_int_t deadline_max;
   /* For handlers; not inherited. */
   ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
   ngx_str_t purge_zone;
@@ -189,6 +191,7 @@ typedef struct crl_ngx_ctx {
   unsigned is_unsafe : 1;   /* its method changes what the store has */
   unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
   unsigned is_waiting : 1;  /* linked as `waiting` */
+  unsigned is_passing : 1;  /* linked as `passing` */
   unsigned has_dropped : 1; /* the key's record was removed from the store for this request */
   unsigned is_refresh : 1;  /* because of corral_refresh */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
@@ -200,6 +203,7 @@ typedef struct crl_ngx_ctx {
   ngx_http_request_t *sr;   /* its origin's subrequest, whose answer is forwarded; NULL: none */
   crl_ngx_reader *reader;   /* of an answer that comes; NULL: none */
   ngx_queue_t waiting;      /* among the requests of the worker with a call under way */
+  ngx_queue_t passing;      /* among those that go their own way after too long a wait */
 } crl_ngx_ctx;
 
 /* The result of a step. */
@@ -211,6 +215,13 @@ static inline const char *crl_ngx_text(const ngx_str_t *s) { return (const char 
 
 /* module.c */
 crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
+
+/* patience.c: the longest wait for others in the location that is being merged. */
+int64_t crl_ngx_patience(ngx_conf_t *cf, const corral_policy *policy);
+/* After so long a wait a request without corral_soft takes a stale page, shortly before its end. */
+int64_t crl_ngx_soft(const crl_ngx_ctx *ctx);
+/* True when the request has waited for so long. */
+int crl_ngx_has_waited(const crl_ngx_ctx *ctx);
 
 /* config.c: setters of directives. */
 char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
