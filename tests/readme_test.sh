@@ -198,7 +198,7 @@ flags() {
   }'
 }
 
-# The module has four defaults of its own.
+# The module has some defaults of its own.
 heads() {
   options | awk -F '\t' "$option_functions"'
     { word = argument(); gsub(/ /, "", word); def = shown($5) }
