@@ -68,6 +68,7 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
     corral_fill_done(fill);
   } else {
     ngx_connection_t *connection = enter(job->ctx->r);
+    crl_ngx_flights_lead(job->ctx);
     job->ctx->has_led = job->call != NULL;
     job->ctx->had_old = corral_fill_old(fill, &size) != NULL;
     job->ctx->purges = job->zone->counters->purges;

@@ -36,7 +36,13 @@ static int is_same(const crl_ngx_ctx *a, const crl_ngx_ctx *b) {
 
 void crl_ngx_flights_wait(crl_ngx_ctx *ctx) {
   ngx_queue_insert_tail(&ctx->zone->flights->buckets[bucket_of(ctx)].waiting, &ctx->waiting);
-  ctx->is_waiting = 1;
+  ctx->is_waiting = ctx->is_gauged = 1;
+  crl_ngx_gauge_waiting(ctx->zone, 1);
+}
+
+void crl_ngx_flights_lead(crl_ngx_ctx *ctx) {
+  if (ctx->is_gauged) crl_ngx_gauge_waiting(ctx->zone, -1);
+  ctx->is_gauged = 0;
 }
 
 void crl_ngx_flights_stop_waiting(crl_ngx_ctx *ctx) {
@@ -44,6 +50,7 @@ void crl_ngx_flights_stop_waiting(crl_ngx_ctx *ctx) {
     ngx_queue_remove(&ctx->waiting); /* several statements */
   }
   ctx->is_waiting = 0;
+  crl_ngx_flights_lead(ctx);
 }
 
 crl_ngx_ctx *crl_ngx_flights_next(const crl_ngx_ctx *ctx, const crl_ngx_ctx *after) {

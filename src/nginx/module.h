@@ -64,10 +64,10 @@ typedef struct crl_ngx_histogram {
   ngx_atomic_t sum_us;
 } crl_ngx_histogram;
 
-/* Of one worker: requests in corral, those of them whose origin is asked, servers of the store that
- * rest, bytes of the near tier. */
+/* Of one worker: requests in corral, those of them whose origin is asked, those that wait for
+ * another's or for the store, servers of the store that rest, bytes of the near tier. */
 typedef struct crl_ngx_gauges {
-  ngx_atomic_t calls, leading, down, near;
+  ngx_atomic_t calls, leading, waiting, down, near;
 } crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */
@@ -192,6 +192,7 @@ typedef struct crl_ngx_ctx {
   unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
   unsigned is_waiting : 1;  /* linked as `waiting` */
   unsigned is_passing : 1;  /* linked as `passing` */
+  unsigned is_gauged : 1;   /* among those that wait, for corral_status */
   unsigned has_dropped : 1; /* the key's record was removed from the store for this request */
   unsigned is_refresh : 1;  /* because of corral_refresh */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
@@ -245,6 +246,7 @@ void crl_ngx_zone_purged(crl_ngx_zone *zone);
 void crl_ngx_gauges_reset(crl_ngx_zone *zone);
 void crl_ngx_gauge_calls(crl_ngx_zone *zone);               /* calls, and the near tier */
 void crl_ngx_gauge_leading(crl_ngx_zone *zone, int more);   /* 1 or -1 */
+void crl_ngx_gauge_waiting(crl_ngx_zone *zone, int more);   /* 1 or -1 */
 crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone); /* of all workers */
 
 /* zone.c */
