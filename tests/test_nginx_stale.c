@@ -1,5 +1,5 @@
-/* test_nginx_stale.c: the nginx module's stale answers as they are by default, and the words of
- * $corral_status for each kind of answer. */
+/* test_nginx_stale.c: the nginx module's stale answers as they are by default, pages that are
+ * refreshed, and the words of $corral_status for each kind of answer. */
 #include <time.h>
 
 #include "support/nginx_kit.h"
@@ -109,6 +109,86 @@ static void pages_that_have_expired_have_their_words(void **state) {
   assert_int_equal(seen("/updating"), 2);
 }
 
+/* ---- corral_refresh ------------------------------------------------------------------------ */
+
+/* A status, no answer, and a page that may never be stale. */
+static void a_refresh_that_fails_leaves_the_page_as_it_is(void **state) {
+  (void)state;
+  static const struct {
+    http_answer fails;
+    const char *control;
+  } rows[] = {{{.status = 500}, "max-age=600"},
+              {{.fate = HTTP_FATE_DIES}, "max-age=600"},
+              {{.status = 503}, "max-age=600, must-revalidate"},
+              {{.fate = HTTP_FATE_DIES}, "max-age=600, stale-if-error=0"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char path[20];
+    snprintf(path, sizeof path, "/refresh%zu", i);
+    page(path, HTTP_ANSWER(.status = 200), rows[i].control);
+    expect(path, NULL, 200, "page 1", "MISS");
+    page(path, &rows[i].fails, rows[i].control);
+    const char *status =
+        nginx_kit_expect(server, path, "Refresh: 1\r\n", 200, "page 1", "cache-status");
+    if (strncmp(status, "pages; hit; ttl=", 16) != 0 || strstr(status, "refresh-failed") == NULL)
+      fail_msg("%s: %s", path, status);
+    for (int k = 0; k < 3; k++) expect(path, NULL, 200, "page 1", "HIT");
+    assert_int_equal(seen(path), 2);
+    page(path, HTTP_ANSWER(.status = 200), rows[i].control);
+    for (int k = 0; k < 1000 && seen(path) < 3; k++) { /* once the failure is forgotten */
+      http_reply reply = nginx_kit_get(server, path, "Refresh: 1\r\n");
+      assert_int_equal(reply.status, 200);
+      http_reply_free(&reply);
+      pause_ms(10);
+    }
+    expect(path, NULL, 200, "page 3", "HIT");
+  }
+}
+
+/* Its client has the header already, and is cut off. */
+static void a_refresh_that_breaks_off_leaves_the_page_too(void **state) {
+  (void)state;
+  page("/broken", HTTP_ANSWER(.status = 200), "max-age=600");
+  expect("/broken", NULL, 200, "page 1", "MISS");
+  http_origin_answer(nginx_kit_origin, "/broken",
+                     HTTP_ANSWER(.body = "0123456789", .repeat = 20000,
+                                 .headers = "Cache-Control: max-age=600\r\n",
+                                 .fate = HTTP_FATE_DIES_MID_BODY));
+  http_reply reply = nginx_kit_get(server, "/broken", "Refresh: 1\r\n");
+  assert_true(reply.cut_status == 200 || strcmp(reply.body, "page 1") == 0);
+  http_reply_free(&reply);
+  for (int i = 0; i < 3; i++) expect("/broken", NULL, 200, "page 1", "HIT");
+  assert_int_equal(seen("/broken"), 2);
+}
+
+static void others_get_the_stored_page_while_it_is_refreshed(void **state) {
+  (void)state;
+  page("/meanwhile", HTTP_ANSWER(.status = 200), "max-age=600");
+  expect("/meanwhile", NULL, 200, "page 1", "MISS");
+  page("/meanwhile", HTTP_ANSWER(.held = 1), "max-age=600");
+  http_client *client = http_client_new(nginx_server_address(server));
+  assert_int_equal(
+      http_client_send(client, &(http_request){.path = "/meanwhile", .headers = "Refresh: 1\r\n"}),
+      0);
+  assert_true(http_origin_await_running(nginx_kit_origin, "/meanwhile", 1));
+  for (int i = 0; i < 5; i++) expect("/meanwhile", NULL, 200, "page 1", "HIT");
+  http_origin_let(nginx_kit_origin, "/meanwhile");
+  gets(client, "page 2", "BYPASS");
+  expect("/meanwhile", NULL, 200, "page 2", "HIT");
+  assert_int_equal(seen("/meanwhile"), 2);
+}
+
+static void each_variant_is_refreshed_by_itself(void **state) {
+  (void)state;
+  static const char fields[] = "Cache-Control: max-age=600\r\nVary: Foo\r\n";
+  http_origin_answer(nginx_kit_origin, "/variant",
+                     HTTP_ANSWER(.body = "page", .numbered = 1, .headers = fields));
+  expect("/variant", "Foo: 1\r\n", 200, "page 1", "MISS");
+  expect("/variant", "Foo: 2\r\n", 200, "page 2", "MISS");
+  expect("/variant", "Foo: 2\r\nRefresh: 1\r\n", 200, "page 3", "BYPASS");
+  expect("/variant", "Foo: 1\r\n", 200, "page 1", "HIT");
+  expect("/variant", "Foo: 2\r\n", 200, "page 3", "HIT");
+}
+
 /* ---- by default ---------------------------------------------------------------------------- */
 
 /* RFC 9111, 4.2.4: nobody allowed it. */
@@ -162,6 +242,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(pages_that_are_fresh_or_passed_by_have_their_words),
       T(pages_that_have_expired_have_their_words),
+      T(a_refresh_that_fails_leaves_the_page_as_it_is),
+      T(a_refresh_that_breaks_off_leaves_the_page_too),
+      T(others_get_the_stored_page_while_it_is_refreshed),
+      T(each_variant_is_refreshed_by_itself),
       T(an_expired_page_is_waited_for_unless_it_says_that_it_may_be_stale),
       T(a_page_whose_rebuilding_fails_is_stale_as_long_as_it_says_itself),
   };

@@ -186,15 +186,17 @@ typedef struct crl_ngx_ctx {
   unsigned is_answered : 1; /* from a record */
   unsigned is_stored : 1;
   unsigned is_counted : 1;
-  unsigned is_leading : 1;  /* its origin's subrequest runs */
-  unsigned is_strict : 1;   /* what is in the store may not be sent stale: corral_soft is off */
-  unsigned is_unsafe : 1;   /* its method changes what the store has */
-  unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
-  unsigned is_waiting : 1;  /* linked as `waiting` */
-  unsigned is_passing : 1;  /* linked as `passing` */
-  unsigned is_gauged : 1;   /* among those that wait, for corral_status */
-  unsigned has_dropped : 1; /* the key's record was removed from the store for this request */
-  unsigned is_refresh : 1;  /* because of corral_refresh */
+  unsigned is_leading : 1;    /* its origin's subrequest runs */
+  unsigned is_strict : 1;     /* what is in the store may not be sent stale: corral_soft is off */
+  unsigned is_unsafe : 1;     /* its method changes what the store has */
+  unsigned is_sent : 1;       /* it leads, and its client gets the answer as it comes */
+  unsigned is_waiting : 1;    /* linked as `waiting` */
+  unsigned is_passing : 1;    /* linked as `passing` */
+  unsigned is_gauged : 1;     /* among those that wait, for corral_status */
+  unsigned has_dropped : 1;   /* the key's record was removed from the store for this request */
+  unsigned is_refresh : 1;    /* because of corral_refresh */
+  unsigned is_anew : 1;       /* its call rebuilds a page that is there */
+  unsigned has_overtaken : 1; /* its page was being rebuilt, which was voided */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
@@ -259,6 +261,10 @@ void crl_ngx_zone_release(crl_ngx_zone *zone);
 
 /* handler.c */
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
+/* True for a request with corral_refresh that wants to know what there is. */
+static inline int crl_ngx_only_looks(const crl_ngx_ctx *ctx) {
+  return ctx->is_refresh && !ctx->is_anew && !ctx->has_overtaken;
+}
 /* NULL: corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
@@ -377,7 +383,8 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* drop.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+/* drop.c: begins to remove the key's record from the store; for corral_refresh, to void its
+ * rebuild. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
 /* Called by drop.c at the end of that. */
