@@ -74,6 +74,20 @@ static void nobody_waits_for_another_s_rebuild(void **state) {
                       "2 done\n");
 }
 
+static void without_the_store_a_copy_is_an_answer_only_if_that_fails(void **state) {
+  (void)state;
+  static story s;
+  corral_policy policy = usual;
+  policy.when_away = CORRAL_AWAY_STALE;
+  s = begin_with(&policy, (crl_flight_plan){.can_compute = 1, .anew = 1});
+  play(&s, (const char *const[]){"away", "ok fresh 100", "failure", NULL});
+  assert_string_equal(s.log, "0 get: away\n"
+                             "1 held: ok fresh 100\n"
+                             "2 compute without a lease: failure\n"
+                             "3 answer stored\n"
+                             "3 done\n");
+}
+
 /* ---- with a store -------------------------------------------------------------------------- */
 
 static int computes, fails;
@@ -135,6 +149,7 @@ int main(void) {
       T(a_rebuild_that_fails_leaves_the_fresh_value_as_it_is),
       T(a_failure_that_is_remembered_leaves_it_too),
       T(nobody_waits_for_another_s_rebuild),
+      T(without_the_store_a_copy_is_an_answer_only_if_that_fails),
       T(what_is_stored_and_copied_is_replaced_or_stays),
   };
   return cmocka_run_group_tests_name("anew", tests, NULL, NULL);

@@ -6,7 +6,8 @@
 
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
-  "location / { corral pages; corral_retry 50ms; proxy_pass %ORIGIN%; }"
+  "location / { corral pages; corral_retry 50ms; corral_refresh $http_pragma; proxy_pass "         \
+  "%ORIGIN%; }"
 
 enum { REQUESTS = 20 };
 
@@ -131,6 +132,27 @@ static void without_its_origin_too_a_site_serves_what_it_may(void **state) {
   end(server);
 }
 
+static void a_page_is_refreshed_and_stays_when_that_fails(void **state) {
+  (void)state;
+  static const char refresh[] = "Pragma: no-cache\r\n";
+  nginx_server *server = begin("near=8m near_ttl=10ms", 1);
+  page("/refresh", "max-age=600");
+  nginx_kit_expect(server, "/refresh", NULL, 200, "page 1", NULL);
+  redis_server_kill(nginx_kit_redis);
+  pause_ms(50);
+  nginx_kit_expect(server, "/refresh", refresh, 200, "page 2", NULL);
+  nginx_kit_expect(server, "/refresh", NULL, 200, "page 2", NULL);
+  nginx_kit_expect(server, "/nobody", refresh, 404, NULL, NULL);
+  http_origin_down(nginx_kit_origin);
+  for (int i = 0; i < REQUESTS; i++) {
+    nginx_kit_expect(server, "/refresh", refresh, 200, "page 2", NULL);
+    nginx_kit_expect(server, "/refresh", NULL, 200, "page 2", NULL);
+  }
+  http_origin_up(nginx_kit_origin);
+  assert_int_equal(seen("/refresh"), 2);
+  end(server);
+}
+
 /* ---- under load ---------------------------------------------------------------------------- */
 
 enum { FRESH = 6, LIFE_S = 2, RATE = 300, CONNECTIONS = 8 };
@@ -238,6 +260,7 @@ int main(void) {
       T(a_page_that_nobody_had_is_fetched_once_by_a_worker_with_and_without_a_near_tier),
       T(a_page_that_may_be_stale_is_served_at_once_and_fetched_behind_that),
       T(without_its_origin_too_a_site_serves_what_it_may),
+      T(a_page_is_refreshed_and_stays_when_that_fails),
       T(the_death_of_the_store_under_load_costs_only_what_expired),
       T(with_the_origin_down_as_well_no_client_sees_an_error),
       T(the_zone_says_what_requests_get),

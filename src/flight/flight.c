@@ -360,10 +360,11 @@ static crl_ask refresh_without(crl_flight *flight, int64_t now) {
 
 static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
-  if (told->status == CORRAL_OK && !flight->plan.anew) {
+  if (told->status == CORRAL_OK) {
     remember_graces(flight, told);
-    if (lives->fresh > 0) return answer(flight, CRL_ANSWER_OUTBOX);
-    if (lives->swr > 0) return refresh_without(flight, told->now);
+    if (flight->plan.anew) flight->fresh_until = told->now + larger(lives->fresh, 0);
+    if (lives->fresh > 0 && !flight->plan.anew) return answer(flight, CRL_ANSWER_OUTBOX);
+    if (lives->swr > 0 && !flight->plan.anew) return refresh_without(flight, told->now);
   }
   return flight->recalls ? recall_failure(flight, told->now) : go_without(flight, told->now);
 }

@@ -240,6 +240,7 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
 static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error,
                                 ngx_int_t *rc) {
   int32_t code = error != NULL ? error->code : 0;
+  if (crl_ngx_only_looks(ctx)) return refresh(ctx);
   switch (status) {
     case CORRAL_EFAILED:
       return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
@@ -252,8 +253,7 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
       return run_out(ctx, rc);
     case CORRAL_EBUSY: return overtake(ctx, rc);
-    case CORRAL_EMISS:
-      return crl_ngx_only_looks(ctx) ? refresh(ctx) : own_way(ctx, CRL_NGX_MISS, NULL);
+    case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:
       ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s",
                     error != NULL && error->text[0] != '\0' ? error->text
@@ -406,5 +406,6 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   unsigned is_rare = conf->min_uses > 1 && crl_ngx_is_rare(ctx);
   ctx->is_lookup = (is_rare || holds(r, conf->no_store)) & 1;
   ctx->is_refresh = (!is_rare && holds(r, conf->refresh)) & 1;
-  return go_on(ctx, ask(ctx, &rc), rc);
+  crl_ngx_step step = ask(ctx, &rc);
+  return go_on(ctx, step, rc);
 }
