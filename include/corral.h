@@ -413,7 +413,8 @@ CORRAL_API void corral_close(corral *c);
  * call that may be answered by a stale value gets it, other calls wait within wait_ms.
  * CORRAL_ENOTFOUND ("no such thing"), CORRAL_EFAILED (code, text and retry_after_ms are in the
  * error), CORRAL_EDEADLINE, CORRAL_ECANCELLED, CORRAL_ERECURSION, CORRAL_EUNAVAILABLE (when_away is
- * CORRAL_AWAY_ERROR), CORRAL_EOPTION. */
+ * CORRAL_AWAY_ERROR), CORRAL_EBUSY (with the option anew: somebody else is computing it),
+ * CORRAL_EOPTION. */
 CORRAL_API int corral_get_or_compute(corral *c, const void *key, size_t key_len,
                                      const corral_call *call, corral_compute *compute, void *arg,
                                      corral_value **ret);

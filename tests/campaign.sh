@@ -117,6 +117,9 @@ for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresq
   step "lock_chaos_$store" chaos "$store"
 done
 step stops stops
+# Redis is dead for a minute under at least 300 requests a second, also with the origin down.
+nginx_away() { CORRAL_SECONDS=60 ctest --test-dir "$dev" -R '^nginx_away$' -V --no-tests=error; }
+step nginx_away nginx_away
 step soak_lmdb soak_lmdb
 step soak_redis soak_redis
 stalls() {

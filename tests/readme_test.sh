@@ -198,12 +198,13 @@ flags() {
   }'
 }
 
-# The module has four defaults of its own.
+# The module has some defaults of its own.
 heads() {
   options | awk -F '\t' "$option_functions"'
     { word = argument(); gsub(/ /, "", word); def = shown($5) }
     $2 == "compute" { def = "10m" }
-    $2 == "wait" { def = "1m" }
+    $2 == "wait" { def = "the location\047s read timeout" }
+    $2 == "at_deadline" { def = "compute" }
     $2 == "stale_if_error" { def = "10m" }
     $2 == "away" { def = "stale" }
     $9 == "ZONE" { print "- `" $2 "=" word "`, default `" def "`:" }

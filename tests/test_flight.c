@@ -602,6 +602,8 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
       {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 0, 0},
       {{.can_compute = 1, .background = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_STALE, 9, 0, 0},
       {{.can_compute = 1}, 0, 10, 90, 0},
+      {{.can_compute = 1, .anew = 1, .background = 1}, CORRAL_AWAY_STALE, 8, 0, 0},
+      {{.can_compute = 1, .anew = 1, .limited = 1, .ladder = 1}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
       {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 10, 90, 0},
       {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 90, 0}};
   walks = 0;

@@ -6,7 +6,8 @@
 
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
-  "location / { corral pages; corral_retry 50ms; proxy_pass %ORIGIN%; }"
+  "location / { corral pages; corral_retry 50ms; corral_refresh $http_pragma; proxy_pass "         \
+  "%ORIGIN%; }"
 
 enum { REQUESTS = 20 };
 
@@ -131,38 +132,102 @@ static void without_its_origin_too_a_site_serves_what_it_may(void **state) {
   end(server);
 }
 
-/* Two workers; each fetches what has expired, and nothing else. A Date of whole seconds may take a
- * second from each life. */
-static void the_death_of_the_store_under_load_costs_only_what_expired(void **state) {
+static void a_page_is_refreshed_and_stays_when_that_fails(void **state) {
   (void)state;
-  enum { FRESH = 6, LIFE_S = 2 };
-  char fresh[FRESH][20];
-  const char *paths[FRESH + 2] = {NULL};
-  nginx_server *server = begin("near=8m near_ttl=10ms jitter=0", 2);
-  for (int i = 0; i < FRESH; i++) {
-    snprintf(fresh[i], sizeof fresh[i], "/load%d", i);
-    page(paths[i] = fresh[i], "max-age=600");
+  static const char refresh[] = "Pragma: no-cache\r\n";
+  nginx_server *server = begin("near=8m near_ttl=10ms", 1);
+  page("/refresh", "max-age=600");
+  nginx_kit_expect(server, "/refresh", NULL, 200, "page 1", NULL);
+  redis_server_kill(nginx_kit_redis);
+  pause_ms(50);
+  nginx_kit_expect(server, "/refresh", refresh, 200, "page 2", NULL);
+  nginx_kit_expect(server, "/refresh", NULL, 200, "page 2", NULL);
+  nginx_kit_expect(server, "/nobody", refresh, 404, NULL, NULL);
+  http_origin_down(nginx_kit_origin);
+  for (int i = 0; i < REQUESTS; i++) {
+    nginx_kit_expect(server, "/refresh", refresh, 200, "page 2", NULL);
+    nginx_kit_expect(server, "/refresh", NULL, 200, "page 2", NULL);
   }
-  page(paths[FRESH] = "/brief", "max-age=2, stale-if-error=600");
-  time_t from = time(NULL);
-  http_storm_run *run = http_client_storm_start(
-      &(http_storm){.address = nginx_server_address(server), .connections = 8, .paths = paths});
+  http_origin_up(nginx_kit_origin);
+  assert_int_equal(seen("/refresh"), 2);
+  end(server);
+}
+
+/* ---- under load ---------------------------------------------------------------------------- */
+
+enum { FRESH = 6, LIFE_S = 2, RATE = 300, CONNECTIONS = 8 };
+static const char *const paths[] = {"/load0", "/load1", "/load2", "/load3",
+                                    "/load4", "/load5", "/brief", NULL};
+static int asked[FRESH]; /* requests of the origin before the load */
+
+/* How long the store is dead: at least so long, and for RATE requests in each second of it. */
+static int dead_s(void) {
+  const char *text = getenv("CORRAL_SECONDS");
+  return text != NULL ? (int)strtol(text, NULL, 10) : 5;
+}
+
+/* Six pages live for long, one for two seconds. Both workers have them all when the store dies. */
+static http_storm_run *begin_load(nginx_server *server) {
+  for (int i = 0; i < FRESH; i++) {
+    page(paths[i], "max-age=600");
+    asked[i] = seen(paths[i]);
+  }
+  page(paths[FRESH], "max-age=2, stale-if-error=600");
+  http_storm_run *run = http_client_storm_start(&(http_storm){
+      .address = nginx_server_address(server), .connections = CONNECTIONS, .paths = paths});
   while (http_client_storm_answered(run) < 4000) pause_ms(10);
+  return run;
+}
+
+static int die_under_load(http_storm_run *run) {
   redis_server_kill(nginx_kit_redis);
   time_t killed = time(NULL);
-  int before = http_client_storm_answered(run);
-  while (http_client_storm_answered(run) < before + 4000 || time(NULL) < killed + 2 * LIFE_S)
+  int before = http_client_storm_answered(run), seconds = dead_s();
+  while (http_client_storm_answered(run) < before + RATE * seconds ||
+         time(NULL) <= killed + seconds)
     pause_ms(10);
+  int count = http_client_storm_answered(run) - before;
+  print_message("           the store is dead for %ld s: %d requests\n",
+                (long)(time(NULL) - killed), count);
+  return count;
+}
+
+static void end_load(http_storm_run *run, nginx_server *server) {
   http_storm_result storm = http_client_storm_end(run);
-  long lives = (long)(time(NULL) - from) / (LIFE_S - 1) + 2;
   if (storm.errors != 0 || storm.good != storm.count)
     fail_msg("%d of %d: %s\n%s", storm.good, storm.count, storm.error, nginx_server_log(server));
-  print_message("           %d requests, %d of the origin for the page that expires\n", storm.count,
-                seen("/brief"));
-  for (int i = 0; i < FRESH; i++) assert_int_equal(seen(fresh[i]), 1);
-  assert_in_range(seen("/brief"), 2, 2 * lives + 2);
+  for (int i = 0; i < FRESH; i++) assert_int_equal(seen(paths[i]), asked[i] + 1);
   http_storm_free(&storm);
   end(server);
+}
+
+/* Each of the two workers fetches what has expired, and nothing else. A Date of whole seconds may
+ * take a second from each life. */
+static void the_death_of_the_store_under_load_costs_only_what_expired(void **state) {
+  (void)state;
+  nginx_server *server = begin("near=8m near_ttl=10ms jitter=0", 2);
+  time_t from = time(NULL);
+  http_storm_run *run = begin_load(server);
+  (void)die_under_load(run);
+  long lives = (long)(time(NULL) - from) / (LIFE_S - 1) + 2;
+  print_message("           %d requests of the origin for the page that expires\n", seen("/brief"));
+  assert_in_range(seen("/brief"), 2, 2 * lives + 2);
+  end_load(run, server);
+}
+
+/* What expires is served stale, and the origin is tried once in each pause after a failure. */
+static void with_the_origin_down_as_well_no_client_sees_an_error(void **state) {
+  (void)state;
+  nginx_server *server = begin("near=8m near_ttl=10ms jitter=0", 2);
+  http_storm_run *run = begin_load(server);
+  int before = http_origin_seen(nginx_kit_origin, "*");
+  http_origin_down(nginx_kit_origin);
+  int count = die_under_load(run);
+  long failures = nginx_kit_counter(server, "failure");
+  assert_in_range(http_origin_seen(nginx_kit_origin, "*"), before, before + CONNECTIONS);
+  assert_true(failures > 0 && count > 20 * failures); /* it is tried by few */
+  end_load(run, server);
+  http_origin_up(nginx_kit_origin);
 }
 
 static void the_zone_says_what_requests_get(void **state) {
@@ -195,7 +260,9 @@ int main(void) {
       T(a_page_that_nobody_had_is_fetched_once_by_a_worker_with_and_without_a_near_tier),
       T(a_page_that_may_be_stale_is_served_at_once_and_fetched_behind_that),
       T(without_its_origin_too_a_site_serves_what_it_may),
+      T(a_page_is_refreshed_and_stays_when_that_fails),
       T(the_death_of_the_store_under_load_costs_only_what_expired),
+      T(with_the_origin_down_as_well_no_client_sees_an_error),
       T(the_zone_says_what_requests_get),
   };
   if (!nginx_kit_open()) return 77;

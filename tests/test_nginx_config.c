@@ -53,6 +53,7 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {ZONE "server { location / { corral_purge pages all tag; } }",
        "corral_purge: \"tag\" isn't valid; accepted: tag or prefix"},
       {ZONE "corral_min_uses 0;", "value must be between 1 and 1000000"},
+      {ZONE "corral_deadline_max 0;", "value must be between 1 and 1000000"},
       {ZONE "corral_path_tags 9;", "value must be between 0 and 8"},
       {ZONE "corral_tag a; corral_tag b;", "is duplicate"},
       {ZONE "corral_purge_from everywhere;", "invalid value \"everywhere\""},
@@ -81,6 +82,7 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
       "corral more; corral_key $host$uri; corral_valid 200 1m; corral_valid any 10s; "
       "corral_ignore_headers Vary X-Accel-Expires;\n"
       "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
+      "corral_deadline_max 4; "
       "corral_early 10; corral_early_beta 50; corral_soft 1s; corral_retry 2s; corral_retry_max "
       "1m; "
       "corral_settle_behind on; corral_methods GET HEAD; corral_revalidate 1h;\n"

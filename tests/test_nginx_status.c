@@ -71,7 +71,8 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   (void)state;
   enum { WAITERS = 5 };
   http_client *clients[WAITERS + 1];
-  assert_true(has_json("\"now\":{\"calls\":0,\"leading\":0,\"near\":0,\"store_up\":true}"));
+  assert_true(has_json("\"now\":{\"calls\":0,\"leading\":0,\"waiting\":0,\"near\":0,\"breaker\":0,"
+                       "\"store_up\":true}"));
   http_origin_answer(nginx_kit_origin, "/held", HTTP_ANSWER(.body = "page", .held = 1));
   for (int i = 0; i <= WAITERS; i++) {
     clients[i] = http_client_new(nginx_server_address(server));
@@ -79,6 +80,7 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   }
   await_row("corral_calls{zone=\"pages\"}", WAITERS + 1);
   await_row("corral_leading{zone=\"pages\"}", 1);
+  await_row("corral_waiting{zone=\"pages\"}", WAITERS);
   await_waiting(WAITERS);
   http_origin_let(nginx_kit_origin, "/held");
   for (int i = 0; i <= WAITERS; i++) {
@@ -89,6 +91,7 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   }
   await_row("corral_calls{zone=\"pages\"}", 0);
   await_row("corral_leading{zone=\"pages\"}", 0);
+  await_row("corral_waiting{zone=\"pages\"}", 0);
   double near = row("corral_near_bytes{zone=\"pages\"}");
   if (near < 4 || near > 2 * 4 * 1024 * 1024) fail_msg("near: %g", near);
   assert_true(row("corral_requests_total{zone=\"pages\",status=\"COLLAPSED\"}") == WAITERS);
@@ -148,8 +151,12 @@ static void a_store_that_is_away_is_told_until_it_is_back(void **state) {
   for (int i = 0; i < 40; i++) nginx_kit_expect(server, "/away", NULL, 200, "page", NULL);
   await_row("corral_store_up{zone=\"pages\"}", 0);
   assert_true(has_json("\"store_up\":false"));
+  assert_true(row("corral_breaker_open{zone=\"pages\"}") > 0);
+  assert_false(has_json("\"breaker\":0,"));
   redis_server_restart(nginx_kit_redis);
   await_row("corral_store_up{zone=\"pages\"}", 1);
+  await_row("corral_breaker_open{zone=\"pages\"}", 0);
+  assert_true(has_json("\"breaker\":0,"));
 }
 
 #define T(test) cmocka_unit_test(test)

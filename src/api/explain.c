@@ -119,6 +119,8 @@ static void say_times(page *p, const corral_policy *policy) {
         span(a, policy->soft_ms));
   if (policy->settle_behind > 0)
     say(p, "A call returns what it computed before that is stored, unless the store is local.\n");
+  if (policy->anew > 0)
+    say(p, "A call rebuilds even a fresh value; if that fails, it gets that value, which stays.\n");
   if (policy->stop_alone > 0) say(p, "A compute that nobody waits for any more is told to stop.\n");
   if (policy->near_ms > 0)
     say(p, "With near_bytes, a copy in this process answers for %s without a look at the store.\n",

@@ -19,6 +19,8 @@
  *   a failed COMPUTE: RELEASE with a verdict, then stale or the failure is the ANSWER
  *   a deadline that comes before the SETTLE has ended, or a caller who doesn't wait for it: ANSWER,
  *   and the SETTLE behind it
+ *   anew: fresh or not, climb; leased by another: an error. A failed COMPUTE: a fresh value is the
+ *   ANSWER
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
  *
  * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
@@ -63,9 +65,14 @@ static int is_served(const crl_flight *flight, int64_t grace_until, int64_t now)
   return flight->answered || flight->early || grace_until > now;
 }
 
+/* True for a flight whose value is fresh, and was to be rebuilt nevertheless. */
+static int has_fresh(const crl_flight *flight, int64_t now) {
+  return flight->early || (flight->plan.anew && flight->fresh_until > now);
+}
+
 /* Ends such a flight. */
-static crl_ask serve(crl_flight *flight) {
-  return conclude(flight, flight->early ? CRL_ANSWER_STORED : CRL_ANSWER_STALE);
+static crl_ask serve(crl_flight *flight, int64_t now) {
+  return conclude(flight, has_fresh(flight, now) ? CRL_ANSWER_STORED : CRL_ANSWER_STALE);
 }
 
 /* RELEASE: gives the lease back, then concludes with flight->answer. */
@@ -186,7 +193,7 @@ static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
   flight->recalls = told->look.retry_left > 0;
   flight->pause_until = now + told->look.pause_left;
   if (told->look.failures > 0) flight->failures = told->look.failures;
-  if (is_served(flight, flight->swr_until, now)) return serve(flight);
+  if (is_served(flight, flight->swr_until, now)) return serve(flight, now);
   if (flight->recalls && !looks_here) return recall_failure(flight, now);
   if (!flight->recalls && flight->slow && flight->plan.can_compute) return wait(flight, told);
   return looks_here ? CRL_ASK_OUTBOX : go_without(flight, now);
@@ -249,6 +256,18 @@ static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim)
   return answer(flight, CRL_ANSWER_STORED);
 }
 
+/* Rebuilds whatever was found. It waits for nobody, whose compute may have begun long before; a
+ * failure that is remembered leaves a fresh value as it is. */
+static crl_ask rebuild(crl_flight *flight, const crl_told *told, int may_claim) {
+  const crl_look *look = &told->look;
+  int is_fresh = look->lives.fresh > 0;
+  if (look->retry_left > 0 || flight->last_look)
+    return is_fresh            ? conclude(flight, CRL_ANSWER_STORED)
+           : flight->last_look ? run_out(flight, told->now)
+                               : recall_failure(flight, told->now);
+  return may_claim && look->lease_left <= 0 ? climb(flight, told->now) : fail(flight, CORRAL_EBUSY);
+}
+
 /* The next ask after a look that did not grant the lease. */
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
@@ -258,6 +277,7 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
     return flight->last_look ? run_out(flight, told->now)
                              : go_alone(flight, CRL_ALONE_PASS, told->now);
   }
+  if (flight->plan.anew) return rebuild(flight, told, may_claim);
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return recall_failure(flight, told->now);
   if (!flight->plan.can_compute) {
@@ -286,7 +306,7 @@ static crl_ask on_slot(crl_flight *flight, const crl_told *told) {
     flight->looks++;
     return CRL_ASK_GET;
   }
-  if (is_served(flight, flight->sie_until, told->now)) return serve(flight);
+  if (is_served(flight, flight->sie_until, told->now)) return serve(flight, told->now);
   if (flight->alone) return fail(flight, CORRAL_EDEADLINE);
   flight->last_look = 1;
   return CRL_ASK_GET;
@@ -303,12 +323,13 @@ static int holder_hangs(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
+  if (flight->plan.anew) return fail(flight, CORRAL_EBUSY);
   if (holder_hangs(flight, told)) {
     flight->passed = 1;
     flight->plan.ladder = 0;
     return climb(flight, told->now);
   }
-  if (is_served(flight, flight->swr_until, told->now)) return serve(flight);
+  if (is_served(flight, flight->swr_until, told->now)) return serve(flight, told->now);
   int64_t most = patience(flight, told->now);
   if (told->now >= most) return run_out(flight, told->now);
   flight->looks++;
@@ -341,8 +362,9 @@ static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
   if (told->status == CORRAL_OK) {
     remember_graces(flight, told);
-    if (lives->fresh > 0) return answer(flight, CRL_ANSWER_OUTBOX);
-    if (lives->swr > 0) return refresh_without(flight, told->now);
+    if (flight->plan.anew) flight->fresh_until = told->now + larger(lives->fresh, 0);
+    if (lives->fresh > 0 && !flight->plan.anew) return answer(flight, CRL_ANSWER_OUTBOX);
+    if (lives->swr > 0 && !flight->plan.anew) return refresh_without(flight, told->now);
   }
   return flight->recalls ? recall_failure(flight, told->now) : go_without(flight, told->now);
 }
@@ -350,6 +372,7 @@ static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   flight->leased = 1;
   remember(flight, told);
+  if (flight->plan.anew) return CRL_ASK_COMPUTE;
   if (told->look.lives.fresh > 0 && flight->early)
     return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
   if (told->look.lives.fresh > 0) {
@@ -398,7 +421,9 @@ static crl_ask end_lease_by(crl_flight *flight, crl_answer what, const crl_told 
 }
 
 static crl_ask on_failure(crl_flight *flight, const crl_told *told) {
-  crl_answer what = flight->sie_until > told->now ? CRL_ANSWER_STALE : CRL_ANSWER_FAILED;
+  crl_answer what = has_fresh(flight, told->now)    ? CRL_ANSWER_STORED
+                    : flight->sie_until > told->now ? CRL_ANSWER_STALE
+                                                    : CRL_ANSWER_FAILED;
   flight->failures++;
   flight->retry_ms =
       flight->alone ? 0 : crl_policy_retry(flight->policy, flight->failures, roll(flight));
@@ -506,6 +531,8 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
   flight->plan = *plan;
   flight->dice = plan->dice;
   flight->alone = plan->alone;
+  flight->plan.anew &= plan->can_compute;
+  flight->plan.background &= !flight->plan.anew;
   flight->blind =
       plan->expects_none && plan->can_compute && !plan->alone && !plan->limited && !plan->ladder;
   int limited_alone = plan->alone && plan->limited;

@@ -90,6 +90,7 @@ typedef struct crl_flight_plan {
   uint8_t limited;      /* computes need a SLOT */
   uint8_t ladder;       /* elections begin with the host lock */
   uint8_t early;        /* rebuild even a fresh value */
+  uint8_t anew;         /* the same, but nothing that is stored is an answer, unless that fails */
   uint8_t alone;        /* crl_alone: compute alone from the beginning */
   uint8_t expects_none; /* the store should have nothing: where no rung is before it, CLAIM is the
                            first look */

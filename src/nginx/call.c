@@ -68,6 +68,7 @@ static void on_start(void *arg, corral_fill *fill, const void *key, size_t key_l
     corral_fill_done(fill);
   } else {
     ngx_connection_t *connection = enter(job->ctx->r);
+    crl_ngx_flights_lead(job->ctx);
     job->ctx->has_led = job->call != NULL;
     job->ctx->had_old = corral_fill_old(fill, &size) != NULL;
     job->ctx->purges = job->zone->counters->purges;
@@ -133,7 +134,11 @@ int crl_ngx_suspend(ngx_http_request_t *r) {
 corral_call crl_ngx_call(const crl_ngx_ctx *ctx, corral_policy *policy) {
   corral_call call = {.size = sizeof call, .policy = policy};
   *policy = ctx->conf->policy;
+  policy->wait_ms = ctx->conf->wait_ms;
+  /* so that those that came together with the first one have its stale page before their end */
+  if (policy->soft_ms <= 0) policy->soft_ms = crl_ngx_soft(ctx);
   policy->at_deadline = CORRAL_DEADLINE_ERROR; /* handler.c sends the request on its own way */
+  policy->anew = ctx->is_anew ? 1 : CORRAL_OFF;
   if (ctx->is_strict) policy->soft_ms = CORRAL_OFF;
   if (!ctx->is_variant) return call;
   call.variant = ctx->variant;
@@ -154,13 +159,13 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   job->ctx = ctx;
   job->zone = ctx->zone;
   job->cleanup = cleanup;
+  int only_looks = ctx->is_lookup || crl_ngx_only_looks(ctx);
   ngx_memzero(&error, sizeof error);
   call.error = &error;
-  int status =
-      corral_loop_get(ctx->zone->loop, ctx->key.data, ctx->key.len, &call,
-                      CORRAL_ASYNC(.done = on_done, .start = ctx->is_lookup ? NULL : on_start,
-                                   .gone = on_gone, .arg = job),
-                      &job->call);
+  int status = corral_loop_get(ctx->zone->loop, ctx->key.data, ctx->key.len, &call,
+                               CORRAL_ASYNC(.done = on_done, .start = only_looks ? NULL : on_start,
+                                            .gone = on_gone, .arg = job),
+                               &job->call);
   if (status != CORRAL_OK) {
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0, "corral: %s",
                   error.text[0] != '\0' ? error.text : corral_status_text(status));

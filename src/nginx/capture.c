@@ -259,7 +259,9 @@ static ngx_int_t forward(crl_ngx_capture *capture, ngx_http_request_t *sr,
 /* A failure is remembered, and answered by a stale page where there is one. */
 static ngx_int_t forward_failure(crl_ngx_capture *capture, ngx_http_request_t *sr) {
   ngx_uint_t status = capture->response.status;
-  if (crl_ngx_has_stale(capture->fill) || capture->ctx->is_counted) {
+  int has_old = capture->ctx->is_anew ? corral_fill_has_stale(capture->fill)
+                                      : crl_ngx_has_stale(capture->fill);
+  if (has_old || capture->ctx->is_counted) {
     crl_ngx_capture_fail(capture, status, "the origin's status");
     return NGX_ERROR;
   }

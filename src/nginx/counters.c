@@ -75,7 +75,7 @@ static crl_ngx_gauges *own_gauges(crl_ngx_zone *zone) {
 
 void crl_ngx_gauges_reset(crl_ngx_zone *zone) {
   crl_ngx_gauges *own = own_gauges(zone);
-  own->calls = own->leading = own->down = own->near = 0;
+  own->calls = own->leading = own->waiting = own->down = own->near = 0;
 }
 
 void crl_ngx_gauge_calls(crl_ngx_zone *zone) {
@@ -88,11 +88,16 @@ void crl_ngx_gauge_leading(crl_ngx_zone *zone, int more) {
   (void)ngx_atomic_fetch_add(&own_gauges(zone)->leading, (ngx_atomic_int_t)more);
 }
 
+void crl_ngx_gauge_waiting(crl_ngx_zone *zone, int more) {
+  (void)ngx_atomic_fetch_add(&own_gauges(zone)->waiting, (ngx_atomic_int_t)more);
+}
+
 crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone) {
-  crl_ngx_gauges sum = {0, 0, 0, 0};
+  crl_ngx_gauges sum = {0, 0, 0, 0, 0};
   for (ngx_uint_t i = 0; i < CRL_NGX_PROCESSES; i++) {
     sum.calls += zone->counters->gauges[i].calls;
     sum.leading += zone->counters->gauges[i].leading;
+    sum.waiting += zone->counters->gauges[i].waiting;
     sum.down += zone->counters->gauges[i].down;
     sum.near += zone->counters->gauges[i].near;
   }

@@ -1,6 +1,6 @@
-/* drop.c: removes the record of a request's key from the store before the request goes on: one that
- * can't be sent, or one that the request is to replace (corral_refresh). A thread of the library
- * asks the store. */
+/* drop.c: removes the record of a request's key from the store before the request goes on, where it
+ * can't be sent; or voids the rebuild of a page that the request is to replace (corral_refresh). A
+ * thread of the library asks the store. */
 #include "module.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ typedef struct crl_ngx_drop {
   crl_ngx_zone *zone;
   corral_async_call *call;
   ngx_http_cleanup_t *cleanup;
-  int is_variant;
+  int is_variant, expires;
   unsigned char variant[2 * CORRAL_PAGE_HASH];
   size_t len;
   unsigned char key[];
@@ -23,7 +23,8 @@ static int work(corral *c, void *arg, corral_error *error) {
     call->variant = drop->variant;
     call->variant_len = sizeof drop->variant;
   }
-  return corral_invalidate(c, drop->key, drop->len, call);
+  return drop->expires ? corral_expire(c, drop->key, drop->len, call)
+                       : corral_invalidate(c, drop->key, drop->len, call);
 }
 
 static void on_cleanup(void *data) {
@@ -68,6 +69,7 @@ static crl_ngx_drop *drop_new(crl_ngx_ctx *ctx) {
   drop->zone = ctx->zone;
   drop->cleanup = cleanup;
   drop->is_variant = ctx->is_variant != 0;
+  drop->expires = ctx->has_overtaken && !ctx->has_dropped;
   if (drop->is_variant) ngx_memcpy(drop->variant, ctx->variant, sizeof drop->variant);
   drop->len = ctx->key.len;
   ngx_memcpy(drop->key, ctx->key.data, ctx->key.len);

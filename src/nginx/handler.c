@@ -145,6 +145,13 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
+/* The request has waited for others as long as it may. */
+static crl_ngx_step run_out(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE && crl_ngx_flights_pass(ctx))
+    return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
+  return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+}
+
 /* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). With
  * corral_soft somebody may still rebuild it. */
 static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
@@ -152,10 +159,30 @@ static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
     ctx->is_strict = 1;
     return ask(ctx, rc);
   }
+  if (ctx->fwd_status == 0 && crl_ngx_has_waited(ctx)) return run_out(ctx, rc);
   return fail(ctx,
               ctx->fwd_status >= NGX_HTTP_INTERNAL_SERVER_ERROR ? (ngx_int_t)ctx->fwd_status
                                                                 : NGX_HTTP_GATEWAY_TIME_OUT,
               "failed", rc);
+}
+
+/* ---- corral_refresh ------------------------------------------------------------------------ */
+
+/* Answers by a new page, in place of the one that is stored, which is there until then. */
+static crl_ngx_step refresh(crl_ngx_ctx *ctx) {
+  if (ctx->is_lookup) return own_way(ctx, CRL_NGX_BYPASS, NULL);
+  ctx->is_anew = 1;
+  return crl_ngx_call_begin(ctx);
+}
+
+/* Somebody else is rebuilding the page. That is voided, as it began before this request came; what
+ * is stored stays, as an expired page. The next one begins later: it is waited for. */
+static crl_ngx_step overtake(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  ctx->is_anew = 0;
+  if (ctx->has_overtaken) return ask(ctx, rc);
+  ctx->has_overtaken = 1;
+  ctx->outcome = CRL_NGX_BYPASS;
+  return crl_ngx_drop_begin(ctx);
 }
 
 /* Takes a value: answers with it, or goes on without it. */
@@ -166,7 +193,8 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   int bad = size == 0 ? 0 : corral_page_read(corral_value_data(value), size, &record);
   if (size == 0 || bad != 0) {
     corral_value_unref(value);
-    return size == 0 ? own_way(ctx, CRL_NGX_PASS, NULL) : refuse(ctx, bad);
+    return size == 0 ? own_way(ctx, ctx->is_refresh ? CRL_NGX_BYPASS : CRL_NGX_PASS, NULL)
+                     : refuse(ctx, bad);
   }
   corral_how how = corral_value_how(value);
   if (record.vary_len > 0 && !(how == CORRAL_COMPUTED && ctx->has_led)) {
@@ -179,6 +207,10 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
       return ask_variant(ctx, hash, rc);
     }
   }
+  if (crl_ngx_only_looks(ctx)) { /* its variant is known now */
+    corral_value_unref(value);
+    return refresh(ctx);
+  }
   int64_t kept_ms = corral_value_age_ms(value);
   if ((how == CORRAL_STALE || (how == CORRAL_OUTBOX && kept_ms > record.ttl_ms)) &&
       !corral_page_may_be_stale(&record, kept_ms)) {
@@ -188,6 +220,7 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
+  if (ctx->is_anew && how != CORRAL_COMPUTED) ctx->detail = "refresh-failed";
   *rc = crl_ngx_reply(ctx, value, &record);
   return CRL_NGX_REPLIED;
 }
@@ -202,18 +235,12 @@ static crl_ngx_step ask(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   return crl_ngx_stream_join(ctx) ? CRL_NGX_WAITS : crl_ngx_call_begin(ctx);
 }
 
-/* Answers by a new page, in place of the one that is stored. */
-static crl_ngx_step refresh(crl_ngx_ctx *ctx) {
-  ctx->is_refresh = ctx->has_dropped = 1;
-  ctx->outcome = CRL_NGX_BYPASS;
-  return crl_ngx_drop_begin(ctx);
-}
-
 /* Answers by a status of corral. A failure other than the origin's never fails a request: it goes
  * its own way. */
 static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error *error,
                                 ngx_int_t *rc) {
   int32_t code = error != NULL ? error->code : 0;
+  if (crl_ngx_only_looks(ctx)) return refresh(ctx);
   switch (status) {
     case CORRAL_EFAILED:
       return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
@@ -224,9 +251,8 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
     case CORRAL_EDEADLINE:
       /* the limit is for requests that wait for others */
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
-      if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE)
-        return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
-      return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
+      return run_out(ctx, rc);
+    case CORRAL_EBUSY: return overtake(ctx, rc);
     case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:
       ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s",
@@ -288,9 +314,11 @@ void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
 void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
   ngx_int_t rc = NGX_ERROR;
   ctx->purges = ctx->zone->counters->purges;
-  crl_ngx_step step = status == CORRAL_OK ? ask(ctx, &rc)
-                      : ctx->is_refresh   ? own_way(ctx, CRL_NGX_BYPASS, NULL)
-                                          : own_way(ctx, CRL_NGX_PASS, "unreadable");
+  crl_ngx_step step =
+      ctx->has_overtaken && !ctx->has_dropped
+          ? (status == CORRAL_OK ? refresh(ctx) : own_way(ctx, CRL_NGX_BYPASS, NULL))
+      : status == CORRAL_OK ? ask(ctx, &rc)
+                            : own_way(ctx, CRL_NGX_PASS, "unreadable");
   if (step != CRL_NGX_WAITS) finish(ctx, step, rc);
 }
 
@@ -377,6 +405,7 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   if (crl_ngx_is_led_in_front(ctx)) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "loop"), rc);
   unsigned is_rare = conf->min_uses > 1 && crl_ngx_is_rare(ctx);
   ctx->is_lookup = (is_rare || holds(r, conf->no_store)) & 1;
-  crl_ngx_step step = !is_rare && holds(r, conf->refresh) ? refresh(ctx) : ask(ctx, &rc);
+  ctx->is_refresh = (!is_rare && holds(r, conf->refresh)) & 1;
+  crl_ngx_step step = ask(ctx, &rc);
   return go_on(ctx, step, rc);
 }

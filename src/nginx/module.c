@@ -21,6 +21,7 @@ static ngx_conf_enum_t purge_from[] = {{ngx_string("local"), CRL_NGX_FROM_LOCAL}
                                        {ngx_null_string, 0}};
 
 static ngx_conf_num_bounds_t min_uses = {ngx_conf_check_num_bounds, 1, 1000000};
+static ngx_conf_num_bounds_t deadline_max = {ngx_conf_check_num_bounds, 1, 1000000};
 static ngx_conf_num_bounds_t path_tags = {ngx_conf_check_num_bounds, 0, 8};
 
 enum { ANYWHERE = NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF };
@@ -71,6 +72,8 @@ static ngx_command_t commands[] = {
               NULL),
     DIRECTIVE("corral_min_uses", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_num_slot, AT(min_uses),
               &min_uses),
+    DIRECTIVE("corral_deadline_max", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_num_slot,
+              AT(deadline_max), &deadline_max),
     DIRECTIVE("corral_tag", ANYWHERE, NGX_CONF_1MORE, crl_ngx_set_tag, 0, NULL),
     DIRECTIVE("corral_path_tags", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_num_slot, AT(path_tags),
               &path_tags),
@@ -105,6 +108,7 @@ static void *create_location(ngx_conf_t *cf) {
   conf->refresh = NGX_CONF_UNSET_PTR;
   conf->min_uses = NGX_CONF_UNSET;
   conf->path_tags = NGX_CONF_UNSET;
+  conf->deadline_max = NGX_CONF_UNSET;
   conf->with_purge = NGX_CONF_UNSET;
   conf->policy.size = sizeof conf->policy;
   conf->purge_from = NGX_CONF_UNSET_UINT;
@@ -143,7 +147,9 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
   ngx_conf_merge_bitmask_value(conf->ignore, above->ignore, NGX_CONF_BITMASK_SET);
   merge_policy(&conf->policy, &above->policy);
-  if (conf->policy.wait_ms == 0) conf->policy.wait_ms = CRL_NGX_WAIT_MS;
+  if (conf->policy.at_deadline == 0) conf->policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
+  conf->wait_ms = crl_ngx_patience(cf, &conf->policy);
+  ngx_conf_merge_value(conf->deadline_max, above->deadline_max, 2);
   if (conf->policy.sie_ms == 0) conf->policy.sie_ms = STALE_IF_ERROR_MS;
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,

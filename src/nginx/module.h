@@ -44,10 +44,10 @@ typedef enum crl_ngx_outcome {
   CRL_NGX_OUTCOMES
 } crl_ngx_outcome;
 
-/* Where the configuration says nothing. An answer may take as long as its origin sends; a request
- * waits for others as long as nginx waits for an origin that is silent. */
-enum { CRL_NGX_COMPUTE_MS = 600000, CRL_NGX_WAIT_MS = 60000 };
-enum { CRL_NGX_USES = 32768 }; /* places of uses.c */
+/* Where the configuration says nothing. An answer may take as long as its origin sends. */
+enum { CRL_NGX_COMPUTE_MS = 600000 };
+enum { CRL_NGX_WAIT_MS = 60000 }; /* nginx's own default of proxy_read_timeout and its like */
+enum { CRL_NGX_USES = 32768 };    /* places of uses.c */
 
 /* Times that are counted: of requests that wait for others, of origins, of the store. */
 typedef enum crl_ngx_time {
@@ -64,10 +64,10 @@ typedef struct crl_ngx_histogram {
   ngx_atomic_t sum_us;
 } crl_ngx_histogram;
 
-/* Of one worker: requests in corral, those of them whose origin is asked, servers of the store that
- * rest, bytes of the near tier. */
+/* Of one worker: requests in corral, those of them whose origin is asked, those that wait for
+ * another's or for the store, servers of the store that rest, bytes of the near tier. */
 typedef struct crl_ngx_gauges {
-  ngx_atomic_t calls, leading, down, near;
+  ngx_atomic_t calls, leading, waiting, down, near;
 } crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */
@@ -147,6 +147,8 @@ typedef struct crl_ngx_conf {
   /* The table's options for locations; 0: unset. at_deadline "compute": the request goes its own
    * way. */
   corral_policy policy;
+  int64_t wait_ms; /* the policy's, or the location's read timeout */
+  ngx_int_t deadline_max;
   /* For handlers; not inherited. */
   ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
   ngx_str_t purge_zone;
@@ -184,13 +186,17 @@ typedef struct crl_ngx_ctx {
   unsigned is_answered : 1; /* from a record */
   unsigned is_stored : 1;
   unsigned is_counted : 1;
-  unsigned is_leading : 1;  /* its origin's subrequest runs */
-  unsigned is_strict : 1;   /* what is in the store may not be sent stale: corral_soft is off */
-  unsigned is_unsafe : 1;   /* its method changes what the store has */
-  unsigned is_sent : 1;     /* it leads, and its client gets the answer as it comes */
-  unsigned is_waiting : 1;  /* linked as `waiting` */
-  unsigned has_dropped : 1; /* the key's record was removed from the store for this request */
-  unsigned is_refresh : 1;  /* because of corral_refresh */
+  unsigned is_leading : 1;    /* its origin's subrequest runs */
+  unsigned is_strict : 1;     /* what is in the store may not be sent stale: corral_soft is off */
+  unsigned is_unsafe : 1;     /* its method changes what the store has */
+  unsigned is_sent : 1;       /* it leads, and its client gets the answer as it comes */
+  unsigned is_waiting : 1;    /* linked as `waiting` */
+  unsigned is_passing : 1;    /* linked as `passing` */
+  unsigned is_gauged : 1;     /* among those that wait, for corral_status */
+  unsigned has_dropped : 1;   /* the key's record was removed from the store for this request */
+  unsigned is_refresh : 1;    /* because of corral_refresh */
+  unsigned is_anew : 1;       /* its call rebuilds a page that is there */
+  unsigned has_overtaken : 1; /* its page was being rebuilt, which was voided */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
@@ -200,6 +206,7 @@ typedef struct crl_ngx_ctx {
   ngx_http_request_t *sr;   /* its origin's subrequest, whose answer is forwarded; NULL: none */
   crl_ngx_reader *reader;   /* of an answer that comes; NULL: none */
   ngx_queue_t waiting;      /* among the requests of the worker with a call under way */
+  ngx_queue_t passing;      /* among those that go their own way after too long a wait */
 } crl_ngx_ctx;
 
 /* The result of a step. */
@@ -211,6 +218,13 @@ static inline const char *crl_ngx_text(const ngx_str_t *s) { return (const char 
 
 /* module.c */
 crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
+
+/* patience.c: the longest wait for others in the location that is being merged. */
+int64_t crl_ngx_patience(ngx_conf_t *cf, const corral_policy *policy);
+/* After so long a wait a request without corral_soft takes a stale page, shortly before its end. */
+int64_t crl_ngx_soft(const crl_ngx_ctx *ctx);
+/* True when the request has waited for so long. */
+int crl_ngx_has_waited(const crl_ngx_ctx *ctx);
 
 /* config.c: setters of directives. */
 char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -234,6 +248,7 @@ void crl_ngx_zone_purged(crl_ngx_zone *zone);
 void crl_ngx_gauges_reset(crl_ngx_zone *zone);
 void crl_ngx_gauge_calls(crl_ngx_zone *zone);               /* calls, and the near tier */
 void crl_ngx_gauge_leading(crl_ngx_zone *zone, int more);   /* 1 or -1 */
+void crl_ngx_gauge_waiting(crl_ngx_zone *zone, int more);   /* 1 or -1 */
 crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone); /* of all workers */
 
 /* zone.c */
@@ -246,6 +261,10 @@ void crl_ngx_zone_release(crl_ngx_zone *zone);
 
 /* handler.c */
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r);
+/* True for a request with corral_refresh that wants to know what there is. */
+static inline int crl_ngx_only_looks(const crl_ngx_ctx *ctx) {
+  return ctx->is_refresh && !ctx->is_anew && !ctx->has_overtaken;
+}
 /* NULL: corral has nothing to do with this request. */
 crl_ngx_ctx *crl_ngx_ctx_of(ngx_http_request_t *r);
 
@@ -364,7 +383,8 @@ ngx_int_t crl_ngx_variables_add(ngx_conf_t *cf);
 ngx_int_t crl_ngx_cache_status(ngx_http_request_t *r, crl_ngx_ctx *ctx);
 const char *crl_ngx_outcome_name(crl_ngx_outcome outcome);
 
-/* drop.c: begins to remove the key's record from the store. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
+/* drop.c: begins to remove the key's record from the store; for corral_refresh, to void its
+ * rebuild. CRL_NGX_WAITS, or CRL_NGX_OWN_WAY when
  * that couldn't begin. */
 crl_ngx_step crl_ngx_drop_begin(crl_ngx_ctx *ctx);
 /* Called by drop.c at the end of that. */

@@ -97,11 +97,9 @@ static ngx_table_elt_t *add_own(ngx_http_request_t *r, const char *name, size_t 
   return line;
 }
 
-/* Sets the Age (RFC 9111, 5.1); the origin's own answer has one only if it came with it. */
-static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_page *record) {
-  int is_own = ctx->is_pass || ctx->outcome == CRL_NGX_MISS || ctx->outcome == CRL_NGX_EXPIRED ||
-               ctx->outcome == CRL_NGX_REVALIDATED || ctx->outcome == CRL_NGX_BYPASS;
-  if (is_own && record->age_s == 0) return 0;
+/* Sets the Age (RFC 9111, 5.1), of the first answer too: a cache behind this one, and a browser,
+ * then count on from it. */
+static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx) {
   ngx_table_elt_t *line = add_own(r, "Age", NGX_INT64_LEN);
   if (line == NULL) return -1;
   line->value.len =
@@ -137,7 +135,7 @@ ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_
   r->headers_out.content_length_n = length;
   r->allow_ranges = 1;
   choose_conditions(&r->headers_in);
-  if (set_fields(r, record) != 0 || set_age(r, ctx, record) != 0 || set_date(r, ctx, record) != 0)
+  if (set_fields(r, record) != 0 || set_age(r, ctx) != 0 || set_date(r, ctx, record) != 0)
     return NGX_HTTP_INTERNAL_SERVER_ERROR;
   return ngx_http_send_header(r);
 }

@@ -36,9 +36,13 @@ static const struct {
     {"origin", "corral_origin_seconds", "Time that the origin took."},
     {"store", "corral_store_seconds", "Time that operations on the store took, with queues."}};
 
+enum { GAUGES = 6 };
+
 /* Bytes of a row at most, but for its zone's name, and rows of a zone. */
 enum { ROW = 128 };
-enum { ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + 8 };
+enum {
+  ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + GAUGES
+};
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
@@ -65,9 +69,11 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
   for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
     at = ngx_sprintf(at, "%s\"%s\":%uA", i > 0 ? "," : "", corral_event_name((corral_event)i),
                      zone->counters->events[i]);
-  at = ngx_sprintf(
-      at, "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"near\":%uA,\"store_up\":%s},\"times\":{",
-      now.calls, now.leading, now.near, now.down == 0 ? "true" : "false");
+  at = ngx_sprintf(at,
+                   "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"waiting\":%uA,\"near\":%uA,"
+                   "\"breaker\":%uA,\"store_up\":%s},\"times\":{",
+                   now.calls, now.leading, now.waiting, now.near, now.down,
+                   now.down == 0 ? "true" : "false");
   return ngx_sprintf(put_times(at, zone), "}}");
 }
 
@@ -104,15 +110,18 @@ static u_char *put_histogram(u_char *at, const crl_ngx_zone *zone, ngx_uint_t t)
 }
 
 static u_char *put_gauge(u_char *at, crl_ngx_zone **zones, ngx_uint_t count, ngx_uint_t which) {
-  static const char *const rows[][2] = {
+  static const char *const rows[GAUGES][2] = {
       {"corral_calls", "Requests under way: leading, waiting, or asking the store."},
       {"corral_leading", "Requests of these whose origin is being asked."},
+      {"corral_waiting", "Requests of these that wait for another's, or for the store."},
       {"corral_near_bytes", "Room that copies in the workers take."},
+      {"corral_breaker_open", "Servers of the store that rest, summed over the workers."},
       {"corral_store_up", "1: no worker finds a server of the store away."}};
   at = put_head(at, rows[which][0], "gauge", rows[which][1]);
   for (ngx_uint_t z = 0; z < count; z++) {
     crl_ngx_gauges now = crl_ngx_gauges_of(zones[z]);
-    ngx_atomic_uint_t numbers[] = {now.calls, now.leading, now.near, now.down == 0};
+    ngx_atomic_uint_t numbers[GAUGES] = {now.calls, now.leading, now.waiting,
+                                         now.near,  now.down,    now.down == 0};
     at = ngx_sprintf(put_zone(at, rows[which][0], "", zones[z]), "} %uA\n", numbers[which]);
   }
   return at;
@@ -129,7 +138,7 @@ static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count
     for (ngx_uint_t i = 0; i < CORRAL_EVENT_COUNT; i++)
       at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i),
                    zones[z]->counters->events[i]);
-  for (ngx_uint_t which = 0; which < 4; which++) at = put_gauge(at, zones, count, which);
+  for (ngx_uint_t which = 0; which < GAUGES; which++) at = put_gauge(at, zones, count, which);
   for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
     at = put_head(at, times[t].family, "histogram", times[t].text);
     for (ngx_uint_t z = 0; z < count; z++) at = put_histogram(at, zones[z], t);
@@ -146,7 +155,7 @@ ngx_int_t crl_ngx_status_handler(ngx_http_request_t *r) {
   if (!(r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD))) return NGX_HTTP_NOT_ALLOWED;
   ngx_int_t rc = ngx_http_discard_request_body(r);
   if (rc != NGX_OK) return rc;
-  size_t room = 2048;
+  size_t room = 4096;
   for (ngx_uint_t z = 0; z < conf->zones.nelts; z++) room += (ROW + zones[z]->name.len) * ROWS;
   text.data = ngx_pnalloc(r->pool, room);
   if (text.data == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;

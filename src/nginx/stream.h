@@ -43,6 +43,11 @@ int crl_ngx_stream_join(crl_ngx_ctx *ctx);
 ngx_int_t crl_ngx_flights_init(crl_ngx_zone *zone, ngx_pool_t *pool);
 void crl_ngx_flights_wait(crl_ngx_ctx *ctx);
 void crl_ngx_flights_stop_waiting(crl_ngx_ctx *ctx);
+/* The request doesn't wait for another's any more: it leads. It stays in the table. */
+void crl_ngx_flights_lead(crl_ngx_ctx *ctx);
+/* Counts a request among those of its key that go their own way after too long a wait, until it
+ * ends. 0: there are corral_deadline_max of them already. */
+int crl_ngx_flights_pass(crl_ngx_ctx *ctx);
 /* The next request, after `after`, that waits for the same key as ctx; NULL: none. `after` NULL:
  * the first. */
 crl_ngx_ctx *crl_ngx_flights_next(const crl_ngx_ctx *ctx, const crl_ngx_ctx *after);

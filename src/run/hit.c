@@ -59,7 +59,8 @@ int crl_hit_is_of(const crl_context *context) {
 
 /* True for a call whose hit needs nothing but its record. */
 static int is_plain(const crl_context *context, const crl_call *call) {
-  return crl_hit_is_of(context) && call->variant_len == 0 && !crl_cancelled(call->cancel_token);
+  return crl_hit_is_of(context) && call->variant_len == 0 && call->policy->anew <= 0 &&
+         !crl_cancelled(call->cancel_token);
 }
 
 static int put_key(crl_hit *hit) {

@@ -117,7 +117,8 @@ static void tell(const crl_join *join) {
 int crl_run_near(crl_join *join, int only_fresh) {
   crl_key key;
   crl_context *context = join->context;
-  if (context->near == NULL || join->call->policy->near_ms <= 0) return 0;
+  const corral_policy *policy = join->call->policy;
+  if (context->near == NULL || policy->near_ms <= 0 || policy->anew > 0) return 0;
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
   int answers = answer(join, &key, only_fresh);
   crl_key_clean(&key);

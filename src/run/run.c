@@ -193,6 +193,7 @@ static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
                               may_need_slot(r) && crl_semaphore_limits(context->limiter, needs(r)),
                           .ladder = context->hostlock != NULL,
                           .early = join->early != 0,
+                          .anew = policy->anew > 0,
                           .alone = (uint8_t)alone,
                           .expects_none = join->expects_none != 0};
   if (policy->soft_ms > 0) plan.soft_until = join->deadline - policy->wait_ms + policy->soft_ms;
