@@ -146,7 +146,8 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
                         int64_t before) {
   corral_op *op = slot->op;
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
-  slot->whole = h->store->is_node && crl_redis_reply_is_error(replies[1], "TRYAGAIN");
+  slot->whole =
+      h->store->kind == CRL_REDIS_NODE && crl_redis_reply_is_error(replies[1], "TRYAGAIN");
   if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR)
     return crl_redis_result_nonsense(h, op);
   const redisReply *told = told_by(op, replies[1]);

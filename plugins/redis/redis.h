@@ -22,6 +22,7 @@
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
  *   cluster.h  Redis Cluster: the table of redis+cluster, in files of its own
+ *   sentinel.h  Redis Sentinel: the table of redis+sentinel, in files of its own
  *   redlock.c, redlock_member.c   the table of redlock: locks over several such stores
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
@@ -33,6 +34,7 @@
 #include <hiredis/hiredis.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -46,6 +48,7 @@ enum {
   CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
+  CRL_REDIS_LONGEST_ROLE = 1024,   /* but for the list of a primary's replicas, in the greeting */
   CRL_REDIS_DEEPEST_ARRAY = 7,     /* nor is it nested deeper */
   CRL_REDIS_LONGEST_PUSH = 1 << 20 /* no message to a watch has more elements or bytes */
 };
@@ -60,10 +63,18 @@ struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
 
+typedef enum crl_redis_kind {
+  CRL_REDIS_PLAIN,
+  CRL_REDIS_NODE,    /* of a cluster (cluster.h): the greeting asks for its id */
+  CRL_REDIS_PRIMARY, /* that a sentinel names (sentinel.h): the greeting asks for its role */
+  CRL_REDIS_SENTINEL
+} crl_redis_kind;
+
 typedef struct crl_redis_store {
   const corral_host *host;
   struct crl_redis_store *base; /* has the TLS context: itself, or that of its cluster */
-  int is_node;                  /* 1: a node of a cluster (cluster.h) */
+  crl_redis_kind kind;
+  _Atomic unsigned demoted;                      /* how often it said that it is a replica */
   void (*let_go)(struct crl_redis_store *store); /* NULL, or called when a handle has gone */
   char name[160];                                /* "redis 127.0.0.1:6379" */
   char *server, *path;                           /* one of them; `path`: of a unix socket */
@@ -232,6 +243,7 @@ typedef struct crl_redis_handle {
   int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
   int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
+  unsigned demoted;    /* store->demoted when this handle was opened */
   int elsewhere;       /* 1: its node's name leads to another address by now */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
@@ -318,6 +330,10 @@ void crl_redis_close(void *store);
  * crl_redis_close frees it. */
 int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const corral_uri *uri,
                           corral_error *error);
+/* The same for the sentinels of a URI, whose servers are `servers`: what isn't said of their TLS is
+ * as there. */
+int crl_redis_store_begin_sentinels(crl_redis_store *s, const crl_redis_store *servers,
+                                    const corral_uri *uri, corral_error *error);
 /* A failed connect lets the store go, too. */
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_redis_disconnect(void *handle);

@@ -22,7 +22,8 @@ static int depth_of(const redisReadTask *task) {
  * itself. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
-  if ((size_t)elements > CRL_REDIS_LONGEST_ARRAY)
+  size_t most = handle->used ? CRL_REDIS_LONGEST_ARRAY : CRL_REDIS_LONGEST_ROLE;
+  if ((size_t)elements > most)
     handle->refused = "an array longer than any that was asked for";
   else if (depth_of(task) > CRL_REDIS_DEEPEST_ARRAY)
     handle->refused = "arrays nested deeper than any that were asked for";
@@ -148,9 +149,11 @@ static const struct meaning {
      "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };
 
-/* What a node of a cluster says while the cluster changes; the next map tells more. */
+/* What a server says while servers change places; those who name servers tell more. */
 static int is_passing(const crl_redis_store *store, const struct meaning *meaning) {
-  return store->is_node && (meaning->advice == to_cluster || meaning->advice == to_primary);
+  if (meaning->advice == to_primary)
+    return store->kind == CRL_REDIS_NODE || store->kind == CRL_REDIS_PRIMARY;
+  return store->kind == CRL_REDIS_NODE && meaning->advice == to_cluster;
 }
 
 /* The text without the prefix "@user_script: 12: -" that Redis 6 and older put before some errors
@@ -174,17 +177,23 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
 }
 
 /* Names all that the user must be allowed: a server names what it refused, one thing a time. Parts
- * are as short as an error's text wants. */
+ * are as short as an error's text wants; what is longer loses rights for locks. */
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
+  static const char *const more[] = {[CRL_REDIS_PLAIN] = "",
+                                     [CRL_REDIS_NODE] = "+asking +cluster ",
+                                     [CRL_REDIS_PRIMARY] = "+role ",
+                                     [CRL_REDIS_SENTINEL] = "+sentinel +subscribe, and the channel "
+                                                            "+switch-master"};
   static const char needs[] =
       "+get +set +pttl +getrange +setrange +pexpire +rename +unlink +time +eval +evalsha +select "
-      "+client +asking +cluster, for locks +watch +unwatch +multi +exec +discard +wait";
+      "+client, for locks +watch +unwatch +multi +exec +discard +wait";
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
   const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
   if (quote != NULL) refused = quote + 1;
-  return store->host->fail(error, status, "%.30s: NOPERM: the ACL refuses %.*s; corral needs %s",
-                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
+  return store->host->fail(error, status, "%.30s: NOPERM: the ACL refuses %.*s; corral needs %s%s",
+                           store->name, quote != NULL && len < 16 ? len : 16, refused,
+                           more[store->kind], store->kind != CRL_REDIS_SENTINEL ? needs : "");
 }
 
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
