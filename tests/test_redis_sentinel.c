@@ -307,6 +307,73 @@ static void a_copy_is_dropped_when_its_primary_is_deposed(void **state) {
   corral_close(c);
 }
 
+/* ---- other URIs ---------------------------------------------------------------------------- */
+
+static corral *opened_at(const char *uri) {
+  corral *c = NULL;
+  corral_error error = {0};
+  corral_options options = {.size = sizeof options, .store = uri, .breaker_failures = 1000};
+  if (corral_open(&options, &c, &error) != CORRAL_OK) fail_msg("%s", error.text);
+  return c;
+}
+
+/* Sets a value, which must fail, with this text. */
+static void complains(corral *c, const char *text) {
+  corral_error error = {0};
+  assert_int_not_equal(corral_set(c, "k", 1, CORRAL_CALL(.error = &error), "x", 1), CORRAL_OK);
+  if (strstr(error.text, text) == NULL) fail_msg("%s", error.text);
+}
+
+static void a_uri_that_meets_a_sentinel_says_what_to_write(void **state) {
+  (void)state;
+  char wanted[80];
+  redis_server *sentinel = redis_sentinels_sentinel(set, 0);
+  corral *c = opened_at(redis_server_uri(sentinel));
+  snprintf(wanted, sizeof wanted, "write redis+sentinel://127.0.0.1:%d/NAME",
+           redis_server_port(sentinel));
+  complains(c, wanted);
+  corral_close(c);
+}
+
+static void a_uri_of_sentinels_that_meets_a_server_says_what_to_write(void **state) {
+  (void)state;
+  char uri[80], wanted[80];
+  int port = redis_server_port(server_of(redis_sentinels_primary(set)));
+  snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d/main", port);
+  snprintf(wanted, sizeof wanted, "write redis://127.0.0.1:%d", port);
+  corral *c = opened_at(uri);
+  complains(c, wanted);
+  corral_close(c);
+}
+
+static void a_uri_that_meets_a_replica_says_where_the_primary_is(void **state) {
+  (void)state;
+  char wanted[80];
+  int primary = redis_sentinels_primary(set);
+  snprintf(wanted, sizeof wanted, "is a replica: write %s", redis_server_uri(server_of(primary)));
+  corral *c = opened_at(redis_server_uri(server_of(1 - primary)));
+  complains(c, "this server is a replica");
+  complains(c, wanted);
+  corral_close(c);
+}
+
+/* As where a name, or a proxy, leads to the primary: the next connection is as good as any. */
+static void a_server_that_is_a_replica_for_a_while_is_used_again(void **state) {
+  (void)state;
+  redis_server *other, *server;
+  if (!redis_server_start(&other, NULL) || !redis_server_start(&server, NULL)) skip();
+  corral *c = opened_at(redis_server_uri(server));
+  sets(c, "k", 10);
+  redis_server_ask(server, "REPLICAOF 127.0.0.1 %d", redis_server_port(other));
+  complains(c, "this server is a replica");
+  complains(c, "is a replica: write redis://");
+  redis_server_ask(server, "REPLICAOF NO ONE");
+  sets(c, "k", 10);
+  corral_close(c);
+  redis_server_stop(server);
+  redis_server_stop(other);
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, start, history_room_close)
   const struct CMUnitTest tests[] = {
@@ -323,6 +390,10 @@ int main(void) {
       T(an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one),
       T(a_copy_is_dropped_when_its_primary_is_killed),
       T(a_copy_is_dropped_when_its_primary_is_deposed),
+      T(a_uri_that_meets_a_sentinel_says_what_to_write),
+      T(a_uri_of_sentinels_that_meets_a_server_says_what_to_write),
+      T(a_uri_that_meets_a_replica_says_where_the_primary_is),
+      T(a_server_that_is_a_replica_for_a_while_is_used_again),
   };
   return cmocka_run_group_tests_name("redis_sentinel", tests, NULL, stop);
 }

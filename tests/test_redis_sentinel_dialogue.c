@@ -294,8 +294,8 @@ static void what_is_wrong_with_sentinels_is_told(void **state) {
     int status;
   } all[] = {
       {CALLED NAMES_NONE, "knows no primary named 'main'", CORRAL_EUNAVAILABLE},
-      {CALLED "SEND -ERR unknown command 'SENTINEL'\\r\\n-ERR\\r\\n\n", "write redis://HOST:PORT",
-       CORRAL_EUNSUPPORTED},
+      {CALLED "SEND -ERR unknown command 'SENTINEL'\\r\\n-ERR\\r\\n\n",
+       "write redis://127.0.0.1:", CORRAL_EUNSUPPORTED},
       {CALLED "SEND -NOAUTH Authentication required.\\r\\n-NOAUTH\\r\\n\n", "NOAUTH", CORRAL_EAUTH},
       {CALLED "SEND +OK\\r\\n+OK\\r\\n\n", "is it a sentinel?", CORRAL_EPROTOCOL},
   };
@@ -314,6 +314,23 @@ static void a_sentinel_that_starts_is_asked_again_by_the_next_call(void **state)
   assert_int_equal(looks(&d), CORRAL_EUNAVAILABLE);
   assert_int_equal(looks(&d), CORRAL_EMISS);
   ended(&d);
+  assert_true(fake_server_stop(primary));
+}
+
+/* Its first connection is silent for the share of the first sentinel. */
+static void a_primary_that_is_slow_to_answer_is_tried_for_all_of_the_time(void **state) {
+  (void)state;
+  char uri[120];
+  client c;
+  fake_server *primary = fake_server_start("HANG\nACCEPT\n" GREETED);
+  fake_server *sentinels[2] = {fake_server_start(naming(primary, CALLED NAMES)),
+                               fake_server_start(naming(primary, CALLED NAMES))};
+  snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d/main",
+           fake_server_port(sentinels[0]), fake_server_port(sentinels[1]));
+  if (client_begin(&c, &crl_plugin_redis_sentinel, uri, 6000) != CORRAL_OK)
+    fail_msg("%s", c.error.text);
+  client_end(&c);
+  for (int i = 0; i < 2; i++) assert_true(fake_server_stop(sentinels[i]));
   assert_true(fake_server_stop(primary));
 }
 
@@ -419,6 +436,7 @@ int main(void) {
       cmocka_unit_test(sentinels_that_are_down_or_know_nothing_are_passed_over),
       cmocka_unit_test(what_is_wrong_with_sentinels_is_told),
       cmocka_unit_test(a_sentinel_that_starts_is_asked_again_by_the_next_call),
+      cmocka_unit_test(a_primary_that_is_slow_to_answer_is_tried_for_all_of_the_time),
       cmocka_unit_test(sentinels_have_a_user_and_a_password_of_their_own),
       cmocka_unit_test(a_switch_that_a_sentinel_tells_sends_nothing_more_to_the_former_primary),
       cmocka_unit_test(a_switch_of_another_name_is_none_of_this_stores_business),

@@ -259,9 +259,11 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
 typedef enum greeting { AUTH, SELECT, SETNAME, MYID, ROLE, TIME, GREETINGS } greeting;
 
 static int is_said(const crl_redis_store *s, greeting what) {
+  crl_redis_store *own = (crl_redis_store *)(uintptr_t)s;
   return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0) &&
          (what != MYID || s->kind == CRL_REDIS_NODE) &&
-         (what != ROLE || s->kind == CRL_REDIS_PRIMARY) &&
+         (what != ROLE || s->kind == CRL_REDIS_PRIMARY ||
+          (s->kind == CRL_REDIS_PLAIN && atomic_load(&own->demoted) > 0)) &&
          (what != TIME || s->kind != CRL_REDIS_SENTINEL);
 }
 
@@ -299,7 +301,8 @@ static void say(crl_redis_handle *h, greeting what) {
  * time can still read. But any reply may be the server's reason to refuse service. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
   if (crl_redis_reply_is_error(reply, "NOPERM"))
-    return what == SETNAME || what == MYID || what == TIME;
+    return what == SETNAME || what == MYID || what == TIME ||
+           (what == ROLE && h->store->kind == CRL_REDIS_PLAIN);
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
   return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
@@ -326,6 +329,15 @@ static int hear_role(const crl_redis_handle *h, const redisReply *reply, corral_
                                 "%s: a strange answer to ROLE: is it a Redis server?",
                                 h->store->name);
   if (strcmp(role->str, "master") == 0) return CORRAL_OK;
+  if (h->store->kind == CRL_REDIS_PLAIN && reply->elements > 2 &&
+      reply->element[1]->type == REDIS_REPLY_STRING &&
+      reply->element[2]->type == REDIS_REPLY_INTEGER)
+    return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
+                                strchr(reply->element[1]->str, ':') != NULL
+                                    ? "%.80s: is a replica: write %s://[%.80s]:%lld"
+                                    : "%.80s: is a replica: write %s://%.80s:%lld",
+                                h->store->name, h->store->tls ? "rediss" : "redis",
+                                reply->element[1]->str, reply->element[2]->integer);
   return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: is no primary: its role is %.20s",
                               h->store->name, role->str);
 }

@@ -74,7 +74,8 @@ typedef struct crl_redis_store {
   const corral_host *host;
   struct crl_redis_store *base; /* has the TLS context: itself, or that of its cluster */
   crl_redis_kind kind;
-  _Atomic unsigned demoted;                      /* how often it said that it is a replica */
+  /* how often it said that it is a replica: from the first time on, greetings ask for its role */
+  _Atomic unsigned demoted;
   void (*let_go)(struct crl_redis_store *store); /* NULL, or called when a handle has gone */
   char name[160];                                /* "redis 127.0.0.1:6379" */
   char *server, *path;                           /* one of them; `path`: of a unix socket */
@@ -270,6 +271,8 @@ int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *err
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
 /* 1: `reply` is an error whose text begins with `word`. */
 int crl_redis_reply_is_error(const redisReply *reply, const char *word);
+/* Writes "host:port" of a server, as it stands in a URI. */
+void crl_redis_reply_place(const crl_redis_store *store, char *ret, size_t size);
 /* Status of an error reply, with a text for the user; `otherwise`: status of errors that aren't in
  * the table. */
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,

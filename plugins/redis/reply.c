@@ -104,6 +104,7 @@ int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
 
 /* ---- error replies ------------------------------------------------------------------------- */
 
+/* The scheme and HOST:PORT become those of the server that was asked. */
 static const char to_cluster[] =
     "this server belongs to a cluster: write redis+cluster://HOST:PORT in the store URI";
 static const char to_primary[] = "this server is a replica: name its primary in the store URI";
@@ -144,7 +145,7 @@ static const struct meaning {
      "raise proto-max-bulk-len on the server"},
     {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
     {"ERR unknown command", CORRAL_EUNSUPPORTED,
-     "corral needs Redis 5 or later with all its commands; is it a sentinel? name the primary"},
+     "corral needs Redis 5 or later; is it a sentinel? write redis+sentinel://HOST:PORT/NAME"},
     {"ERR This instance has cluster support disabled", CORRAL_EUNSUPPORTED,
      "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };
@@ -196,8 +197,32 @@ static int lacks(const crl_redis_store *store, int status, const char *text, cor
                            more[store->kind], store->kind != CRL_REDIS_SENTINEL ? needs : "");
 }
 
+void crl_redis_reply_place(const crl_redis_store *store, char *ret, size_t size) {
+  if (store->server == NULL)
+    snprintf(ret, size, "HOST:PORT");
+  else
+    snprintf(ret, size, strchr(store->server, ':') != NULL ? "[%.120s]:%d" : "%.120s:%d",
+             store->server, store->port);
+}
+
+/* Writes the advice with the server's place in it. */
+static const char *advise(const crl_redis_store *store, const char *advice, char *ret,
+                          size_t size) {
+  static const char scheme[] = "redis", place[] = "HOST:PORT";
+  char own[140];
+  const char *at = strstr(advice, place), *from = at;
+  if (at == NULL) return advice;
+  while (from > advice && strncmp(from, scheme, sizeof scheme - 1) != 0) from--;
+  const char *behind = from + sizeof scheme - 1;
+  crl_redis_reply_place(store, own, sizeof own);
+  snprintf(ret, size, "%.*s%s%.*s%s%s", (int)(from - advice), advice,
+           store->tls ? "rediss" : scheme, (int)(at - behind), behind, own, at + sizeof place - 1);
+  return ret;
+}
+
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error) {
+  char room[240];
   const char *text = first_word(reply->str);
   int shown = (int)strcspn(text, "\r\n");
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
@@ -208,7 +233,8 @@ int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply,
                                shown < 140 ? shown : 140, text);
     else if (begins(text, meanings[i].word))
       return store->host->fail(error, meanings[i].status, "%.80s: %.*s (%s)", store->name,
-                               shown < 60 ? shown : 60, text, meanings[i].advice);
+                               shown < 60 ? shown : 60, text,
+                               advise(store, meanings[i].advice, room, sizeof room));
   return store->host->fail(error, otherwise, "%.80s: %.*s", store->name, shown < 140 ? shown : 140,
                            text);
 }

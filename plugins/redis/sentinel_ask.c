@@ -204,12 +204,13 @@ static int judge(const crl_redis_sentinel *s, call *with, crl_redis_message m,
   const corral_host *host = s->cluster.base.host;
   const char *name = with->sentinel->store->name;
   corral_error why = {0};
+  char place[140];
   if (*m.at == '-') {
     int status = crl_redis_message_refused(with->sentinel, m, &why);
     if (status != CORRAL_EUNSUPPORTED) return host->fail(error, status, "%s", why.text);
-    return host->fail(error, status,
-                      "%.80s: is no sentinel: name some (port 26379), or write redis://HOST:PORT",
-                      name);
+    crl_redis_reply_place(with->sentinel->store, place, sizeof place);
+    return host->fail(error, status, "%.80s: is no sentinel: name one, or write %s://%.100s", name,
+                      with->sentinel->store->tls ? "rediss" : "redis", place);
   }
   int known = crl_redis_sentinel_place(m, &with->place);
   if (known > 0) return CORRAL_OK;
@@ -245,20 +246,37 @@ static int is_same(const crl_redis_place *a, const crl_redis_place *b) {
   return a->port == b->port && strcmp(a->host, b->host) == 0;
 }
 
-/* Asks one sentinel, and connects to the server that it names. `failed`: a place that was of no use
- * a moment ago, and isn't tried again. */
-static int try_one(crl_redis_sentinel *s, size_t at, int64_t deadline, crl_redis_place *failed,
-                   void **ret_handle, int *changed, corral_error *error) {
+/* The limit of one of `turns` tries, the last of which has all the time that is left. */
+static int64_t share(const corral_host *host, int64_t deadline, size_t turns) {
+  int64_t now = host->now_ms(), left = deadline - now;
+  if (left <= 0 || turns < 2) return deadline;
+  int64_t until = now + 1 + left / (int64_t)turns;
+  return until < deadline ? until : deadline;
+}
+
+/* Connects to the server that a sentinel named. `failed`: a place that was of no use a moment ago,
+ * and isn't tried again; one that was silent for a share of the time is. */
+static int try_place(crl_redis_sentinel *s, const crl_redis_place *place, int64_t until,
+                     crl_redis_place *failed, void **ret_handle, corral_error *error) {
+  if (is_same(place, failed)) return CORRAL_EUNAVAILABLE; /* for the reason that was told */
+  int status = verify(s, place, until, ret_handle, error);
+  if (status != CORRAL_OK && s->cluster.base.host->now_ms() < until) *failed = *place;
+  return status;
+}
+
+/* Asks one sentinel, with `turns` left, this one included. *answered: 1 if it named a server. */
+static int try_one(crl_redis_sentinel *s, size_t at, size_t turns, int64_t deadline,
+                   crl_redis_place *failed, int *answered, void **ret_handle, int *changed,
+                   corral_error *error) {
+  const corral_host *host = s->cluster.base.host;
   crl_redis_node *sentinel = s->cluster.seeds[at];
   call with = {.sentinel = NULL};
   atomic_fetch_add(&sentinel->holders, 1);
-  int status = ask(s, sentinel, deadline, &with, error);
-  if (status == CORRAL_OK && is_same(&with.place, failed))
-    status = CORRAL_EUNAVAILABLE; /* for the reason that was told */
-  else if (status == CORRAL_OK) {
-    status = verify(s, &with.place, deadline, ret_handle, error);
-    if (status != CORRAL_OK) *failed = with.place;
-  }
+  int status = ask(s, sentinel, share(host, deadline, turns), &with, error);
+  *answered = with.sentinel != NULL;
+  if (status == CORRAL_OK)
+    status = try_place(s, &with.place, share(host, deadline, turns > 1 ? 2 : 1), failed, ret_handle,
+                       error);
   if (status == CORRAL_OK) {
     *changed = take_over(s, &with.place) > 0;
     atomic_store(&s->first, at);
@@ -281,12 +299,9 @@ static int ask_all(crl_redis_sentinel *s, int64_t deadline, void **ret_handle, i
   int status = CORRAL_EUNAVAILABLE;
   for (size_t i = 0; i < count && status != CORRAL_OK; i++) {
     corral_error why = {0};
-    int64_t now = host->now_ms(), left = deadline - now;
-    int64_t until = left <= 0 ? deadline : now + 1 + left / (int64_t)(count - i);
-    status = try_one(s, (first + i) % count, until < deadline ? until : deadline, &failed,
-                     ret_handle, changed, &why);
-    int answered = failed.port != 0 || why.status != CORRAL_EUNAVAILABLE ||
-                   strstr(why.text, "knows no") != NULL;
+    int answered;
+    status = try_one(s, (first + i) % count, count - i, deadline, &failed, &answered, ret_handle,
+                     changed, &why);
     if (why.text[0] != '\0' && (told.text[0] == '\0' || answered)) told = why;
   }
   atomic_store(&s->asked_at, host->now_ms());
