@@ -63,6 +63,14 @@ static void await_return(corral *c, const char *key) {
   fail_msg("the promoted server is not asked");
 }
 
+static corral *opened_at(const char *uri) {
+  corral *c = NULL;
+  corral_error error = {0};
+  corral_options options = {.size = sizeof options, .store = uri, .breaker_failures = 1000};
+  if (corral_open(&options, &c, &error) != CORRAL_OK) fail_msg("%s", error.text);
+  return c;
+}
+
 static void pause_sentinels(void) {
   for (int i = 0; i < REDIS_SENTINELS; i++) redis_server_pause(redis_sentinels_sentinel(set, i));
 }
@@ -240,6 +248,30 @@ static void an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promote
   redis_server_restart(server_of(primary));
 }
 
+/* The stopped replica is promoted, without what its primary had not told it. */
+static void an_invalidation_in_doubt_is_repeated_to_the_promoted_server(void **state) {
+  (void)state;
+  char uri[200];
+  corral_error error = {0};
+  int primary = redis_sentinels_primary(set);
+  snprintf(uri, sizeof uri, "%s?confirm_replicas=1&wait_ms=100", store_uri());
+  corral *c = opened_at(uri);
+  (void)gets(c, "doubtful", NULL);
+  replicate(primary);
+  redis_server_pause(server_of(1 - primary));
+  redis_server_ask(server_of(primary), "CLIENT KILL TYPE replica");
+  assert_int_equal(corral_invalidate(c, "doubtful", 8, CORRAL_CALL(.error = &error)),
+                   CORRAL_EINDOUBT);
+  redis_server_kill(server_of(primary));
+  redis_server_resume(server_of(1 - primary));
+  assert_true(has(1 - primary, "doubtful"));
+  redis_sentinels_await_primary(set, 1 - primary);
+  for (int i = 0; i < 3000 && has(1 - primary, "doubtful"); i++) lab_sleep_ms(10);
+  assert_false(has(1 - primary, "doubtful"));
+  corral_close(c);
+  redis_server_restart(server_of(primary));
+}
+
 /* ---- sentinels ----------------------------------------------------------------------------- */
 
 /* The first is asked first, and has the bell. */
@@ -308,14 +340,6 @@ static void a_copy_is_dropped_when_its_primary_is_deposed(void **state) {
 }
 
 /* ---- other URIs ---------------------------------------------------------------------------- */
-
-static corral *opened_at(const char *uri) {
-  corral *c = NULL;
-  corral_error error = {0};
-  corral_options options = {.size = sizeof options, .store = uri, .breaker_failures = 1000};
-  if (corral_open(&options, &c, &error) != CORRAL_OK) fail_msg("%s", error.text);
-  return c;
-}
 
 /* Sets a value, which must fail, with this text. */
 static void complains(corral *c, const char *text) {
@@ -388,6 +412,7 @@ int main(void) {
       T(a_deposed_primary_is_left_before_it_knows),
       T(an_invalidation_that_came_to_the_replica_is_not_undone),
       T(an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one),
+      T(an_invalidation_in_doubt_is_repeated_to_the_promoted_server),
       T(a_copy_is_dropped_when_its_primary_is_killed),
       T(a_copy_is_dropped_when_its_primary_is_deposed),
       T(a_uri_that_meets_a_sentinel_says_what_to_write),

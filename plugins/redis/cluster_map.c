@@ -83,6 +83,7 @@ crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place 
   s->scripts_only = base->scripts_only;
   atomic_init(&s->scriptless, atomic_load(&base->scriptless));
   s->wait_replicas = base->wait_replicas;
+  s->confirm_replicas = base->confirm_replicas;
   s->wait_ms = base->wait_ms;
   snprintf(s->name, sizeof s->name,
            strchr(n->host, ':') != NULL ? "%s [%.120s]:%d" : "%s %.120s:%d",

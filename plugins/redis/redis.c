@@ -14,8 +14,9 @@
  *
  * For locks: scripts=no (locks don't use scripts, see lock_exec.c), yes (they use nothing else),
  * auto (the default: scripts until the server refuses one); wait_replicas (1 to 100: number of
- * replicas that must confirm a lock; default none) and wait_ms (time limit for that; 100ms; to be
- * well below the limit of an operation), see lock.c.
+ * replicas that must confirm a lock; default none), confirm_replicas (the same for an invalidation)
+ * and wait_ms (time limit for that; 100ms; to be well below the limit of an operation), see
+ * confirm.c.
  *
  * Redis 5 or later, or a server that speaks like it; from Redis 7 on a key that isn't there is
  * claimed without a script. A user (ACL) needs: get set pttl getrange setrange pexpire rename
@@ -144,9 +145,12 @@ static int read_locks(crl_redis_store *s, const corral_uri *uri, corral_error *e
     s->scripts_only = 1;
   else if (scripts != NULL && strcmp(scripts, "auto") != 0)
     return bad_uri(s->host, uri, error, "scripts accepts auto (the default), yes and no");
-  if (s->host->uri_get(uri, "wait_ms") != NULL && s->host->uri_get(uri, "wait_replicas") == NULL)
-    return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas");
   int status = s->host->uri_number(uri, "wait_replicas", "", 1, 100, &s->wait_replicas, error);
+  if (status == CORRAL_OK)
+    status = s->host->uri_number(uri, "confirm_replicas", "", 1, 100, &s->confirm_replicas, error);
+  if (status == CORRAL_OK && s->host->uri_get(uri, "wait_ms") != NULL && s->wait_replicas == 0 &&
+      s->confirm_replicas == 0)
+    return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas or confirm_replicas");
   return status == CORRAL_OK
              ? s->host->uri_number(uri, "wait_ms", "ms", 1, 10000, &s->wait_ms, error)
              : status;
@@ -179,7 +183,7 @@ void crl_redis_close(void *store) {
 /* The parameters of a URI. */
 static const char *names_for(const corral_uri *uri) {
   int is_tls = strncmp(uri->scheme, "rediss", 6) == 0;
-#define LOCKS "client_name scripts wait_replicas wait_ms"
+#define LOCKS "client_name scripts wait_replicas wait_ms confirm_replicas"
 #define TLS " tls_ca tls_cert tls_key tls_verify tls_name"
 #define SENTINELS                                                                                  \
   " sentinel_user sentinel_password sentinel_tls sentinel_tls_ca sentinel_tls_cert"                \
@@ -250,6 +254,7 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   info->max_record = CRL_REDIS_LARGEST;
   info->handles = 4; /* measured by bench/threads.c: more makes smaller batches */
   info->name = s->name;
+  info->confirms = s->confirm_replicas > 0;
   *ret_store = s;
   return CORRAL_OK;
 }

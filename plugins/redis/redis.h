@@ -19,6 +19,7 @@
  *   begin.c    a batch of looks without waiting
  *   watch.c    a connection that tells of changes
  *   resp.c     messages of RESP3, which that connection speaks
+ *   confirm.c  replicas that must confirm what was changed
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
  *   cluster.h  Redis Cluster: the table of redis+cluster, in files of its own
@@ -92,8 +93,8 @@ typedef struct crl_redis_store {
   struct bio_method_st *tls_method;
   int scripts_only;       /* scripts=yes */
   _Atomic int scriptless; /* locks don't use scripts: scripts=no, or the server refused one */
-  /* replicas that must confirm a lock (0: none), and the time limit for that */
-  int64_t wait_replicas, wait_ms;
+  /* replicas that must confirm a lock, and an invalidation (0: none); the time limit for that */
+  int64_t wait_replicas, confirm_replicas, wait_ms;
 } crl_redis_store;
 
 /* ---- wire.c -------------------------------------------------------------------------------- */
@@ -429,18 +430,21 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
 int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                          int64_t before);
-/* put_wait: ends a round that has a LOCK or LOCK_EXTEND with WAIT, where replicas must confirm it;
- * 1: it was put. confirm: after all other replies (or with the status that ended them), receives
- * the reply to WAIT, and applies it to the locks of this round. */
-int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline);
-int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
-                           int64_t deadline, corral_error *error);
-/* Applies the reply to WAIT to one op. */
-int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
-/* Puts the WAIT command. */
-void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
 /* Sets EFOREIGN, with the key's time left; -1: it has no end. */
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
+
+/* ---- confirm.c ----------------------------------------------------------------------------- */
+
+/* put: ends a round with WAIT, where replicas must confirm one of its operations; 1: it was put.
+ * hear: after all other replies (or with the status that ended them), receives the reply to WAIT,
+ * and applies it to the operations of this round. */
+int crl_redis_confirm_put(crl_redis_handle *h, size_t count, int round, int64_t deadline);
+int crl_redis_confirm_hear(crl_redis_handle *h, size_t count, int round, int status,
+                           int64_t deadline, corral_error *error);
+/* Applies the reply to WAIT to one op. */
+int crl_redis_confirm_judge(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+/* Puts the WAIT command. */
+void crl_redis_confirm_say(crl_redis_handle *h, int64_t replicas, int64_t deadline);
 
 /* ---- lock_exec.c --------------------------------------------------------------------------- */
 
