@@ -1,6 +1,6 @@
 # A test program needs the stores that it, or a kit that it includes, names by one of these texts.
 set(CORRAL_NEEDS_redis
-  "redis_server|redis_cluster|crl_plugin_redis|redis/redis\\.h|redis/redlock\\.h|hiredis")
+  "redis_(server|cluster|sentinel)|crl_plugin_redis|redis/redis\\.h|redis/redlock\\.h|hiredis")
 set(CORRAL_NEEDS_memcached "memcached_server|crl_plugin_memcached|memcached/memcached\\.h")
 set(CORRAL_NEEDS_lmdb "lab_lmdb|crl_plugin_lmdb|lmdb/lmdb\\.h|<lmdb\\.h>|\"lmdb:")
 # These tests need other stores than they name.

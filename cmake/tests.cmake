@@ -16,8 +16,8 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
-list(APPEND CORRAL_TESTS_live redis_cluster)
-list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue)
+list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm)
+list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
     lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
@@ -194,7 +194,7 @@ foreach(name postgresql mariadb zookeeper etcd)
   endif()
 endforeach()
 if(NOT CORRAL_REDIS)
-  list(FILTER support EXCLUDE REGEX "/(redis_server|redis_cluster|nginx_kit)\\.c$")
+  list(FILTER support EXCLUDE REGEX "/(redis_server|redis_cluster|redis_sentinels|nginx_kit)\\.c$")
 endif()
 if(NOT CORRAL_MEMCACHED)
   list(FILTER support EXCLUDE REGEX "/memcached_server\\.c$")
@@ -481,7 +481,7 @@ set_tests_properties(streams PROPERTIES
 
 # The conformance suite runs on each store; a store that isn't built, or has no server here, is
 # skipped. The suite measures how soon operations end.
-foreach(name memory lmdb redis redis_cluster redlock memcached)
+foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
   list(JOIN CORRAL_PLUGINS " " plugins)
   list(JOIN CORRAL_BUILTIN_PLUGINS " " builtin)
   corral_script(conformance_${name} live 120

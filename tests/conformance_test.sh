@@ -1,6 +1,6 @@
 #!/bin/sh
-# conformance_test.sh memory|lmdb|redis|redis_cluster|redlock|memcached: runs corral-conformance on
-# one store, on servers that the script starts.
+# conformance_test.sh memory|lmdb|redis|redis_cluster|redis_sentinel|redlock|memcached: runs
+# corral-conformance on one store, on servers that the script starts.
 # The environment has CONFORMANCE, the program, and PLUGINS, those that are loaded or built in.
 # Exit status 77 means skipped.
 set -eu
@@ -74,7 +74,7 @@ answers() {
 }
 
 plugin=$store
-case $store in redlock | redis_cluster) plugin=redis ;; esac
+case $store in redlock | redis_cluster | redis_sentinel) plugin=redis ;; esac
 case " $PLUGINS memory " in *[\ _]"$plugin "*) ;; *) skip "its plugin isn't built" ;; esac
 case $store in
   memory) uri=memory: ;;
@@ -117,6 +117,15 @@ case $store in
       done
     done
     uri=redis+cluster://127.0.0.1:${ports%% *}/
+    ;;
+  redis_sentinel)
+    has redis-server
+    has redis-cli
+    scheme=node
+    start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    echo "sentinel monitor main 127.0.0.1 $port 1" >"$root/sentinel.conf"
+    start redis-server "$root/sentinel.conf" --sentinel --port @ --bind 127.0.0.1 --dir "$root"
+    uri=redis+sentinel://127.0.0.1:$port/main
     ;;
   redlock)
     has redis-server

@@ -238,6 +238,8 @@ static void a_replica_is_named_as_one(void **state) {
   assert_int_equal(claims(&c, "k", 1), CORRAL_EREFUSED);
   assert_non_null(strstr(c.error.text, "READONLY"));
   redis_server_ask(server, "REPLICAOF NO ONE");
+  closed(&c);
+  c = opened(redis_server_uri(server));
   assert_int_equal(claims(&c, "k", 1), CORRAL_OK);
   closed(&c);
 }

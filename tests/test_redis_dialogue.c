@@ -107,7 +107,6 @@ static const struct refusal {
     {"MOVED 3999 127.0.0.1:6381", CORRAL_EUNAVAILABLE},
     {"MISCONF Redis is configured to save RDB snapshots", CORRAL_EREFUSED},
     {"NOREPLICAS Not enough good replicas to write.", CORRAL_EREFUSED},
-    {"READONLY You can't write against a read only replica.", CORRAL_EREFUSED},
     {"OOM command not allowed when used memory > 'maxmemory'.", CORRAL_EREFUSED},
     {"@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.", CORRAL_EREFUSED},
     {"NOAUTH Authentication required.", CORRAL_EAUTH},

@@ -217,9 +217,16 @@ static void a_replica_is_read_and_refuses_to_be_written(void **state) {
   assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EREFUSED);
   assert_non_null(strstr(c.error.text, "READONLY"));
   assert_non_null(strstr(c.error.text, "primary"));
-  assert_int_equal(invalidates(&c, "k"), CORRAL_EREFUSED);
-  assert_non_null(strstr(c.error.text, "READONLY"));
+  corral_op op = op_of(CORRAL_VERB_INVALIDATE, "k", 0);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_EUNAVAILABLE); /* a handle is done with, then */
+  assert_int_equal(op.status, CORRAL_EUNAVAILABLE);
+  crl_plugin_redis.disconnect(c.handle);
+  c.handle = NULL;
+  assert_int_equal(client_connect(&c, LIMIT), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "is a replica: write redis://127.0.0.1:1"));
   redis_server_ask(server, "REPLICAOF NO ONE");
+  assert_int_equal(client_connect(&c, LIMIT), CORRAL_OK);
+  assert_int_equal(invalidates(&c, "k"), CORRAL_OK);
   closed(&c);
 }
 

@@ -17,7 +17,7 @@
 #include "support/op_kit.h"
 #include "store/uri.h"
 
-extern const corral_store crl_plugin_redis;
+extern const corral_store crl_plugin_redis, crl_plugin_redis_sentinel;
 
 enum { LIMIT = 20000, LARGE = 3 << 20 };
 
@@ -97,24 +97,32 @@ typedef struct client {
   corral_error error;
 } client;
 
-/* Opens rediss://PLACE?..., each '#' in `params` replaced by the folder of the certificates. */
-static int try_open(client *c, const char *place, int at_port, const char *params) {
+/* Opens `begin` and the parameters, each '#' in which is replaced by the folder of the
+ * certificates. */
+static int try_open_store(client *c, const corral_store *plugin, const char *begin,
+                          const char *params) {
   char text[512];
   crl_uri uri;
   corral_store_info info = {.size = sizeof info};
   if (server == NULL) skip();
   memset(c, 0, sizeof *c);
   c->host = crl_registry_host();
-  int used = snprintf(text, sizeof text, "rediss://%s:%d?", place, at_port);
+  int used = snprintf(text, sizeof text, "%s?", begin);
   for (; *params != '\0'; params++)
     used += *params == '#' ? snprintf(text + used, sizeof text - (size_t)used, "%s", folder)
                            : snprintf(text + used, sizeof text - (size_t)used, "%c", *params);
   if (text[used - 1] == '?') text[used - 1] = '\0';
   assert_int_equal(crl_uri_parse(&uri, text, &c->error), CORRAL_OK);
-  int status = crl_plugin_redis.open(c->host, &uri.view, &c->store, &info, &c->error);
+  int status = plugin->open(c->host, &uri.view, &c->store, &info, &c->error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) return status;
-  return crl_plugin_redis.connect(c->store, c->host->now_ms() + limit, &c->handle, &c->error);
+  return plugin->connect(c->store, c->host->now_ms() + limit, &c->handle, &c->error);
+}
+
+static int try_open(client *c, const char *place, int at_port, const char *params) {
+  char begin[128];
+  snprintf(begin, sizeof begin, "rediss://%s:%d", place, at_port);
+  return try_open_store(c, &crl_plugin_redis, begin, params);
 }
 
 static client opened(const char *place, const char *params) {
@@ -275,6 +283,53 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   closed(&c);
 }
 
+/* Starts a sentinel that speaks TLS at `ret_port`, plainly at the port of its URI, and that names
+ * the TLS port of the server. */
+static redis_server *start_sentinel(int *ret_port) {
+  char config[800];
+  redis_server *sentinel;
+  *ret_port = server_process_free_port();
+  snprintf(config, sizeof config,
+           "tls-port %d\ntls-ca-cert-file %s/ca.crt\ntls-cert-file %s/server.crt\n"
+           "tls-key-file %s/server.key\ntls-auth-clients no\ntls-replication yes\n"
+           "sentinel monitor main 127.0.0.1 %d 1\n",
+           *ret_port, folder, folder, folder, port);
+  assert_true(redis_server_start_sentinel(&sentinel, config));
+  return sentinel;
+}
+
+static int try_sentinel(int at_port, const char *params, corral_error *ret_error) {
+  client c;
+  char begin[80];
+  snprintf(begin, sizeof begin, "rediss+sentinel://127.0.0.1:%d/main", at_port);
+  int status = try_open_store(&c, &crl_plugin_redis_sentinel, begin, params);
+  *ret_error = c.error;
+  if (c.handle != NULL) crl_plugin_redis_sentinel.disconnect(c.handle);
+  if (c.store != NULL) crl_plugin_redis_sentinel.close(c.store);
+  return status;
+}
+
+static void sentinels_and_servers_are_verified_each_by_their_own(void **state) {
+  (void)state;
+  if (server == NULL) skip();
+  corral_error error;
+  int tls_port;
+  redis_server *sentinel = start_sentinel(&tls_port);
+  if (try_sentinel(tls_port, "tls_ca=#/ca.crt", &error) != CORRAL_OK) fail_msg("%s", error.text);
+  assert_int_equal(try_sentinel(tls_port, "tls_ca=#/ca.crt&sentinel_tls_ca=#/other.crt", &error),
+                   CORRAL_EUNAVAILABLE);
+  if (strstr(error.text, "sentinel 127.0.0.1") == NULL || strstr(error.text, "verify") == NULL)
+    fail_msg("%s", error.text);
+  assert_int_equal(try_sentinel(tls_port, "tls_ca=#/other.crt&sentinel_tls_ca=#/ca.crt", &error),
+                   CORRAL_EUNAVAILABLE);
+  if (strstr(error.text, "redis 127.0.0.1") == NULL || strstr(error.text, "verify") == NULL)
+    fail_msg("%s", error.text);
+  if (try_sentinel(redis_server_port(sentinel), "tls_ca=#/ca.crt&sentinel_tls=no", &error) !=
+      CORRAL_OK)
+    fail_msg("%s", error.text);
+  redis_server_stop(sentinel);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_key_is_claimed_filled_and_read_over_tls),
@@ -286,6 +341,7 @@ int main(void) {
       cmocka_unit_test(a_missing_file_is_named),
       cmocka_unit_test(a_server_without_tls_is_no_riddle),
       cmocka_unit_test(a_killed_server_raises_no_signal),
+      cmocka_unit_test(sentinels_and_servers_are_verified_each_by_their_own),
       cmocka_unit_test(a_stopped_server_is_given_up_at_the_deadline),
   };
   return cmocka_run_group_tests(tests, start, stop);

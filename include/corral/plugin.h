@@ -153,7 +153,11 @@ enum {
   CORRAL_OP_LOOKS = 256,
   /* set by the plugin with CORRAL_EMOVED, and still there when the operation comes to that server:
    * the key is on its way there, and this one operation is to be served ahead of that */
-  CORRAL_OP_ASKING = 512
+  CORRAL_OP_ASKING = 512,
+  /* INVALIDATE, SETTLE, set by the host: the change voids what was stored before it. A store whose
+   * replicas must confirm such changes (info.confirms) answers OK when enough of them have, else
+   * EINDOUBT: it is done here, and may be undone by a replica that takes over */
+  CORRAL_OP_CONFIRM = 1024
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
@@ -611,6 +615,9 @@ typedef struct corral_store_info {
   /* [0] 1: the store has locks only: it gets no verbs of values, and a resting server is probed by
    * LOCK_SHOW */
   int64_t locks_only;
+  /* [0] 1: operations with CORRAL_OP_CONFIRM wait for replicas. The host sends them on handles of
+   * their own, where nobody waits behind them */
+  int64_t confirms;
 } corral_store_info;
 
 /* A key that a watch registers. The host sets the first part, the plugin the second one. */

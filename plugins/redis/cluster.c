@@ -26,7 +26,7 @@ enum { PORT = 6379, SEEDS = 100 };
 /* ---- the URI ------------------------------------------------------------------------------- */
 
 /* Reads "host", "host:port", "[v6]" or "[v6]:port", up to `end`; 0: it is none of them. */
-static int read_seed(const char *text, const char *end, crl_redis_place *ret) {
+static int read_seed(const char *text, const char *end, int otherwise, crl_redis_place *ret) {
   const char *stop = memchr(text, ':', (size_t)(end - text));
   size_t len;
   memset(ret, 0, sizeof *ret);
@@ -40,7 +40,7 @@ static int read_seed(const char *text, const char *end, crl_redis_place *ret) {
   }
   if (len == 0 || len >= sizeof ret->host) return 0;
   memcpy(ret->host, text, len);
-  ret->port = PORT;
+  ret->port = otherwise;
   if (stop == NULL) return 1;
   char *after;
   long port = strtol(stop + 1, &after, 10);
@@ -53,7 +53,8 @@ static int bad_uri(const crl_redis_cluster *c, const corral_uri *uri, corral_err
   return c->base.host->fail(error, CORRAL_EURI, "store URI '%.100s': %s", uri->text, what);
 }
 
-static int read_seeds(crl_redis_cluster *c, const corral_uri *uri, corral_error *error) {
+int crl_redis_cluster_seeds(crl_redis_cluster *c, crl_redis_store *base, int port,
+                            const corral_uri *uri, corral_error *error) {
   const char *text = uri->hosts != NULL && uri->hosts[0] != '\0' ? uri->hosts : "127.0.0.1";
   size_t count = 1;
   for (const char *at = text; *at != '\0'; at++) count += *at == ',';
@@ -63,10 +64,10 @@ static int read_seeds(crl_redis_cluster *c, const corral_uri *uri, corral_error 
   for (; c->seed_count < count; c->seed_count++) {
     crl_redis_place place;
     const char *end = text + strcspn(text, ",");
-    if (!read_seed(text, end, &place))
+    if (!read_seed(text, end, port, &place))
       return bad_uri(c, uri, error,
                      "accepted are host, host:port, [address]:port, separated by commas");
-    c->seeds[c->seed_count] = crl_redis_node_new(c, &place, CRL_REDIS_FRONT_DOOR);
+    c->seeds[c->seed_count] = crl_redis_node_new(base, &place, CRL_REDIS_FRONT_DOOR);
     if (c->seeds[c->seed_count] == NULL)
       return c->base.host->fail(error, CORRAL_ENOMEM, "no memory for a store");
     text = *end == ',' ? end + 1 : end;
@@ -74,7 +75,7 @@ static int read_seeds(crl_redis_cluster *c, const corral_uri *uri, corral_error 
   return CORRAL_OK;
 }
 
-static void cluster_close(void *store) {
+void crl_redis_cluster_close(void *store) {
   crl_redis_cluster *c = store;
   for (size_t i = 0; i < c->seed_count; i++) crl_redis_node_let_go(&c->seeds[i]->store);
   for (size_t i = 0; i < CRL_REDIS_NODES; i++)
@@ -86,36 +87,47 @@ static void cluster_close(void *store) {
   crl_redis_close(&c->base); /* frees the cluster, whose first member it is */
 }
 
-static int cluster_open(const corral_host *host, const corral_uri *uri, void **ret_store,
-                        corral_store_info *info, corral_error *error) {
-  void *memory = calloc(1, sizeof(crl_redis_cluster));
-  crl_redis_cluster *c = memory;
-  if (c == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+int crl_redis_cluster_begin(crl_redis_cluster *c, const crl_redis_ways *ways,
+                            const corral_host *host, const corral_uri *uri, corral_error *error) {
   pthread_mutex_init(&c->mutex, NULL);
   atomic_init(&c->moved_fd, -1);
-  int status = crl_redis_store_begin(&c->base, host, uri, error);
-  if (status == CORRAL_OK) status = read_seeds(c, uri, error);
-  if (status != CORRAL_OK) {
-    cluster_close(c);
-    return status;
-  }
-  snprintf(c->base.name, sizeof c->base.name, "%.140s", c->seeds[0]->store.name);
+  c->ways = ways;
+  return crl_redis_store_begin(&c->base, host, uri, error);
+}
+
+void crl_redis_cluster_describe(crl_redis_cluster *c, corral_store_info *info) {
   info->max_key = 65536;
   info->max_record = CRL_REDIS_LARGEST;
   info->handles = 4; /* of each node, as in redis.c */
   info->name = c->base.name;
   info->servers = CRL_REDIS_NODES;
+  info->confirms = c->base.confirm_replicas > 0;
+}
+
+static int cluster_open(const corral_host *host, const corral_uri *uri, void **ret_store,
+                        corral_store_info *info, corral_error *error) {
+  void *memory = calloc(1, sizeof(crl_redis_cluster));
+  crl_redis_cluster *c = memory;
+  if (c == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  int status = crl_redis_cluster_begin(c, &crl_redis_cluster_ways, host, uri, error);
+  c->base.kind = CRL_REDIS_NODE;
+  if (status == CORRAL_OK) status = crl_redis_cluster_seeds(c, &c->base, PORT, uri, error);
+  if (status != CORRAL_OK) {
+    crl_redis_cluster_close(c);
+    return status;
+  }
+  snprintf(c->base.name, sizeof c->base.name, "%.140s", c->seeds[0]->store.name);
+  crl_redis_cluster_describe(c, info);
   *ret_store = c;
   return CORRAL_OK;
 }
 
 /* ---- connecting ---------------------------------------------------------------------------- */
 
-static int connect_server(void *store, size_t server, int64_t deadline, void **ret_handle,
-                          corral_error *error) {
+int crl_redis_cluster_connect_server(void *store, size_t server, int64_t deadline,
+                                     void **ret_handle, corral_error *error) {
   crl_redis_cluster *c = store;
-  if (server == CRL_REDIS_FRONT_DOOR)
-    return crl_redis_cluster_enter(c, deadline, ret_handle, error);
+  if (server == CRL_REDIS_FRONT_DOOR) return c->ways->enter(c, deadline, ret_handle, error);
   crl_redis_node *node = crl_redis_node_hold(c, server);
   if (node == NULL)
     return c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: the cluster has no such node",
@@ -123,29 +135,43 @@ static int connect_server(void *store, size_t server, int64_t deadline, void **r
   if (crl_redis_node_is_known(c, node))
     return crl_redis_connect(&node->store, deadline, ret_handle, error);
   int status =
-      c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: has no slots any more", node->store.name);
+      c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: has no keys any more", node->store.name);
   crl_redis_node_let_go(&node->store);
   return status;
 }
 
-static int cluster_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
-  return crl_redis_cluster_enter(store, deadline, ret_handle, error);
+int crl_redis_cluster_connect(void *store, int64_t deadline, void **ret_handle,
+                              corral_error *error) {
+  crl_redis_cluster *c = store;
+  return c->ways->enter(c, deadline, ret_handle, error);
 }
 
-static size_t route(void *store, const void *key, size_t key_len) {
-  return crl_redis_slot_number(crl_redis_slot_entry(store, crl_redis_slot_of(key, key_len)));
+size_t crl_redis_cluster_route(void *store, const void *key, size_t key_len) {
+  const crl_redis_cluster *c = store;
+  return crl_redis_slot_number(crl_redis_slot_entry(c, c->ways->slot_of(key, key_len)));
+}
+
+int crl_redis_cluster_refresh(void *store, int64_t deadline, corral_error *error) {
+  crl_redis_cluster *c = store;
+  int changed = 0, status = c->ways->learn(c, deadline, &changed, error);
+  if (status != CORRAL_OK) return status;
+  return c->base.host->fail(error, CORRAL_OK, "%s",
+                            changed ? "other nodes have some of the keys" : "");
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* 1: the number that this handle was opened for is another node's by now, or its node's name leads
- * elsewhere. */
+/* 1: the number of this handle's node is another node's by now, or its name leads elsewhere, or it
+ * has said that it is a replica. Where there is one slot, only the node that has it is of use. */
 static int is_past(const crl_redis_handle *h) {
   crl_redis_node *node = (crl_redis_node *)(void *)h->store;
   crl_redis_cluster *c = crl_redis_cluster_of(h->store);
-  return h->elsewhere ||
-         (node->number != CRL_REDIS_FRONT_DOOR &&
-          atomic_load_explicit(&c->nodes[node->number], memory_order_relaxed) != node);
+  if (h->elsewhere || h->demoted != atomic_load_explicit(&h->store->demoted, memory_order_relaxed))
+    return 1;
+  if (c->ways->listen != NULL && crl_redis_slot_number(crl_redis_slot_entry(c, 0)) != node->number)
+    return 1;
+  return node->number != CRL_REDIS_FRONT_DOOR &&
+         atomic_load_explicit(&c->nodes[node->number], memory_order_relaxed) != node;
 }
 
 static int refuse(const crl_redis_handle *h, const corral_batch *batch, corral_error *error) {
@@ -154,12 +180,13 @@ static int refuse(const crl_redis_handle *h, const corral_batch *batch, corral_e
   return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: %s", h->store->name, why);
 }
 
-static int perform(void *handle, const corral_batch *batch, int64_t deadline, corral_error *error) {
+int crl_redis_cluster_perform(void *handle, const corral_batch *batch, int64_t deadline,
+                              corral_error *error) {
   if (is_past(handle)) return refuse(handle, batch, error);
   return crl_redis_perform(handle, batch, deadline, error);
 }
 
-static int begin(void *handle, const corral_batch *batch, corral_error *error) {
+int crl_redis_cluster_begin_looks(void *handle, const corral_batch *batch, corral_error *error) {
   if (is_past(handle)) return refuse(handle, batch, error);
   return crl_redis_begin(handle, batch, error);
 }
@@ -173,18 +200,18 @@ const corral_store crl_plugin_redis_cluster = {
     .schemes = "redis+cluster rediss+cluster",
     .summary = "Redis Cluster: as redis, each key on the node that has its slot",
     .open = cluster_open,
-    .close = cluster_close,
-    .connect = cluster_connect,
+    .close = crl_redis_cluster_close,
+    .connect = crl_redis_cluster_connect,
     .disconnect = crl_redis_disconnect,
-    .perform = perform,
-    .route = route,
-    .connect_server = connect_server,
+    .perform = crl_redis_cluster_perform,
+    .route = crl_redis_cluster_route,
+    .connect_server = crl_redis_cluster_connect_server,
     .watch = crl_redis_cluster_watch,
     .changes = crl_redis_cluster_changes,
     .unwatch = crl_redis_cluster_unwatch,
     .register_keys = crl_redis_cluster_register_keys,
     .descriptor = crl_redis_descriptor,
-    .begin = begin,
+    .begin = crl_redis_cluster_begin_looks,
     .finish = crl_redis_finish,
     .next = &crl_plugin_redlock,
     .refresh = crl_redis_cluster_refresh,

@@ -5,14 +5,13 @@
  *   cluster_slots.c   CLUSTER SLOTS: asking for it, reading it, the refresh
  *   cluster_moved.c   replies that name another node
  *   cluster_watch.c   one watch for all nodes
+ *   sentinel.h        a primary that sentinels name: a cluster of one slot
  *
  * A node is an address; its number is its `server` for the host. Number 0 is the front door: any of
  * the hosts that the URI names. It has the keys of slots that nobody is known to have, so it is
  * asked first, and says whom to ask. */
 #ifndef CRL_REDIS_CLUSTER_H
 #define CRL_REDIS_CLUSTER_H
-
-#include <stdatomic.h>
 
 #include "redis.h"
 
@@ -47,8 +46,21 @@ typedef struct crl_redis_place {
   char id[CRL_REDIS_ID + 1]; /* "": unknown */
 } crl_redis_place;
 
+/* How it is known which node has which key. */
+typedef struct crl_redis_ways {
+  unsigned (*slot_of)(const void *key, size_t len);
+  /* Connects to a node, and learns the map if there is none. */
+  int (*enter)(crl_redis_cluster *c, int64_t deadline, void **ret_handle, corral_error *error);
+  /* Learns the map anew. */
+  int (*learn)(crl_redis_cluster *c, int64_t deadline, int *changed, corral_error *error);
+  /* NULL: nobody tells of moves unasked. Else takes what was told, without waiting; returns the
+   * descriptor on which more is told; -1: there is none at the moment. */
+  int (*listen)(crl_redis_cluster *c);
+} crl_redis_ways;
+
 struct crl_redis_cluster {
   crl_redis_store base; /* what all nodes have in common */
+  const crl_redis_ways *ways;
   crl_redis_node **seeds;
   size_t seed_count;
   pthread_mutex_t mutex; /* guards what isn't atomic */
@@ -78,8 +90,8 @@ static inline uint32_t crl_redis_slot_entry(const crl_redis_cluster *c, unsigned
   return atomic_load_explicit(&own->slots[slot], memory_order_relaxed);
 }
 static inline size_t crl_redis_slot_number(uint32_t entry) { return entry & 0xffff; }
-/* Makes a node that the caller holds. NULL without memory. */
-crl_redis_node *crl_redis_node_new(crl_redis_cluster *c, const crl_redis_place *place,
+/* Makes a node that the caller holds, which has the rest from `base`. NULL without memory. */
+crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place *place,
                                    size_t number);
 /* The node of this number, held for the caller; NULL: there is none. */
 crl_redis_node *crl_redis_node_hold(crl_redis_cluster *c, size_t number);
@@ -103,11 +115,36 @@ int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadl
 /* Reads a reply to CLUSTER SLOTS that came from `asked`, and takes it over, whole or not at all. */
 int crl_redis_slots_read(crl_redis_cluster *c, const crl_redis_node *asked,
                          crl_redis_message message, int *changed, corral_error *error);
-/* Connects to any host of the URI, and asks it for the map if there is none. */
-int crl_redis_cluster_enter(crl_redis_cluster *c, int64_t deadline, void **ret_handle,
-                            corral_error *error);
-/* See corral_store.refresh: asks the node that was named last, others that are known, and the
+/* Reads one message from a handle, by a reader of its own. */
+int crl_redis_message_hear(crl_redis_handle *h, crl_redis_resp *in, int64_t deadline,
+                           crl_redis_message *m, corral_error *error);
+/* The status and text of a message that is an error. */
+int crl_redis_message_refused(const crl_redis_handle *h, crl_redis_message m, corral_error *error);
+/* Copies a text of printable letters; 0: it is none, or has no room. */
+int crl_redis_token_copy(const crl_redis_token *t, char *ret, size_t size);
+/* Those of a cluster. `learn` asks the node that was named last, others that are known, and the
  * hosts of the URI. */
+extern const crl_redis_ways crl_redis_cluster_ways;
+
+/* ---- cluster.c ----------------------------------------------------------------------------- */
+
+/* What all stores of several nodes have in common. `begin` frees nothing on failure. */
+int crl_redis_cluster_begin(crl_redis_cluster *c, const crl_redis_ways *ways,
+                            const corral_host *host, const corral_uri *uri, corral_error *error);
+/* Reads the hosts of the URI, which have the rest from `base`. */
+int crl_redis_cluster_seeds(crl_redis_cluster *c, crl_redis_store *base, int port,
+                            const corral_uri *uri, corral_error *error);
+void crl_redis_cluster_describe(crl_redis_cluster *c, corral_store_info *info);
+/* See corral_store. */
+void crl_redis_cluster_close(void *store);
+int crl_redis_cluster_connect(void *store, int64_t deadline, void **ret_handle,
+                              corral_error *error);
+int crl_redis_cluster_connect_server(void *store, size_t server, int64_t deadline,
+                                     void **ret_handle, corral_error *error);
+size_t crl_redis_cluster_route(void *store, const void *key, size_t key_len);
+int crl_redis_cluster_perform(void *handle, const corral_batch *batch, int64_t deadline,
+                              corral_error *error);
+int crl_redis_cluster_begin_looks(void *handle, const corral_batch *batch, corral_error *error);
 int crl_redis_cluster_refresh(void *store, int64_t deadline, corral_error *error);
 
 /* ---- cluster_watch.c ----------------------------------------------------------------------- */

@@ -55,11 +55,11 @@ void crl_redis_slots_moved(crl_redis_cluster *c) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-crl_redis_node *crl_redis_node_new(crl_redis_cluster *c, const crl_redis_place *place,
+crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place *place,
                                    size_t number) {
   crl_redis_node *n = calloc(1, sizeof *n);
   if (n == NULL) return NULL;
-  const char *tls_name = c->base.tls_name != NULL     ? c->base.tls_name
+  const char *tls_name = base->tls_name != NULL       ? base->tls_name
                          : place->tls_name[0] != '\0' ? place->tls_name
                                                       : place->host;
   memcpy(n->host, place->host, sizeof n->host);
@@ -68,24 +68,26 @@ crl_redis_node *crl_redis_node_new(crl_redis_cluster *c, const crl_redis_place *
   atomic_init(&n->holders, 1);
   n->number = number;
   crl_redis_store *s = &n->store;
-  s->host = c->base.host;
-  s->base = &c->base;
-  s->is_node = 1;
+  s->host = base->host;
+  s->base = base;
+  s->kind = base->kind;
   s->let_go = crl_redis_node_let_go;
   s->server = n->host;
   s->port = place->port;
-  s->user = c->base.user;
-  s->password = c->base.password;
-  s->client_name = c->base.client_name;
-  s->tls = c->base.tls;
+  s->user = base->user;
+  s->password = base->password;
+  s->client_name = base->client_name;
+  s->db = base->db;
+  s->tls = base->tls;
   s->tls_name = n->tls_name;
-  s->scripts_only = c->base.scripts_only;
-  atomic_init(&s->scriptless, atomic_load(&c->base.scriptless));
-  s->wait_replicas = c->base.wait_replicas;
-  s->wait_ms = c->base.wait_ms;
+  s->scripts_only = base->scripts_only;
+  atomic_init(&s->scriptless, atomic_load(&base->scriptless));
+  s->wait_replicas = base->wait_replicas;
+  s->confirm_replicas = base->confirm_replicas;
+  s->wait_ms = base->wait_ms;
   snprintf(s->name, sizeof s->name,
-           strchr(n->host, ':') != NULL ? "redis [%.120s]:%d" : "redis %.120s:%d", n->host,
-           s->port);
+           strchr(n->host, ':') != NULL ? "%s [%.120s]:%d" : "%s %.120s:%d",
+           s->kind == CRL_REDIS_SENTINEL ? "sentinel" : "redis", n->host, s->port);
   s->peer = (crl_net_peer){.host = s->host, .name = s->name, .server = n->host, .port = s->port};
   return n;
 }
@@ -136,7 +138,7 @@ size_t crl_redis_node_meet_locked(crl_redis_cluster *c, const crl_redis_place *p
   if (is_there && n->id[0] == '\0') memcpy(n->id, place->id, sizeof n->id);
   if (!is_there) {
     if (number == 0) number = free_number(c);
-    n = number != 0 ? crl_redis_node_new(c, place, number) : NULL;
+    n = number != 0 ? crl_redis_node_new(&c->base, place, number) : NULL;
     if (n == NULL) return 0;
     put_node(c, number, n);
   }
@@ -163,7 +165,8 @@ int crl_redis_node_is(crl_redis_store *store, const char *id, size_t len) {
 
 int crl_redis_node_is_known(crl_redis_cluster *c, const crl_redis_node *node) {
   pthread_mutex_lock(&c->mutex);
-  int is = node->has_slots || node->named_at > c->base.host->now_ms() - FORGOTTEN_MS;
+  int is = node->has_slots ||
+           (c->ways->listen == NULL && node->named_at > c->base.host->now_ms() - FORGOTTEN_MS);
   pthread_mutex_unlock(&c->mutex);
   return is;
 }

@@ -54,7 +54,7 @@ int crl_redis_moved(crl_redis_handle *h, corral_op *op, const redisReply *reply)
   int moved, asks;
   unsigned slot;
   crl_redis_place place;
-  if (!h->store->is_node) return 0;
+  if (h->store->kind != CRL_REDIS_NODE) return 0;
   moved = crl_redis_reply_is_error(reply, "MOVED");
   asks = !moved && crl_redis_reply_is_error(reply, "ASK");
   if (!moved && !asks) return 0;

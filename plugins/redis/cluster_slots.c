@@ -50,8 +50,7 @@ static int skip(crl_redis_message *m) {
   return 1;
 }
 
-/* Copies a text of printable letters; 0: it is none, or has no room. */
-static int copy_text(const crl_redis_token *t, char *ret, size_t size) {
+int crl_redis_token_copy(const crl_redis_token *t, char *ret, size_t size) {
   if ((t->type != '$' && t->type != '+') || t->len >= size) return 0;
   for (size_t i = 0; i < t->len; i++)
     if (t->text[i] <= ' ' || t->text[i] > '~') return 0;
@@ -76,8 +75,10 @@ static int read_names(crl_redis_message *m, crl_redis_place *place, char ip[CRL_
   for (int64_t i = 0; i < pairs; i++) {
     crl_redis_token name, value;
     if (!crl_redis_message_next(m, &name) || !crl_redis_message_next(m, &value)) return 0;
-    if (is_text(&name, "hostname") && !copy_text(&value, place->tls_name, CRL_REDIS_HOST)) return 0;
-    if (is_text(&name, "ip") && !copy_text(&value, ip, CRL_REDIS_HOST)) return 0;
+    if (is_text(&name, "hostname") &&
+        !crl_redis_token_copy(&value, place->tls_name, CRL_REDIS_HOST))
+      return 0;
+    if (is_text(&name, "ip") && !crl_redis_token_copy(&value, ip, CRL_REDIS_HOST)) return 0;
   }
   return 1;
 }
@@ -93,14 +94,14 @@ static int read_node(const slot_map *map, crl_redis_message *m, crl_redis_place 
       !number_of(m, 0, 65535, &port))
     return 0;
   if (parts > 2 && (!crl_redis_message_next(m, &id) || id.len != CRL_REDIS_ID ||
-                    !copy_text(&id, place->id, sizeof place->id)))
+                    !crl_redis_token_copy(&id, place->id, sizeof place->id)))
     return 0;
   if (parts > 3 && !read_names(m, place, ip)) return 0;
   for (int64_t i = 4; i < parts; i++)
     if (!skip(m)) return 0;
   place->port = (int)port;
   int is_unknown = host.type == '_' || host.len == 0 || is_text(&host, "?");
-  if (!is_unknown) return copy_text(&host, place->host, sizeof place->host);
+  if (!is_unknown) return crl_redis_token_copy(&host, place->host, sizeof place->host);
   memcpy(place->host, ip, sizeof ip);
   if (ip[0] == '\0') memcpy(place->host, map->asked->host, sizeof place->host);
   return 1;
@@ -240,7 +241,7 @@ int crl_redis_slots_read(crl_redis_cluster *c, const crl_redis_node *asked,
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-static int refused(const crl_redis_handle *h, crl_redis_message m, corral_error *error) {
+int crl_redis_message_refused(const crl_redis_handle *h, crl_redis_message m, corral_error *error) {
   char text[200];
   crl_redis_token t;
   (void)crl_redis_message_next(&m, &t);
@@ -251,9 +252,8 @@ static int refused(const crl_redis_handle *h, crl_redis_message m, corral_error 
   return crl_redis_reply_error(h->store, &reply, CORRAL_EUNSUPPORTED, error);
 }
 
-/* Reads one message. */
-static int hear(crl_redis_handle *h, crl_redis_resp *in, int64_t deadline, crl_redis_message *m,
-                corral_error *error) {
+int crl_redis_message_hear(crl_redis_handle *h, crl_redis_resp *in, int64_t deadline,
+                           crl_redis_message *m, corral_error *error) {
   for (;;) {
     size_t size, got;
     int whole = crl_redis_resp_next(in, m);
@@ -282,9 +282,9 @@ int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadl
   crl_redis_out_text(&h->out, "SLOTS");
   if (h->out.failed) return c->base.host->fail(error, CORRAL_ENOMEM, "no memory to ask for a map");
   int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error);
-  if (status == CORRAL_OK) status = hear(h, &in, deadline, &m, error);
+  if (status == CORRAL_OK) status = crl_redis_message_hear(h, &in, deadline, &m, error);
   if (status == CORRAL_OK && *m.at == '-')
-    status = refused(h, m, error);
+    status = crl_redis_message_refused(h, m, error);
   else if (status == CORRAL_OK)
     status =
         crl_redis_slots_read(c, (const crl_redis_node *)(const void *)h->store, m, changed, error);
@@ -294,8 +294,8 @@ int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadl
 
 /* ---- entering ------------------------------------------------------------------------------- */
 
-int crl_redis_cluster_enter(crl_redis_cluster *c, int64_t deadline, void **ret_handle,
-                            corral_error *error) {
+/* Connects to any host of the URI, and asks it for the map if there is none. */
+static int enter(crl_redis_cluster *c, int64_t deadline, void **ret_handle, corral_error *error) {
   const corral_host *host = c->base.host;
   int status = CORRAL_EUNAVAILABLE, changed;
   for (size_t i = 0; i < c->seed_count && status != CORRAL_OK; i++) {
@@ -351,13 +351,13 @@ static int ask_anybody(crl_redis_cluster *c, int64_t deadline, int *changed, cor
   return status;
 }
 
-int crl_redis_cluster_refresh(void *store, int64_t deadline, corral_error *error) {
-  crl_redis_cluster *c = store;
-  int changed = 0;
+static int learn(crl_redis_cluster *c, int64_t deadline, int *changed, corral_error *error) {
+  *changed = 0;
   if (atomic_exchange(&c->refreshing, 1)) return CORRAL_OK;
-  int status = ask_anybody(c, deadline, &changed, error);
+  int status = ask_anybody(c, deadline, changed, error);
   atomic_store(&c->refreshing, 0);
-  if (status != CORRAL_OK) return status;
-  return c->base.host->fail(error, CORRAL_OK, "%s",
-                            changed ? "other nodes have some of the slots" : "");
+  return status;
 }
+
+const crl_redis_ways crl_redis_cluster_ways = {
+    .slot_of = crl_redis_slot_of, .enter = enter, .learn = learn};

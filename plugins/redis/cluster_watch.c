@@ -18,6 +18,7 @@
 enum {
   KEYS_MOST = 64, /* of a slot; of more it is remembered that there are some */
   MAP_MS = 60000,
+  DEAF_MS = 1000,
   MAP_LIMIT_MS = 1000,
   CONNECT_MS = 250, /* the other nodes' pushes wait meanwhile */
   CONNECT_EVERY_MS = 1000,
@@ -42,7 +43,8 @@ typedef struct cluster_watch {
   crl_redis_cluster *cluster;
   member members[CRL_REDIS_NODES];
   size_t count;
-  struct pollfd fds[CRL_REDIS_NODES + 2];
+  struct pollfd fds[CRL_REDIS_NODES + 3];
+  int ear;                            /* where moves are told; -1: nowhere */
   int64_t failed_at[CRL_REDIS_NODES]; /* host->now_ms of the last failure to connect */
   int64_t asked_at;                   /* for the map */
   registered *slots[CRL_REDIS_SLOTS]; /* NULL: none */
@@ -80,7 +82,7 @@ static void remember(cluster_watch *w, unsigned slot, uint32_t entry, uint64_t h
 /* A push has used the registration up. */
 static void forget(void *arg, const void *key, size_t len, uint64_t hash) {
   const cluster_watch *w = arg;
-  registered *r = w->slots[crl_redis_slot_of(key, len)];
+  registered *r = w->slots[w->cluster->ways->slot_of(key, len)];
   for (uint32_t i = 0; r != NULL && i < r->count; i++)
     if (r->hashes[i] == hash) r->hashes[i] = r->hashes[--r->count];
 }
@@ -167,7 +169,7 @@ static int make_fd(crl_redis_cluster *c) {
 static int have_map(crl_redis_cluster *c, int64_t deadline, corral_error *error) {
   void *handle;
   if (atomic_load(&c->has_map)) return CORRAL_OK;
-  int status = crl_redis_cluster_enter(c, deadline, &handle, error);
+  int status = c->ways->enter(c, deadline, &handle, error);
   if (status == CORRAL_OK) crl_redis_disconnect(handle);
   return status;
 }
@@ -209,13 +211,17 @@ int crl_redis_cluster_watch(void *store, size_t server, int64_t deadline, void *
     return c->base.host->fail(error, CORRAL_ENOMEM, "%s: no memory for a watch", c->base.name);
   w->cluster = c;
   w->asked_at = now_ms(w);
+  w->ear = -1;
   status = open_any(w, deadline, error);
   if (status != CORRAL_OK) {
     crl_redis_cluster_unwatch(w);
     return status;
   }
   *ret_watch = w;
-  return c->base.host->fail(error, CORRAL_OK, "%s: push (RESP3), of each node", c->base.name);
+  return c->base.host->fail(error, CORRAL_OK,
+                            c->ways->listen != NULL ? "%s: push (RESP3), of the primary"
+                                                    : "%s: push (RESP3), of each node",
+                            c->base.name);
 }
 
 /* ---- registering --------------------------------------------------------------------------- */
@@ -234,7 +240,7 @@ static void take_back(cluster_watch *w, const part *p, corral_registration *keys
     *key = p->keys[i];
     if (key->status != CORRAL_OK && key->status != CORRAL_EMISS && key->status != CORRAL_EFOREIGN)
       continue;
-    remember(w, crl_redis_slot_of(key->key, key->key_len), p->entries[p->from[i]],
+    remember(w, w->cluster->ways->slot_of(key->key, key->key_len), p->entries[p->from[i]],
              w->cluster->base.host->hash64(key->key, key->key_len));
   }
 }
@@ -277,7 +283,7 @@ int crl_redis_cluster_register_keys(void *watch, corral_registration *keys, size
   for (size_t i = 0; i < count && status == CORRAL_OK; i++) {
     keys[i].status = CORRAL_EUNAVAILABLE;
     p.entries[i] =
-        crl_redis_slot_entry(w->cluster, crl_redis_slot_of(keys[i].key, keys[i].key_len));
+        crl_redis_slot_entry(w->cluster, w->cluster->ways->slot_of(keys[i].key, keys[i].key_len));
   }
   for (size_t i = 0; i < count && status == CORRAL_OK; i++)
     if (is_first(&p, i)) status = register_part(w, &p, keys, count, i, stop_fd, deadline, error);
@@ -298,10 +304,17 @@ static void hear_all(cluster_watch *w, listener *to) {
   }
 }
 
+/* When the map is to be learnt anew: soon where those who should tell of moves are out of reach. */
+static int64_t map_due(const cluster_watch *w) {
+  int is_deaf = w->cluster->ways->listen != NULL && w->ear < 0;
+  return w->asked_at + (is_deaf ? DEAF_MS : MAP_MS);
+}
+
 /* Learns the map, if that is due, so that moves are known. */
 static void ask_for_map(cluster_watch *w) {
-  if (now_ms(w) - w->asked_at < MAP_MS) return;
-  (void)crl_redis_cluster_refresh(w->cluster, now_ms(w) + MAP_LIMIT_MS, NULL);
+  int changed;
+  if (now_ms(w) < map_due(w)) return;
+  (void)w->cluster->ways->learn(w->cluster, now_ms(w) + MAP_LIMIT_MS, &changed, NULL);
   w->asked_at = now_ms(w);
 }
 
@@ -310,7 +323,7 @@ static int64_t due(const cluster_watch *w, int64_t until) {
     int64_t at = crl_redis_watch_due(w->members[i].watch);
     if (at < until) until = at;
   }
-  return w->asked_at + MAP_MS < until ? w->asked_at + MAP_MS : until;
+  return map_due(w) < until ? map_due(w) : until;
 }
 
 /* Waits until a node has told something, a slot has moved, or there is something to do. *ret_stop:
@@ -319,10 +332,11 @@ static int rest(cluster_watch *w, int stop_fd, int64_t until, int *ret_stop, cor
   int64_t left = due(w, until) - now_ms(w);
   w->fds[0] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
   w->fds[1] = (struct pollfd){.fd = atomic_load(&w->cluster->moved_fd), .events = POLLIN};
+  w->fds[2] = (struct pollfd){.fd = w->ear, .events = POLLIN};
   for (size_t i = 0; i < w->count; i++)
-    w->fds[i + 2] =
+    w->fds[i + 3] =
         (struct pollfd){.fd = crl_redis_watch_fd(w->members[i].watch), .events = POLLIN};
-  int n = poll(w->fds, w->count + 2, left <= 0 ? 0 : left > MAP_MS ? MAP_MS : (int)left);
+  int n = poll(w->fds, w->count + 3, left <= 0 ? 0 : left > MAP_MS ? MAP_MS : (int)left);
   *ret_stop = n > 0 && w->fds[0].revents != 0;
   return n >= 0 || errno == EINTR
              ? CORRAL_OK
@@ -344,6 +358,7 @@ int crl_redis_cluster_changes(void *watch, int stop_fd, int64_t until,
   listener to = {.told = told, .arg = arg};
   int status = CORRAL_OK, stop = 0;
   while (status == CORRAL_OK && !stop) {
+    if (w->cluster->ways->listen != NULL) w->ear = w->cluster->ways->listen(w->cluster);
     hear_moves(w, &to);
     hear_all(w, &to);
     ask_for_map(w);

@@ -2,12 +2,7 @@
  *
  * LOCK, LOCK_EXTEND and UNLOCK are one script each (lock_scripts.c). LOCK_SHOW is GET, PTTL and
  * TIME; REPAIR puts one more script before it.
- *
- * If replicas must confirm a lock (wait_replicas), WAIT ends the batch. It tells how many replicas
- * have received all that this connection wrote. It doesn't make the lock safe against a failover,
- * only likelier to survive one: a replica that hasn't received it can still be the one that is
- * promoted, and one that confirmed may lose its memory first. A hold that too few replicas
- * confirmed exists on the primary; EREFUSED makes the host end it by UNLOCK. */
+ * Replicas that must confirm a lock: confirm.c. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -201,60 +196,4 @@ int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply *
                          int64_t before) {
   if (slot->op->verb == CORRAL_VERB_LOCK_SHOW) return judge_show(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
-}
-
-/* ---- replicas ------------------------------------------------------------------------------ */
-
-/* WAIT 0 would wait for ever; and the reply must be here by the deadline. */
-void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline) {
-  const crl_redis_store *s = h->store;
-  int64_t left = deadline - s->host->now_ms(), most = left - left / 4;
-  crl_redis_out_command(&h->out, 3);
-  crl_redis_out_text(&h->out, "WAIT");
-  crl_redis_out_number(&h->out, s->wait_replicas);
-  crl_redis_out_number(&h->out, most < 1 ? 1 : most < s->wait_ms ? most : s->wait_ms);
-}
-
-int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline) {
-  int grants = 0;
-  if (h->store->wait_replicas == 0) return 0;
-  for (size_t i = 0; i < count && !grants; i++)
-    grants = crl_redis_slot_is_wanted(&h->slots[i], round) && is_grant(h->slots[i].op);
-  if (grants) crl_redis_lock_say_wait(h, deadline);
-  return grants;
-}
-
-int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply) {
-  const crl_redis_store *s = h->store;
-  if (op->status != CORRAL_OK || !is_grant(op)) return CORRAL_OK;
-  if (reply->type == REDIS_REPLY_ERROR)
-    op->status = s->host->fail(op->error, CORRAL_EREFUSED,
-                               "%.80s: granted by the primary, which refuses WAIT: not held: %.80s",
-                               s->name, reply->str);
-  else if (reply->type != REDIS_REPLY_INTEGER)
-    return crl_redis_result_nonsense(h, op);
-  else if (reply->integer < s->wait_replicas)
-    op->status =
-        s->host->fail(op->error, CORRAL_EREFUSED,
-                      "%.80s: granted by the primary, confirmed by %lld of %lld replicas: not held",
-                      s->name, reply->integer, (long long)s->wait_replicas);
-  return CORRAL_OK;
-}
-
-int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
-                           int64_t deadline, corral_error *error) {
-  redisReply *reply = NULL;
-  if (status == CORRAL_OK) status = crl_redis_reply_next(h, deadline, &reply, error);
-  for (size_t i = 0; i < count; i++) {
-    corral_op *op = h->slots[i].op;
-    if (!crl_redis_slot_is_wanted(&h->slots[i], round) || op->status != CORRAL_OK || !is_grant(op))
-      continue;
-    if (reply == NULL)
-      crl_redis_result_fail(h, op, CORRAL_EINDOUBT,
-                            "granted by the primary; whether replicas confirm it was not told");
-    else if (crl_redis_lock_confirmed(h, op, reply) != CORRAL_OK)
-      status = CORRAL_EPROTOCOL;
-  }
-  if (reply != NULL) freeReplyObject(reply);
-  return status;
 }

@@ -257,10 +257,10 @@ static int confirm(exec *e) {
       e->op->verb == CORRAL_VERB_UNLOCK)
     return CORRAL_OK;
   crl_redis_out_reset(&e->h->out);
-  crl_redis_lock_say_wait(e->h, e->deadline);
+  crl_redis_confirm_say(e->h, e->h->store->wait_replicas, e->deadline);
   int status = exchange(e, 1, &whole);
   if (status == CORRAL_OK)
-    status = crl_redis_lock_confirmed(e->h, e->op, e->replies[0]);
+    status = crl_redis_confirm_judge(e->h, e->op, e->replies[0]);
   else
     crl_redis_result_fail(e->h, e->op, CORRAL_EINDOUBT,
                           "granted by the primary; whether replicas confirm it was not told");

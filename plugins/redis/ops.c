@@ -146,7 +146,8 @@ static int judge_staged(crl_redis_handle *h, crl_redis_slot *slot, redisReply **
                         int64_t before) {
   corral_op *op = slot->op;
   slot->unstage = crl_redis_reply_is_error(replies[0], "NOPERM");
-  slot->whole = h->store->is_node && crl_redis_reply_is_error(replies[1], "TRYAGAIN");
+  slot->whole =
+      h->store->kind == CRL_REDIS_NODE && crl_redis_reply_is_error(replies[1], "TRYAGAIN");
   if (replies[0]->type != REDIS_REPLY_STATUS && replies[0]->type != REDIS_REPLY_ERROR)
     return crl_redis_result_nonsense(h, op);
   const redisReply *told = told_by(op, replies[1]);
@@ -269,7 +270,7 @@ static int hear_all(crl_redis_handle *h, size_t count, int round, int64_t deadli
     if (!crl_redis_slot_is_wanted(slot, round)) continue;
     heard = hear(h, slot, until, before, status == CORRAL_OK ? error : NULL);
   }
-  if (h->waits) heard = crl_redis_lock_confirm(h, count, round, heard, until, error);
+  if (h->waits) heard = crl_redis_confirm_hear(h, count, round, heard, until, error);
   for (size_t i = 0; i < count; i++) {
     crl_redis_slot *slot = &h->slots[i];
     if (slot->replies > 0 && slot->end > sent && slot->op->status == CORRAL_EINDOUBT)
@@ -313,7 +314,7 @@ static int run_round(crl_redis_handle *h, size_t count, int round, int64_t deadl
     slot->op->status = CORRAL_EINDOUBT;
     put(h, slot, round);
   }
-  h->waits = crl_redis_lock_put_wait(h, count, round, deadline);
+  h->waits = crl_redis_confirm_put(h, count, round, deadline);
   if (!h->out.failed)
     return h->out.total > 0 ? exchange(h, count, round, deadline, error) : CORRAL_OK;
   for (size_t i = 0; i < count; i++)

@@ -19,6 +19,15 @@ static int has_only_looks(const corral_batch *batch) {
   return 1;
 }
 
+/* A server that has become a replica refuses writes on this connection for good; by the same name
+ * another server may be reached now. */
+static int check(crl_redis_handle *h, corral_error *error) {
+  if (h->demoted == atomic_load_explicit(&h->store->demoted, memory_order_relaxed))
+    return crl_redis_wire_silent(&h->wire, error);
+  return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: has become a replica",
+                              h->store->name);
+}
+
 /* Takes back all replies to a batch that was sent unchecked, if one of them was out of place: the
  * others may be, too. */
 static int check_late(const corral_batch *batch, int status) {
@@ -45,7 +54,7 @@ int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
   }
   h->only_looks = has_only_looks(batch);
   h->unchecked = h->only_looks && h->used && idle < IDLE_MS;
-  if (!h->unchecked) status = crl_redis_wire_silent(&h->wire, error);
+  if (!h->unchecked) status = check(h, error);
   if (status != CORRAL_OK) {
     crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE,
                                "the connection was of no more use; nothing was sent");

@@ -1,6 +1,6 @@
-/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c); those of redlock:
- * (redlock.c) and redis+cluster: (cluster.c) are next to it in the same plugin. */
-#include "cluster.h"
+/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c). In the same plugin are
+ * those of redis+sentinel: (sentinel.c), redis+cluster: (cluster.c) and redlock: (redlock.c). */
+#include "sentinel.h"
 
 const corral_store crl_plugin_redis = {
     .size = sizeof(corral_store),
@@ -19,7 +19,7 @@ const corral_store crl_plugin_redis = {
     .changes = crl_redis_changes,
     .unwatch = crl_redis_unwatch,
     .register_keys = crl_redis_register_keys,
-    .next = &crl_plugin_redis_cluster,
+    .next = &crl_plugin_redis_sentinel,
     .descriptor = crl_redis_descriptor,
     .begin = crl_redis_begin,
     .finish = crl_redis_finish,

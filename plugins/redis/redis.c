@@ -3,7 +3,8 @@
  *   redis://[user:password@]host[:port][/db]
  *   rediss://...   the same with TLS
  *   redis+unix://[user:password@]/path/of/socket?db=N
- *   redlock://...: see redlock.c; redis+cluster://...: see cluster.c
+ *   redlock://...: see redlock.c; redis+cluster://...: see cluster.c; redis+sentinel://...: see
+ *   sentinel.c
  *
  * Defaults: 127.0.0.1, 6379, db 0. A password alone (redis://:password@host) is the default user's.
  * Parameters: db; client_name ("corral"); with rediss also tls_ca (a PEM file; else the system's
@@ -13,8 +14,9 @@
  *
  * For locks: scripts=no (locks don't use scripts, see lock_exec.c), yes (they use nothing else),
  * auto (the default: scripts until the server refuses one); wait_replicas (1 to 100: number of
- * replicas that must confirm a lock; default none) and wait_ms (time limit for that; 100ms; to be
- * well below the limit of an operation), see lock.c.
+ * replicas that must confirm a lock; default none), confirm_replicas (the same for an invalidation)
+ * and wait_ms (time limit for that; 100ms; to be well below the limit of an operation), see
+ * confirm.c.
  *
  * Redis 5 or later, or a server that speaks like it; from Redis 7 on a key that isn't there is
  * claimed without a script. A user (ACL) needs: get set pttl getrange setrange pexpire rename
@@ -48,12 +50,13 @@ static char *keep(const char *text, const char *otherwise, int *ok) {
 }
 
 static int is_cluster(const corral_uri *uri) { return strstr(uri->scheme, "+cluster") != NULL; }
+static int is_sentinel(const corral_uri *uri) { return strstr(uri->scheme, "+sentinel") != NULL; }
 
 static int read_db(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
   const char *path = uri->path;
-  int is_socket = strcmp(uri->scheme, "redis+unix") == 0;
+  int is_apart = strcmp(uri->scheme, "redis+unix") == 0 || is_sentinel(uri);
   int status = s->host->uri_number(uri, "db", "", 0, INT_MAX, &s->db, error);
-  if (status != CORRAL_OK || is_socket || *path == '\0' || strcmp(path, "/") == 0) return status;
+  if (status != CORRAL_OK || is_apart || *path == '\0' || strcmp(path, "/") == 0) return status;
   char *end;
   errno = 0;
   long db = strtol(path + 1, &end, 10);
@@ -92,23 +95,29 @@ static int read_place(crl_redis_store *s, const corral_uri *uri, corral_error *e
   return ok ? CORRAL_OK : s->host->fail(error, CORRAL_ENOMEM, "no memory for a store");
 }
 
-static int read_tls(crl_redis_store *s, const corral_uri *uri, corral_error *error) {
+/* A parameter: of the servers, or ("sentinel_") of the sentinels. */
+static const char *param(const crl_redis_store *s, const corral_uri *uri, const char *name) {
+  char full[32];
+  snprintf(full, sizeof full, "%s%s", s->kind == CRL_REDIS_SENTINEL ? "sentinel_" : "", name);
+  return s->host->uri_get(uri, full);
+}
+
+static int read_tls(crl_redis_store *s, const crl_redis_store *otherwise, const corral_uri *uri,
+                    corral_error *error) {
   const corral_host *host = s->host;
-  const char *verify = host->uri_get(uri, "tls_verify");
+  const char *verify = param(s, uri, "tls_verify"), *cert = param(s, uri, "tls_cert"),
+             *key = param(s, uri, "tls_key");
   int ok = 1;
-  s->tls = strncmp(uri->scheme, "rediss", 6) == 0;
-  s->tls_verify = 1;
+  s->tls_verify = otherwise->tls_verify || !otherwise->tls;
   if (!s->tls) return CORRAL_OK;
-  if (verify != NULL && strcmp(verify, "no") == 0)
-    s->tls_verify = 0;
-  else if (verify != NULL && strcmp(verify, "yes") != 0)
+  if (verify != NULL && strcmp(verify, "no") != 0 && strcmp(verify, "yes") != 0)
     return bad_uri(host, uri, error, "tls_verify accepts yes (the default) and no");
-  s->tls_ca = keep(host->uri_get(uri, "tls_ca"), NULL, &ok);
-  s->tls_cert = keep(host->uri_get(uri, "tls_cert"), NULL, &ok);
-  s->tls_key = keep(host->uri_get(uri, "tls_key"), NULL, &ok);
-  s->tls_name = keep(host->uri_get(uri, "tls_name"), s->server, &ok);
-  if (s->tls_key != NULL && s->tls_cert == NULL)
-    return bad_uri(host, uri, error, "tls_key needs tls_cert");
+  if (verify != NULL) s->tls_verify = *verify == 'y';
+  if (key != NULL && cert == NULL) return bad_uri(host, uri, error, "tls_key needs tls_cert");
+  s->tls_ca = keep(param(s, uri, "tls_ca"), otherwise->tls_ca, &ok);
+  s->tls_cert = keep(cert, otherwise->tls_cert, &ok);
+  s->tls_key = keep(key, cert == NULL ? otherwise->tls_key : NULL, &ok);
+  s->tls_name = keep(param(s, uri, "tls_name"), s->server, &ok);
   return ok ? CORRAL_OK : host->fail(error, CORRAL_ENOMEM, "no memory for a store");
 }
 
@@ -136,9 +145,12 @@ static int read_locks(crl_redis_store *s, const corral_uri *uri, corral_error *e
     s->scripts_only = 1;
   else if (scripts != NULL && strcmp(scripts, "auto") != 0)
     return bad_uri(s->host, uri, error, "scripts accepts auto (the default), yes and no");
-  if (s->host->uri_get(uri, "wait_ms") != NULL && s->host->uri_get(uri, "wait_replicas") == NULL)
-    return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas");
   int status = s->host->uri_number(uri, "wait_replicas", "", 1, 100, &s->wait_replicas, error);
+  if (status == CORRAL_OK)
+    status = s->host->uri_number(uri, "confirm_replicas", "", 1, 100, &s->confirm_replicas, error);
+  if (status == CORRAL_OK && s->host->uri_get(uri, "wait_ms") != NULL && s->wait_replicas == 0 &&
+      s->confirm_replicas == 0)
+    return bad_uri(s->host, uri, error, "wait_ms needs wait_replicas or confirm_replicas");
   return status == CORRAL_OK
              ? s->host->uri_number(uri, "wait_ms", "ms", 1, 10000, &s->wait_ms, error)
              : status;
@@ -171,16 +183,22 @@ void crl_redis_close(void *store) {
 /* The parameters of a URI. */
 static const char *names_for(const corral_uri *uri) {
   int is_tls = strncmp(uri->scheme, "rediss", 6) == 0;
-#define LOCKS "client_name scripts wait_replicas wait_ms"
+#define LOCKS "client_name scripts wait_replicas wait_ms confirm_replicas"
 #define TLS " tls_ca tls_cert tls_key tls_verify tls_name"
+#define SENTINELS                                                                                  \
+  " sentinel_user sentinel_password sentinel_tls sentinel_tls_ca sentinel_tls_cert"                \
+  " sentinel_tls_key sentinel_tls_verify sentinel_tls_name"
   if (is_cluster(uri)) return is_tls ? LOCKS TLS : LOCKS;
+  if (is_sentinel(uri)) return is_tls ? LOCKS TLS SENTINELS : LOCKS SENTINELS;
   return is_tls ? "db " LOCKS TLS : "db " LOCKS;
 #undef LOCKS
 #undef TLS
+#undef SENTINELS
 }
 
 int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const corral_uri *uri,
                           corral_error *error) {
+  static const crl_redis_store nothing = {.tls = 0};
   s->host = host;
   s->base = s;
   pthread_mutex_init(&s->mutex, NULL);
@@ -188,10 +206,35 @@ int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const cor
     return host->fail(error, CORRAL_EUNSUPPORTED, "the redis plugin is newer than this corral");
   int status = host->uri_check(uri, names_for(uri), error);
   if (status == CORRAL_OK) status = read_db(s, uri, error);
-  if (status == CORRAL_OK && !is_cluster(uri)) status = read_place(s, uri, error);
-  if (status == CORRAL_OK) status = read_tls(s, uri, error);
+  if (status == CORRAL_OK && !is_cluster(uri) && !is_sentinel(uri))
+    status = read_place(s, uri, error);
+  s->tls = strncmp(uri->scheme, "rediss", 6) == 0;
+  if (status == CORRAL_OK) status = read_tls(s, &nothing, uri, error);
   if (status == CORRAL_OK) status = read_client(s, uri, error);
   return status == CORRAL_OK ? read_locks(s, uri, error) : status;
+}
+
+int crl_redis_store_begin_sentinels(crl_redis_store *s, const crl_redis_store *servers,
+                                    const corral_uri *uri, corral_error *error) {
+  const corral_host *host = s->host = servers->host;
+  const char *tls = host->uri_get(uri, "sentinel_tls");
+  int ok = 1;
+  s->base = s;
+  s->kind = CRL_REDIS_SENTINEL;
+  pthread_mutex_init(&s->mutex, NULL);
+  if (tls != NULL && strcmp(tls, "yes") != 0 && strcmp(tls, "no") != 0)
+    return bad_uri(host, uri, error, "sentinel_tls accepts yes and no");
+  s->tls = tls != NULL ? *tls == 'y' : servers->tls;
+  for (size_t i = 0; i < uri->param_count && !s->tls; i++)
+    if (strncmp(uri->params[i].name, "sentinel_tls_", 13) == 0)
+      return bad_uri(host, uri, error, "sentinel_tls_... needs sentinel_tls=yes");
+  s->user = keep(host->uri_get(uri, "sentinel_user"), NULL, &ok);
+  s->password = keep(host->uri_get(uri, "sentinel_password"), NULL, &ok);
+  s->client_name = keep(servers->client_name, NULL, &ok);
+  if (!ok) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
+  if (s->user != NULL && s->password == NULL)
+    return bad_uri(host, uri, error, "sentinel_user needs sentinel_password");
+  return read_tls(s, servers, uri, error);
 }
 
 int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_store,
@@ -211,17 +254,22 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   info->max_record = CRL_REDIS_LARGEST;
   info->handles = 4; /* measured by bench/threads.c: more makes smaller batches */
   info->name = s->name;
+  info->confirms = s->confirm_replicas > 0;
   *ret_store = s;
   return CORRAL_OK;
 }
 
 /* ---- connect, disconnect ------------------------------------------------------------------- */
 
-typedef enum greeting { AUTH, SELECT, SETNAME, MYID, TIME, GREETINGS } greeting;
+typedef enum greeting { AUTH, SELECT, SETNAME, MYID, ROLE, TIME, GREETINGS } greeting;
 
 static int is_said(const crl_redis_store *s, greeting what) {
+  crl_redis_store *own = (crl_redis_store *)(uintptr_t)s;
   return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0) &&
-         (what != MYID || s->is_node);
+         (what != MYID || s->kind == CRL_REDIS_NODE) &&
+         (what != ROLE || s->kind == CRL_REDIS_PRIMARY ||
+          (s->kind == CRL_REDIS_PLAIN && atomic_load(&own->demoted) > 0)) &&
+         (what != TIME || s->kind != CRL_REDIS_SENTINEL);
 }
 
 static void say(crl_redis_handle *h, greeting what) {
@@ -250,7 +298,7 @@ static void say(crl_redis_handle *h, greeting what) {
       crl_redis_out_text(out, "CLUSTER");
       crl_redis_out_text(out, "MYID");
       break;
-    default: crl_redis_out_command(out, 1); crl_redis_out_text(out, "TIME");
+    default: crl_redis_out_command(out, 1); crl_redis_out_text(out, what == ROLE ? "ROLE" : "TIME");
   }
 }
 
@@ -258,7 +306,8 @@ static void say(crl_redis_handle *h, greeting what) {
  * time can still read. But any reply may be the server's reason to refuse service. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
   if (crl_redis_reply_is_error(reply, "NOPERM"))
-    return what == SETNAME || what == MYID || what == TIME;
+    return what == SETNAME || what == MYID || what == TIME ||
+           (what == ROLE && h->store->kind == CRL_REDIS_PLAIN);
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
   return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
@@ -274,11 +323,36 @@ static int hear_id(const crl_redis_handle *h, const redisReply *reply, corral_er
                               h->store->name);
 }
 
+/* A replica isn't written to, whoever named it, and a sentinel has no keys. */
+static int hear_role(const crl_redis_handle *h, const redisReply *reply, corral_error *error) {
+  const redisReply *role = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+                                   reply->element[0]->type == REDIS_REPLY_STRING
+                               ? reply->element[0]
+                               : NULL;
+  if (role == NULL)
+    return h->store->host->fail(error, CORRAL_EPROTOCOL,
+                                "%s: a strange answer to ROLE: is it a Redis server?",
+                                h->store->name);
+  if (strcmp(role->str, "master") == 0) return CORRAL_OK;
+  if (h->store->kind == CRL_REDIS_PLAIN && reply->elements > 2 &&
+      reply->element[1]->type == REDIS_REPLY_STRING &&
+      reply->element[2]->type == REDIS_REPLY_INTEGER)
+    return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
+                                strchr(reply->element[1]->str, ':') != NULL
+                                    ? "%.80s: is a replica: write %s://[%.80s]:%lld"
+                                    : "%.80s: is a replica: write %s://%.80s:%lld",
+                                h->store->name, h->store->tls ? "rediss" : "redis",
+                                reply->element[1]->str, reply->element[2]->integer);
+  return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: is no primary: its role is %.20s",
+                              h->store->name, role->str);
+}
+
 static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before,
                 corral_error *error) {
   static const int otherwise[GREETINGS] = {[AUTH] = CORRAL_EAUTH,
                                            [SELECT] = CORRAL_EURI,
                                            [MYID] = CORRAL_EUNSUPPORTED,
+                                           [ROLE] = CORRAL_EUNSUPPORTED,
                                            [TIME] = CORRAL_EUNAVAILABLE};
   int is_error = reply->type == REDIS_REPLY_ERROR;
   if (is_error && !is_harmless(h, what, reply))
@@ -286,6 +360,7 @@ static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int
   if (what == TIME) return crl_redis_clock_hear(h, reply, before, error);
   if (is_error) return CORRAL_OK;
   if (what == MYID) return hear_id(h, reply, error);
+  if (what == ROLE) return hear_role(h, reply, error);
   if (reply->type != REDIS_REPLY_STATUS)
     return h->store->host->fail(error, CORRAL_EPROTOCOL,
                                 "%s: a strange greeting: is it a Redis server?", h->store->name);
@@ -336,6 +411,7 @@ int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_e
     return status;
   }
   h->store = s;
+  h->demoted = atomic_load(&s->demoted);
   h->wire.fd = -1;
   int status = crl_redis_reader_open(h);
   if (status != CORRAL_OK) s->host->fail(error, status, "no memory to connect");

@@ -19,9 +19,11 @@
  *   begin.c    a batch of looks without waiting
  *   watch.c    a connection that tells of changes
  *   resp.c     messages of RESP3, which that connection speaks
+ *   confirm.c  replicas that must confirm what was changed
  *   lock_scripts.c, lock.c, lock_exec.c   the same for locks: the Lua texts; by scripts, in a
  *                                         batch; by WATCH and EXEC, without scripts
  *   cluster.h  Redis Cluster: the table of redis+cluster, in files of its own
+ *   sentinel.h  Redis Sentinel: the table of redis+sentinel, in files of its own
  *   redlock.c, redlock_member.c   the table of redlock: locks over several such stores
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
@@ -33,6 +35,7 @@
 #include <hiredis/hiredis.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -46,6 +49,7 @@ enum {
   CRL_REDIS_PIECE = 1 << 20,       /* larger ones are read in pieces: see pieces.c */
   CRL_REDIS_STAGED_MS = 10000,     /* how long a staged record waits for its script */
   CRL_REDIS_LONGEST_ARRAY = 16,    /* no reply that a handle expects has more elements */
+  CRL_REDIS_LONGEST_ROLE = 1024,   /* but for the list of a primary's replicas, in the greeting */
   CRL_REDIS_DEEPEST_ARRAY = 7,     /* nor is it nested deeper */
   CRL_REDIS_LONGEST_PUSH = 1 << 20 /* no message to a watch has more elements or bytes */
 };
@@ -60,10 +64,19 @@ struct ssl_st;
 struct ssl_ctx_st;
 struct bio_method_st;
 
+typedef enum crl_redis_kind {
+  CRL_REDIS_PLAIN,
+  CRL_REDIS_NODE,    /* of a cluster (cluster.h): the greeting asks for its id */
+  CRL_REDIS_PRIMARY, /* that a sentinel names (sentinel.h): the greeting asks for its role */
+  CRL_REDIS_SENTINEL
+} crl_redis_kind;
+
 typedef struct crl_redis_store {
   const corral_host *host;
   struct crl_redis_store *base; /* has the TLS context: itself, or that of its cluster */
-  int is_node;                  /* 1: a node of a cluster (cluster.h) */
+  crl_redis_kind kind;
+  /* how often it said that it is a replica: from the first time on, greetings ask for its role */
+  _Atomic unsigned demoted;
   void (*let_go)(struct crl_redis_store *store); /* NULL, or called when a handle has gone */
   char name[160];                                /* "redis 127.0.0.1:6379" */
   char *server, *path;                           /* one of them; `path`: of a unix socket */
@@ -80,8 +93,8 @@ typedef struct crl_redis_store {
   struct bio_method_st *tls_method;
   int scripts_only;       /* scripts=yes */
   _Atomic int scriptless; /* locks don't use scripts: scripts=no, or the server refused one */
-  /* replicas that must confirm a lock (0: none), and the time limit for that */
-  int64_t wait_replicas, wait_ms;
+  /* replicas that must confirm a lock, and an invalidation (0: none); the time limit for that */
+  int64_t wait_replicas, confirm_replicas, wait_ms;
 } crl_redis_store;
 
 /* ---- wire.c -------------------------------------------------------------------------------- */
@@ -232,6 +245,7 @@ typedef struct crl_redis_handle {
   int unstaged;        /* 1: this user may not write staging keys */
   int waits;           /* 1: the commands of this round end with WAIT */
   int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
+  unsigned demoted;    /* store->demoted when this handle was opened */
   int elsewhere;       /* 1: its node's name leads to another address by now */
   int refused_scripts; /* 1: in this batch a lock's script was refused, and locks can do without */
   crl_redis_slot *slots;
@@ -258,6 +272,8 @@ int crl_redis_reply_feed(crl_redis_handle *handle, size_t got, corral_error *err
 int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error);
 /* 1: `reply` is an error whose text begins with `word`. */
 int crl_redis_reply_is_error(const redisReply *reply, const char *word);
+/* Writes "host:port" of a server, as it stands in a URI. */
+void crl_redis_reply_place(const crl_redis_store *store, char *ret, size_t size);
 /* Status of an error reply, with a text for the user; `otherwise`: status of errors that aren't in
  * the table. */
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
@@ -318,6 +334,10 @@ void crl_redis_close(void *store);
  * crl_redis_close frees it. */
 int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const corral_uri *uri,
                           corral_error *error);
+/* The same for the sentinels of a URI, whose servers are `servers`: what isn't said of their TLS is
+ * as there. */
+int crl_redis_store_begin_sentinels(crl_redis_store *s, const crl_redis_store *servers,
+                                    const corral_uri *uri, corral_error *error);
 /* A failed connect lets the store go, too. */
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_redis_disconnect(void *handle);
@@ -410,18 +430,21 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
 int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                          int64_t before);
-/* put_wait: ends a round that has a LOCK or LOCK_EXTEND with WAIT, where replicas must confirm it;
- * 1: it was put. confirm: after all other replies (or with the status that ended them), receives
- * the reply to WAIT, and applies it to the locks of this round. */
-int crl_redis_lock_put_wait(crl_redis_handle *h, size_t count, int round, int64_t deadline);
-int crl_redis_lock_confirm(crl_redis_handle *h, size_t count, int round, int status,
-                           int64_t deadline, corral_error *error);
-/* Applies the reply to WAIT to one op. */
-int crl_redis_lock_confirmed(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
-/* Puts the WAIT command. */
-void crl_redis_lock_say_wait(crl_redis_handle *h, int64_t deadline);
 /* Sets EFOREIGN, with the key's time left; -1: it has no end. */
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
+
+/* ---- confirm.c ----------------------------------------------------------------------------- */
+
+/* put: ends a round with WAIT, where replicas must confirm one of its operations; 1: it was put.
+ * hear: after all other replies (or with the status that ended them), receives the reply to WAIT,
+ * and applies it to the operations of this round. */
+int crl_redis_confirm_put(crl_redis_handle *h, size_t count, int round, int64_t deadline);
+int crl_redis_confirm_hear(crl_redis_handle *h, size_t count, int round, int status,
+                           int64_t deadline, corral_error *error);
+/* Applies the reply to WAIT to one op. */
+int crl_redis_confirm_judge(const crl_redis_handle *h, corral_op *op, const redisReply *reply);
+/* Puts the WAIT command. */
+void crl_redis_confirm_say(crl_redis_handle *h, int64_t replicas, int64_t deadline);
 
 /* ---- lock_exec.c --------------------------------------------------------------------------- */
 

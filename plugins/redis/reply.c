@@ -22,7 +22,8 @@ static int depth_of(const redisReadTask *task) {
  * itself. */
 static void *create_array(const redisReadTask *task, element_count elements) {
   crl_redis_handle *handle = task->privdata;
-  if ((size_t)elements > CRL_REDIS_LONGEST_ARRAY)
+  size_t most = handle->used ? CRL_REDIS_LONGEST_ARRAY : CRL_REDIS_LONGEST_ROLE;
+  if ((size_t)elements > most)
     handle->refused = "an array longer than any that was asked for";
   else if (depth_of(task) > CRL_REDIS_DEEPEST_ARRAY)
     handle->refused = "arrays nested deeper than any that were asked for";
@@ -103,6 +104,7 @@ int crl_redis_reply_none(crl_redis_handle *handle, corral_error *error) {
 
 /* ---- error replies ------------------------------------------------------------------------- */
 
+/* The scheme and HOST:PORT become those of the server that was asked. */
 static const char to_cluster[] =
     "this server belongs to a cluster: write redis+cluster://HOST:PORT in the store URI";
 static const char to_primary[] = "this server is a replica: name its primary in the store URI";
@@ -143,14 +145,16 @@ static const struct meaning {
      "raise proto-max-bulk-len on the server"},
     {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
     {"ERR unknown command", CORRAL_EUNSUPPORTED,
-     "corral needs Redis 5 or later with all its commands; is it a sentinel? name the primary"},
+     "corral needs Redis 5 or later; is it a sentinel? write redis+sentinel://HOST:PORT/NAME"},
     {"ERR This instance has cluster support disabled", CORRAL_EUNSUPPORTED,
      "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };
 
-/* What a node of a cluster says while the cluster changes; the next map tells more. */
+/* What a server says while servers change places; those who name servers tell more. */
 static int is_passing(const crl_redis_store *store, const struct meaning *meaning) {
-  return store->is_node && (meaning->advice == to_cluster || meaning->advice == to_primary);
+  if (meaning->advice == to_primary)
+    return store->kind == CRL_REDIS_NODE || store->kind == CRL_REDIS_PRIMARY;
+  return store->kind == CRL_REDIS_NODE && meaning->advice == to_cluster;
 }
 
 /* The text without the prefix "@user_script: 12: -" that Redis 6 and older put before some errors
@@ -179,21 +183,49 @@ int crl_redis_reply_is_error(const redisReply *reply, const char *word) {
 
 /* Names all that the user must be allowed: a server names what it refused, one thing a time. */
 static int lacks(const crl_redis_store *store, int status, const char *text, corral_error *error) {
-  static const char of_server[] = NEEDS("+select"), of_node[] = NEEDS("+asking +cluster");
-  _Static_assert(21 + 16 + 33 + sizeof of_node <= sizeof error->text, "the list has to fit");
+  static const char of_node[] = NEEDS("+asking +cluster");
+  static const char *const needs[] = {[CRL_REDIS_PLAIN] = NEEDS("+select"),
+                                      [CRL_REDIS_NODE] = of_node,
+                                      [CRL_REDIS_PRIMARY] = NEEDS("+select +role"),
+                                      [CRL_REDIS_SENTINEL] =
+                                          "+sentinel +subscribe, and the channel +switch-master"};
+  _Static_assert(21 + 16 + 33 + sizeof of_node <= sizeof error->text, "the longest has to fit");
   const char *quote = strchr(text, '\'');
   int len = quote != NULL ? (int)strcspn(quote + 1, "'\r\n") : 0;
   const char *refused = strstr(text, " key") != NULL ? "a key" : "a script";
   if (quote != NULL) refused = quote + 1;
-  const char *needs = store->is_node ? of_node : of_server;
   return store->host->fail(error, status, "%.21s: NOPERM: %.*s refused; corral needs %s",
-                           store->name, quote != NULL && len < 16 ? len : 16, refused, needs);
+                           store->name, quote != NULL && len < 16 ? len : 16, refused,
+                           needs[store->kind]);
+}
+
+void crl_redis_reply_place(const crl_redis_store *store, char *ret, size_t size) {
+  if (store->server == NULL)
+    snprintf(ret, size, "HOST:PORT");
+  else
+    snprintf(ret, size, strchr(store->server, ':') != NULL ? "[%.120s]:%d" : "%.120s:%d",
+             store->server, store->port);
+}
+
+/* Writes the advice with the server's place in it. */
+static const char *advise(const crl_redis_store *store, const char *advice, char *ret,
+                          size_t size) {
+  static const char scheme[] = "redis", place[] = "HOST:PORT";
+  char own[140];
+  const char *at = strstr(advice, place), *from = at;
+  if (at == NULL) return advice;
+  while (from > advice && strncmp(from, scheme, sizeof scheme - 1) != 0) from--;
+  const char *behind = from + sizeof scheme - 1;
+  crl_redis_reply_place(store, own, sizeof own);
+  snprintf(ret, size, "%.*s%s%.*s%s%s", (int)(from - advice), advice,
+           store->tls ? "rediss" : scheme, (int)(at - behind), behind, own, at + sizeof place - 1);
+  return ret;
 }
 
 int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply, int otherwise,
                           corral_error *error) {
+  char room[240], line[512];
   const char *text = first_word(reply->str);
-  char line[512];
   (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\r\n"), text);
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
     if (begins(text, meanings[i].word) && meanings[i].advice == NULL)
@@ -202,6 +234,6 @@ int crl_redis_reply_error(const crl_redis_store *store, const redisReply *reply,
       return store->host->fail(error, CORRAL_EUNAVAILABLE, "%.80s: %.140s", store->name, line);
     else if (begins(text, meanings[i].word))
       return store->host->fail(error, meanings[i].status, "%.80s: %.60s (%s)", store->name, line,
-                               meanings[i].advice);
+                               advise(store, meanings[i].advice, room, sizeof room));
   return store->host->fail(error, otherwise, "%.80s: %.140s", store->name, line);
 }

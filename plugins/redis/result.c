@@ -12,6 +12,7 @@ int crl_redis_result_nonsense(const crl_redis_handle *h, corral_op *op) {
 
 int crl_redis_result_error(crl_redis_handle *h, corral_op *op, const redisReply *reply) {
   if (crl_redis_moved(h, op, reply)) return CORRAL_OK;
+  if (crl_redis_reply_is_error(reply, "READONLY")) atomic_fetch_add(&h->store->demoted, 1);
   op->status = crl_redis_reply_error(h->store, reply, CORRAL_EREFUSED, op->error);
   return op->status == CORRAL_EPROTOCOL || op->status == CORRAL_ETOOBIG ? op->status : CORRAL_OK;
 }

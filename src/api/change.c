@@ -40,6 +40,7 @@ static int run_verb(corral *c, corral_verb verb, const void *user_key, size_t ke
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK)
     return crl_status_plain(call.error, CORRAL_ENOMEM);
   corral_op op = {.verb = verb, .key = key.stored, .key_len = key.stored_len, .error = &detail};
+  if (verb == CORRAL_VERB_INVALIDATE) op.flags = CORRAL_OP_CONFIRM;
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
   void_held(context, &op, &name);
   if (op.status == CORRAL_OK && verb == CORRAL_VERB_INVALIDATE && !context->looks_first)

@@ -97,6 +97,7 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
   ops[2].verb = CORRAL_VERB_SETTLE;
   ops[2].settle = (corral_settle_args){
       .record = put->record, .record_len = put->record_len, .ttl_ms = put->hard_ttl};
+  if (put->confirm) ops[2].flags = CORRAL_OP_CONFIRM;
   int replaces = put->replaces || put->version != 0;
   if (replaces) ops[0].status = CORRAL_OK;
   if (!replaces) ops[1].flags = CORRAL_OP_ABSENT;

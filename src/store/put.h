@@ -14,6 +14,7 @@ typedef struct crl_put {
   /* 0: the present record is voided first. 1: it stays until the new one replaces it, so that the
    * key is never without a record */
   int replaces;
+  int confirm; /* 1: voids what was stored before: CORRAL_OP_CONFIRM */
   /* of the record's value; not 0: nothing is stored over a value with a later one, and the present
    * record stays until the new one replaces it */
   uint64_t version;

@@ -10,8 +10,8 @@
 static const crl_scheme all[] = {
     {"memory", "memory", "values", NULL, NULL},
     {"lmdb", "lmdb", "values", "liblmdb-dev", "liblmdb0"},
-    {"redis rediss redis+unix redis+cluster rediss+cluster", "redis", "values",
-     "libhiredis-dev and libssl-dev", "libhiredis"},
+    {"redis rediss redis+unix redis+cluster rediss+cluster redis+sentinel rediss+sentinel", "redis",
+     "values", "libhiredis-dev and libssl-dev", "libhiredis"},
     {"memcached memcached+unix", "memcached", "values", "libmemcached-dev", "libmemcached11"},
     {"redlock", "redis", "locks", "libhiredis-dev and libssl-dev", "libhiredis"},
     {"sqlite", "sqlite", "locks", "libsqlite3-dev", "libsqlite3-0"},

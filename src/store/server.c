@@ -390,11 +390,19 @@ void crl_server_read_large(crl_server *server, corral_op *ops, size_t count, int
   }
 }
 
+/* True for operations that wait for the store's replicas: nobody is to wait behind them. */
+static int waits_for_replicas(const crl_server *server, const corral_op *ops, size_t count) {
+  for (size_t i = 0; server->options->info.confirms && i < count; i++)
+    if ((ops[i].flags & CORRAL_OP_CONFIRM) != 0) return 1;
+  return 0;
+}
+
 /* An operation that another caller's large body cut off is asked once more, alone. */
 static __attribute__((noinline)) int perform_seated(crl_server *server, corral_op *ops,
                                                     size_t count, int64_t now, int64_t deadline) {
   int opened = 0, is_look = count == 1 && ops->verb == CORRAL_VERB_GET,
-      is_large = weigh(ops, count) > LARGE_BYTES || (is_look && expects_large(server, ops));
+      is_large = weigh(ops, count) > LARGE_BYTES || (is_look && expects_large(server, ops)) ||
+                 waits_for_replicas(server, ops, count);
   if (perform_as(server, ops, count, now, deadline, is_large, is_large, &opened) &&
       crl_server_batch_repeatable(ops, count))
     perform_as(server, ops, count, crl_env_now_ms(), deadline, is_large, 1, &opened);

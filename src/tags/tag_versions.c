@@ -458,7 +458,8 @@ static int put_new(crl_context *context, crl_key *key, const crl_tag_version *ta
                  .hard_ttl = life,
                  .lease_ms = LEASE_MS,
                  .op_ms = context->op_ms,
-                 .replaces = 1};
+                 .replaces = 1,
+                 .confirm = 1};
   int status = crl_put_record(context->pool, &put, crl_env_now_ms() + context->op_ms, error);
   forget_near(context, key);
   if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)

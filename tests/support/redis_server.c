@@ -1,6 +1,7 @@
 /* redis_server.c: a real redis-server for a test. */
 #include "redis_server.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@ struct redis_server {
   int port;
   char socket[80], uri[64], unix_uri[112];
   redisContext *context;
+  int may_hang_up;
   char *text;
   size_t text_len;
 };
@@ -46,7 +48,17 @@ static void wait_until_up(redis_server *server) {
   server_process_await(&server->process, answers, server);
 }
 
-int redis_server_start(redis_server **ret, const char *const *args) {
+/* Writes the configuration file that a sentinel must have, and will change. */
+static const char *write_config(const redis_server *server, const char *config) {
+  static char path[96];
+  snprintf(path, sizeof path, "%s/sentinel.conf", server->process.folder);
+  FILE *to = fopen(path, "w");
+  if (to == NULL || fputs(config, to) == EOF || fclose(to) != 0) die("sentinel.conf");
+  return path;
+}
+
+/* `config` NULL: no sentinel. */
+static int start(redis_server **ret, const char *config, const char *const *args) {
   char program[SERVER_PROCESS_PATH], port[12];
   if (!server_process_find("redis-server", "redis-server", program)) return 0;
   redis_server *server = calloc(1, sizeof *server);
@@ -58,15 +70,31 @@ int redis_server_start(redis_server **ret, const char *const *args) {
   snprintf(server->uri, sizeof server->uri, "redis://127.0.0.1:%d", server->port);
   snprintf(server->unix_uri, sizeof server->unix_uri, "redis+unix://%s", server->socket);
   snprintf(port, sizeof port, "%d", server->port);
-  server_process_add_args(process, (const char *[]){program, "--port", port, "--bind", "127.0.0.1",
-                                                    "--unixsocket", server->socket, "--save", "",
-                                                    "--appendonly", "no", "--dir", process->folder,
-                                                    "--daemonize", "no", NULL});
+  server_process_add_arg(process, program);
+  if (config != NULL) server_process_add_arg(process, write_config(server, config));
+  if (config != NULL) server_process_add_arg(process, "--sentinel");
+  server_process_add_args(process,
+                          (const char *[]){"--port", port, "--bind", "127.0.0.1", "--unixsocket",
+                                           server->socket, "--save", "", "--appendonly", "no",
+                                           "--dir", process->folder, "--daemonize", "no", NULL});
   server_process_add_args(process, args);
   server_process_launch(process);
   wait_until_up(server);
   *ret = server;
   return 1;
+}
+
+int redis_server_start(redis_server **ret, const char *const *args) {
+  return start(ret, NULL, args);
+}
+
+int redis_server_start_sentinel(redis_server **ret, const char *config) {
+  return start(ret, config, NULL);
+}
+
+void redis_server_may_hang_up(redis_server *server) {
+  signal(SIGPIPE, SIG_IGN); /* hiredis raises it */
+  server->may_hang_up = 1;
 }
 
 void redis_server_kill(redis_server *server) {
@@ -99,8 +127,16 @@ int redis_server_port(const redis_server *server) { return server->port; }
 const char *redis_server_folder(const redis_server *server) { return server->process.folder; }
 
 static redisReply *command(redis_server *server, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
   if (server->context == NULL) wait_until_up(server);
   redisReply *reply = redisvCommand(server->context, format, args);
+  if (reply == NULL && server->may_hang_up) {
+    hang_up(server);
+    wait_until_up(server);
+    reply = redisvCommand(server->context, format, again);
+  }
+  va_end(again);
   if (reply == NULL) die("a command got no reply; is the server paused?");
   return reply;
 }

@@ -18,6 +18,10 @@ typedef struct redis_server redis_server;
 /* Starts the server and waits until it answers. `args`: further arguments, up to NULL
  * ("--maxmemory", "10mb", NULL), or NULL. Returns 0 when redis-server isn't installed. */
 int redis_server_start(redis_server **ret, const char *const *args);
+/* The same as a sentinel, whose configuration is `config`. */
+int redis_server_start_sentinel(redis_server **ret, const char *config);
+/* From now on the server may close the test's connection: a command is sent once more then. */
+void redis_server_may_hang_up(redis_server *server);
 /* Kills the server and removes its folder. NULL is allowed. */
 void redis_server_stop(redis_server *server);
 
