@@ -152,13 +152,22 @@ static void wrong_arguments_are_named(void **state) {
   assert_int_equal(corral_lock_release(NULL, NULL), CORRAL_OK);
 }
 
+static void *take_without_randomness(void *arg) {
+  atomic_store(&no_randomness, 1);
+  int status = corral_lock_take(a, "n", 1, NULL, arg, &error);
+  atomic_store(&no_randomness, 0);
+  return (void *)(intptr_t)status;
+}
+
+/* On a thread that has drawn none yet. */
 static void without_randomness_there_is_no_lock(void **state) {
   (void)state;
   corral_lock *none = NULL;
-  atomic_store(&no_randomness, 1);
-  int status = corral_lock_take(a, "n", 1, NULL, &none, &error);
-  atomic_store(&no_randomness, 0);
-  assert_int_equal(status, CORRAL_EIO);
+  pthread_t thread;
+  void *status;
+  assert_int_equal(pthread_create(&thread, NULL, take_without_randomness, &none), 0);
+  pthread_join(thread, &status);
+  assert_int_equal((intptr_t)status, CORRAL_EIO);
   assert_null(none);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), 0);
 }
