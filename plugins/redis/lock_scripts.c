@@ -5,12 +5,13 @@
  * refusal that changes nothing writes nothing, so that no watch reports it. Numbers are exact up to
  * 2^53, which microseconds since 1970 reach in the year 2255.
  *
- * A lock without contention takes a shortcut, which costs the server half as much as the general
- * way: taking it when there is no record, or one without holds and wish; and ending the only hold
- * of a record, which the client can tell whole up to that hold's end. What a call costs the server,
- * in thousands of instructions: TIME 7, GET 2, PTTL 2, SET 8, and 4 more with PX, which KEEPTTL
- * saves; a number that is an argument to one 2, since it is printed; each of ARGV 1. So the client
- * sends the bytes of a record as far as it knows them, and a shortcut answers by what is at hand.
+ * A lock without contention takes a shortcut: taking it when there is no record, or one without
+ * holds and wish; and ending the only hold of a record, of which the client knows all that comes
+ * before its end. By callgrind, with Redis 7.0, an empty script costs the server 7 thousand
+ * instructions, TIME 7, GET and PTTL 2 each, SET 8, and 4 more with PX, which KEEPTTL saves; a
+ * number that is an argument to a command costs 2, since it is printed, and each of ARGV 1. So the
+ * client sends the bytes of a record as far as it knows them, and a shortcut answers by what is at
+ * hand. Taking costs 46, releasing 30.
  *
  * The answer of the general way is one string of four numbers {status, now, left_ms, fence}, 8
  * bytes each, little-endian, because an array of them costs more. The shortcut of LOCK answers the
