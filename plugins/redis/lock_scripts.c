@@ -117,8 +117,8 @@
   "end\n"
 
 /* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length) and the
- * life of the wish in ms, 8 bytes; the hold's life in ms and 60000; note (80 bytes). If a wish can't
- * be written, there is none. */
+ * life of the wish in ms, 8 bytes; the hold's life in ms and 60000; note (80 bytes). If a wish
+ * can't be written, there is none. */
 static const char lock_text[] = CALL TIME GET
     "local head, g, w\n"
     "if got and #got == 32 then head, g, w = struct.unpack('<c8i8i8', got) end\n"
@@ -163,8 +163,8 @@ static const char extend_text[] = BEGIN LOOK WRITE
     "0, now, till - now, f)\n";
 
 /* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
- * record that is left of it. A record's key lives for a minute after its last hold, so its TTL tells
- * whether that has ended. The key keeps its TTL, except after a hold of more than ten minutes. A
+ * record that is left of it. A record's key lives for a minute after its last hold, so its TTL
+ * tells whether that has ended. The key keeps its TTL, except after a hold of more than ten minutes. A
  * server that doesn't know KEEPTTL goes the general way. */
 static const char unlock_text[] =
     CALL GET "if got and #got == 160 and string.sub(got, 1, 48) == ARGV[1] then\n"

@@ -14,8 +14,8 @@
 enum { IDLE_MS = 100, CLOCK_OLD_MS = 2000 };
 
 /* True for a batch that needs no check. A token may ask twice for the same hold; a release whose
- * reply is lost is asked for once more by the host. Of such replies the server's clock tells, as far
- * as it is known, whether they are in their place. */
+ * reply is lost is asked for once more by the host. The server's clock, which must be known, tells
+ * whether the reply to a taking is in its place. */
 static int is_unchecked(const crl_redis_handle *h, const corral_batch *batch, int64_t idle) {
   int has_locks = 0;
   for (size_t i = 0; i < batch->count; i++) {
