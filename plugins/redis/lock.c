@@ -55,16 +55,21 @@ static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
   crl_redis_out_word(&h->out, record + AT_NOTE, CORRAL_LOCK_NOTE);
 }
 
+/* 0 in place of a fencing token that no store can have given. */
+static uint64_t fence_of(const corral_op *op) {
+  return op->unlock.fence < CRL_REDIS_EXACT ? op->unlock.fence : 0;
+}
+
 /* The record that is left of one with a lone hold. */
 static void write_left(const crl_redis_handle *h, const corral_op *op, uint8_t *left) {
-  h->store->host->lock_write(op->unlock.fence, NULL, 0, left);
+  h->store->host->lock_write(fence_of(op), NULL, 0, left);
 }
 
 static void put_unlock(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t record[ALONE], left[CORRAL_LOCK_HEAD];
   corral_hold hold = {.mode = 0};
   memcpy(hold.token, op->token, CORRAL_TOKEN);
-  h->store->host->lock_write(op->unlock.fence, &hold, 1, record);
+  h->store->host->lock_write(fence_of(op), &hold, 1, record);
   write_left(h, op, left);
   put_keyed(h, op, round, CRL_REDIS_UNLOCK, 2);
   crl_redis_out_word(&h->out, record, CORRAL_LOCK_HEAD + CORRAL_TOKEN);

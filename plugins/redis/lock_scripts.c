@@ -164,8 +164,8 @@ static const char extend_text[] = BEGIN LOOK WRITE
 
 /* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
  * record that is left of it. A record's key lives for a minute after its last hold, so its TTL
- * tells whether that has ended. The key keeps its TTL, except after a hold of more than ten minutes. A
- * server that doesn't know KEEPTTL goes the general way. */
+ * tells whether that has ended. The key keeps its TTL, except after a hold of more than ten
+ * minutes. A server that doesn't know KEEPTTL goes the general way. */
 static const char unlock_text[] =
     CALL GET "if got and #got == 160 and string.sub(got, 1, 48) == ARGV[1] then\n"
              "  local left = call('PTTL', k)\n"
