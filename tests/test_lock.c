@@ -12,11 +12,12 @@
 #include "os/wait.h"
 #include "support/fork_kit.h"
 
-static atomic_int no_randomness;
+static atomic_int no_randomness, draws;
 
 ssize_t __real_getrandom(void *buffer, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *buffer, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *buffer, size_t size, unsigned flags) {
+  atomic_fetch_add(&draws, 1);
   if (!atomic_load(&no_randomness)) return __real_getrandom(buffer, size, flags);
   errno = ENOSYS;
   return -1;
@@ -152,15 +153,32 @@ static void wrong_arguments_are_named(void **state) {
   assert_int_equal(corral_lock_release(NULL, NULL), CORRAL_OK);
 }
 
+static void *take_without_randomness(void *arg) {
+  atomic_store(&no_randomness, 1);
+  int status = corral_lock_take(a, "n", 1, NULL, arg, &error);
+  atomic_store(&no_randomness, 0);
+  return (void *)(intptr_t)status;
+}
+
+/* On a thread that has drawn none yet. */
 static void without_randomness_there_is_no_lock(void **state) {
   (void)state;
   corral_lock *none = NULL;
-  atomic_store(&no_randomness, 1);
-  int status = corral_lock_take(a, "n", 1, NULL, &none, &error);
-  atomic_store(&no_randomness, 0);
-  assert_int_equal(status, CORRAL_EIO);
+  pthread_t thread;
+  void *status;
+  assert_int_equal(pthread_create(&thread, NULL, take_without_randomness, &none), 0);
+  pthread_join(thread, &status);
+  assert_int_equal((intptr_t)status, CORRAL_EIO);
   assert_null(none);
   assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_ASKED), 0);
+}
+
+static void random_bytes_are_asked_for_once_for_sixteen_takings(void **state) {
+  (void)state;
+  enum { TAKINGS = 64, PER_DRAW = 16 };
+  int before = atomic_load(&draws);
+  for (int i = 0; i < TAKINGS; i++) assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK);
+  assert_in_range(atomic_load(&draws) - before, 1, TAKINGS / PER_DRAW + 1);
 }
 
 static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
@@ -568,6 +586,7 @@ int main(void) {
       T(names_are_bytes_of_any_value_and_length),
       T(wrong_arguments_are_named),
       T(without_randomness_there_is_no_lock),
+      T(random_bytes_are_asked_for_once_for_sixteen_takings),
       T(want_of_memory_is_told_and_leaves_nothing_held),
       T(r4_no_public_function_takes_a_token),
       T(a_hold_ends_by_its_ttl_and_its_holder_is_told_once),

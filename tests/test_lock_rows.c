@@ -115,6 +115,8 @@ static int by_bytes(const void *x, const void *y) { return memcmp(x, y, 16); }
 static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
   (void)state;
   enum { CHILDREN = 64, TOKENS = 5000, ALL = CHILDREN * TOKENS };
+  uint8_t drawn[16]; /* the parent has more of what it drew along with these */
+  assert_int_equal(crl_env_random(drawn, sizeof drawn), CORRAL_OK);
   uint8_t(*tokens)[16] =
       mmap(NULL, ALL * 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pid_t pids[CHILDREN];
@@ -133,6 +135,25 @@ static void r2_r3_tokens_of_forked_processes_are_never_the_same(void **state) {
   qsort(tokens, ALL, 16, by_bytes);
   for (int i = 1; i < ALL; i++) assert_true(memcmp(tokens[i - 1], tokens[i], 16) != 0);
   munmap(tokens, ALL * 16);
+}
+
+static void a_forked_child_names_itself(void **state) {
+  (void)state;
+  char parent[96], child[96], pid[32];
+  size_t len = crl_env_holder_thread(parent, sizeof parent);
+  assert_int_equal(len, strlen(parent));
+  assert_non_null(strstr(parent, "/"));
+  pid_t forked = fork_at_rest();
+  if (forked == 0) {
+    crl_env_holder_thread(child, sizeof child);
+    snprintf(pid, sizeof pid, "/%ld/%ld", (long)getpid(), (long)getpid());
+    _exit(strstr(child, pid) == NULL);
+  }
+  int status;
+  assert_int_equal(waitpid(forked, &status, 0), forked);
+  assert_int_equal(status, 0);
+  assert_int_equal(crl_env_holder(parent, 8), 7); /* cut to size */
+  assert_int_equal(parent[7], '\0');
 }
 
 static void r8_what_became_of_a_hold_is_told_apart_and_told_once(void **state) {
@@ -420,6 +441,7 @@ int main(void) {
       T(a9_a_server_that_lost_the_lock_is_noticed_and_the_later_token_is_larger),
       T(r1_a_slow_holder_does_not_delete_its_successors_lock),
       T(r2_r3_tokens_of_forked_processes_are_never_the_same),
+      T(a_forked_child_names_itself),
       T(r6_a_take_whose_reply_was_lost_leaves_nothing_held),
       T(r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing),
       T(a_grant_that_comes_too_late_is_none_and_leaves_nothing_held),

@@ -282,6 +282,29 @@ static void an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_with
   }
 }
 
+/* Within the scripts: TIME, GET and SET to take it, GET, PTTL and SET to release it. */
+static void an_uncontended_lock_costs_the_server_few_commands(void **state) {
+  (void)state;
+  static const char *const commands[] = {"time", "get", "set", "pttl", "pexpire"};
+  static const long long wanted[] = {1, 2, 2, 1, 0};
+  client c = begin_as(ways[0]);
+  for (int i = 0; i < 2; i++) { /* the first loads the scripts, and leaves a record */
+    corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
+    op_lasts(&op, 10000);
+    redis_server_ask(server, "CONFIG RESETSTAT");
+    assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+    uint64_t fence = op.lock_state.fence;
+    op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);
+    op.unlock.fence = fence;
+    assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, CORRAL_OK);
+  }
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    if (calls(commands[i]) != wanted[i]) fail_msg("%lld %s", calls(commands[i]), commands[i]);
+  assert_in_range(pttl("k"), CORRAL_LOCK_MEMORY_MS, CORRAL_LOCK_MEMORY_MS + 10000);
+  closed(&c);
+}
+
 /* ---- reports of a watch -------------------------------------------------------------------- */
 
 static void *hearing(client *c) {
@@ -355,6 +378,7 @@ int main(void) {
       cmocka_unit_test(a_user_without_transactions_overwrites_nothing),
       cmocka_unit_test(the_parameters_of_locks_are_checked),
       cmocka_unit_test(a_token_mismatch_returns_within_one_pass_and_leaves_no_watch),
+      cmocka_unit_test(an_uncontended_lock_costs_the_server_few_commands),
       cmocka_unit_test(an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_without),
       cmocka_unit_test(a_watch_is_told_of_grants_and_releases_and_not_of_refusals),
   };

@@ -167,6 +167,7 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
 #define GREETED                                                                                    \
   "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define NUMBER(first) first "\\x00\\x00\\x00\\x00\\x00\\x00\\x00"
+#define FOUR "\\x00\\x00\\x00\\x00"
 #define MINUS(first) first "\\xff\\xff\\xff\\xff\\xff\\xff\\xff"
 #define LARGEST "\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x7f"
 #define SMALLEST "\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x80"
@@ -192,6 +193,15 @@ static const struct reply {
     {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") LARGEST "\\r\\n", CORRAL_EPROTOCOL,
      CORRAL_EPROTOCOL, 0},
     {"$32\\r\\n" NUMBER("\\x00") NUMBER("\\x07") NUMBER("\\x08") SMALLEST "\\r\\n",
+     CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {":1700000000000000\\r\\n", CORRAL_OK, CORRAL_EPROTOCOL, -1},
+    {":9007199254740992\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {":17000000000000000\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {":-1700000000000000\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {":\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
+    {"$32\\r\\ncrk1" FOUR NUMBER("\\x00") NUMBER("\\x00") NUMBER("\\x00") "\\r\\n",
+     CORRAL_EPROTOCOL, CORRAL_OK, -1},
+    {"$32\\r\\ncrk1" FOUR NUMBER("\\x01") NUMBER("\\x00") NUMBER("\\x00") "\\r\\n",
      CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$31\\r\\n1234567890123456789012345678901\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
     {"$0\\r\\n\\r\\n", CORRAL_EPROTOCOL, CORRAL_EPROTOCOL, 0},
@@ -242,6 +252,64 @@ static void each_reply_to_a_script_has_its_status(void **state) {
       assert_true(fake_server_stop(fake));
     }
   }
+}
+
+#define ASKED "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\n"
+
+/* A lock is taken, or released, without a check of the connection, and its reply is that to an
+ * earlier command: of an earlier time, or of another token. */
+static void an_answer_in_the_place_of_anothers_is_not_believed(void **state) {
+  (void)state;
+  static const struct {
+    corral_verb verb;
+    const char *reply;
+  } others[] = {
+      {CORRAL_VERB_LOCK, ":1699999990000000\\r\\n"},
+      {CORRAL_VERB_LOCK, ANSWER(NUMBER("\\x00"))},
+      {CORRAL_VERB_LOCK, ANSWER(MINUS("\\xf8"))},
+      {CORRAL_VERB_UNLOCK, ":1700000000000000\\r\\n"},
+      {CORRAL_VERB_UNLOCK, ANSWER(NUMBER("\\x00"))},
+      {CORRAL_VERB_UNLOCK, ANSWER(MINUS("\\xf7"))},
+      {CORRAL_VERB_UNLOCK,
+       "$32\\r\\ncrk1" FOUR NUMBER("\\x01") NUMBER("\\x00") NUMBER("\\x00") "\\r\\n"},
+  };
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char script[1024];
+    snprintf(script, sizeof script,
+             GREETED ASKED "SEND :1700000000000000\\r\\n\n" ASKED "SEND %s\n", others[i].reply);
+    fake_server *fake = fake_server_start(script);
+    client c = connected_to(fake, "scripts=yes");
+    crl_redis_handle *h = c.handle;
+    assert_int_equal(locks(&c, "k", 1, 0), CORRAL_OK);
+    /* the connection wasn't idle, and its clock is known, however slow this machine is */
+    h->now += LIMIT;
+    h->time.asked += LIMIT;
+    h->time.most = h->time.least;
+    corral_op op = lock_op(others[i].verb, "k", 2, 0);
+    assert_int_equal(perform(&c, &op, 1), CORRAL_EPROTOCOL);
+    assert_true(h->unchecked);
+    if (op.status != CORRAL_EINDOUBT)
+      fail_msg("%s: %s", others[i].reply, corral_status_name(op.status));
+    closed(&c);
+    assert_true(fake_server_stop(fake));
+  }
+}
+
+/* An error doesn't tell whom it answers: the next command is sent after a check. */
+static void after_an_error_the_connection_is_checked(void **state) {
+  (void)state;
+  fake_server *fake = fake_server_start(GREETED ASKED "SEND -ERR no\\r\\n\n" ASKED
+                                                      "SEND :1700000000000000\\r\\n\n");
+  client c = connected_to(fake, "scripts=yes");
+  crl_redis_handle *h = c.handle;
+  assert_int_equal(locks(&c, "k", 1, 0), CORRAL_EREFUSED);
+  h->now += LIMIT;
+  h->time.asked += LIMIT;
+  h->time.most = h->time.least;
+  assert_int_equal(locks(&c, "k", 2, 0), CORRAL_OK);
+  assert_false(h->unchecked);
+  closed(&c);
+  assert_true(fake_server_stop(fake));
 }
 
 #define LOOKED "EXPECT MULTI\\r\\n\n"
@@ -348,6 +416,8 @@ int main(void) {
       cmocka_unit_test(a_script_cut_while_it_is_sent_whole_leaves_no_lock_without_end),
       cmocka_unit_test(a_release_whose_reply_is_lost_is_unknown_and_never_lost),
       cmocka_unit_test(each_reply_to_a_script_has_its_status),
+      cmocka_unit_test(an_answer_in_the_place_of_anothers_is_not_believed),
+      cmocka_unit_test(after_an_error_the_connection_is_checked),
       cmocka_unit_test(each_dialogue_without_scripts_has_its_status),
       cmocka_unit_test(a_lock_that_changes_hands_between_look_and_release_is_not_ended),
   };

@@ -116,6 +116,35 @@ static void hits_cost(client *c) {
                polls);
 }
 
+static corral_op timely(client *c, corral_verb verb, uint64_t fence) {
+  crl_redis_handle *h = c->handle;
+  corral_op op = op_of(verb, "lock", 1);
+  if (verb == CORRAL_VERB_LOCK)
+    op.lock.hold_ms = 10000;
+  else
+    op.unlock.fence = fence;
+  h->now += LIMIT; /* the connection wasn't idle, however slow this machine is */
+  h->time.asked += LIMIT;
+  assert_int_equal(perform(c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_OK);
+  return op;
+}
+
+/* A stall of the machine may cost a poll, or leave the server's clock unknown. */
+static void a_lock_is_taken_by_two_system_calls_and_released_by_two(void **state) {
+  (void)state;
+  client c = begin();
+  int attempts = 0;
+  do {
+    count_anew();
+    corral_op op = timely(&c, CORRAL_VERB_LOCK, 0);
+    timely(&c, CORRAL_VERB_UNLOCK, op.lock_state.fence);
+  } while ((sends != 2 || receives != 2 || peeks != 0 || polls != 0) && ++attempts < LOOKS);
+  if (attempts == LOOKS)
+    fail_msg("%d sendmsg, %d recv (%d peeks), %d poll", sends, receives, peeks, polls);
+  closed(&c);
+}
+
 static void a_hit_is_one_command_and_two_system_calls(void **state) {
   (void)state;
   client c = begin();
@@ -576,6 +605,7 @@ static void a_connection_closed_between_two_looks_costs_its_callers_nothing(void
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hit_is_one_command_and_two_system_calls),
+      cmocka_unit_test(a_lock_is_taken_by_two_system_calls_and_released_by_two),
       cmocka_unit_test(only_looks_are_sent_without_a_check),
       cmocka_unit_test(a_connection_that_was_idle_is_checked),
       cmocka_unit_test(the_life_is_that_of_the_records_head),

@@ -206,6 +206,12 @@ typedef struct corral_lock_extend_args {
   uint64_t fence;  /* least fencing token from now on */
 } corral_lock_extend_args;
 
+typedef struct corral_unlock_args {
+  /* the hold's fencing token: with it a store can tell a record that has this hold alone; 0: it
+   * isn't known */
+  uint64_t fence;
+} corral_unlock_args;
+
 typedef struct corral_lock_show_args {
   int64_t foreign_ms; /* REPAIR: TTL for foreign data that has none */
 } corral_lock_show_args;
@@ -263,6 +269,7 @@ typedef struct corral_op {
     corral_extend_args extend;
     corral_lock_args lock;
     corral_lock_extend_args lock_extend;
+    corral_unlock_args unlock;
     corral_lock_show_args lock_show;
     uint64_t args[CORRAL_OP_ARGS / 8];
   };
@@ -327,7 +334,7 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
- *   UNLOCK       token
+ *   UNLOCK       token; unlock: fence
  *     ELOST      the token had no hold (any more); left_ms 0: the lock is free, else it is held
  *   LOCK_SHOW    lock_show: foreign_ms; flags: REPAIR
  *     OK         op->found: the lock's record; now

@@ -27,6 +27,11 @@ void crl_redis_clock_learn(crl_redis_handle *h, int64_t now, int64_t before) {
   time->known = 1;
 }
 
+int crl_redis_clock_fits(const crl_redis_handle *h, int64_t now, int64_t before) {
+  int64_t here = h->store->host->boot_ms(), drift = (here - h->time.at) / DRIFT_SHARE + 1;
+  return now >= before + h->time.least - drift && now <= here + h->time.most + drift;
+}
+
 int64_t crl_redis_clock_time(const redisReply *reply) {
   if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
       reply->element[0]->type != REDIS_REPLY_STRING ||

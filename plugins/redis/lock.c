@@ -8,6 +8,15 @@
 
 #include "redis.h"
 
+enum {
+  ALONE = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD, /* a record with one hold; offsets in it: */
+  AT_WISH = 16,
+  AT_UNTIL = CORRAL_LOCK_HEAD + 24,
+  AT_NOTE = CORRAL_LOCK_HEAD + 48,
+  KNOWN = AT_UNTIL - AT_WISH + 8, /* what the script of LOCK is told of it */
+  DIGITS_MOST = 16                /* of a fencing token */
+};
+
 static int is_grant(const corral_op *op) {
   return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
 }
@@ -20,28 +29,53 @@ static void put_keyed(crl_redis_handle *h, const corral_op *op, int round, crl_r
   crl_redis_out_word(&h->out, op->key, op->key_len);
 }
 
-static void put_mode(crl_redis_handle *h, const corral_op *op) {
-  crl_redis_out_number(&h->out,
-                       op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE);
+static int mode_of(const corral_op *op) {
+  return op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
 }
 
 static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
-  char note[CORRAL_LOCK_NOTE] = {0};
-  size_t len = op->lock.note_len < sizeof note ? op->lock.note_len : sizeof note;
-  if (op->lock.note != NULL && len > 0) memcpy(note, op->lock.note, len);
-  put_keyed(h, op, round, CRL_REDIS_LOCK, 5);
-  crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
-  crl_redis_out_number(&h->out, op->lock.hold_ms);
-  put_mode(h, op);
-  crl_redis_out_word(&h->out, note, sizeof note);
-  crl_redis_out_number(&h->out, op->lock.wish_ms);
+  uint8_t record[ALONE], known[KNOWN];
+  corral_hold hold = {.mode = mode_of(op), .length_ms = CORRAL_LOCK_LONGEST_MS};
+  size_t len = op->lock.note_len < sizeof hold.note ? op->lock.note_len : sizeof hold.note;
+  if (op->lock.hold_ms < CORRAL_LOCK_LONGEST_MS) hold.length_ms = (uint32_t)op->lock.hold_ms;
+  memcpy(hold.token, op->token, CORRAL_TOKEN);
+  if (op->lock.note != NULL && len > 0) memcpy(hold.note, op->lock.note, len);
+  h->store->host->lock_write(0, &hold, 1, record);
+  memcpy(known, record + AT_WISH, AT_UNTIL - AT_WISH);
+  for (size_t i = 0; i < 8; i++)
+    known[AT_UNTIL - AT_WISH + i] = (uint8_t)((uint64_t)op->lock.wish_ms >> (8 * i));
+  put_keyed(h, op, round, CRL_REDIS_LOCK, 3);
+  crl_redis_out_word(&h->out, known, sizeof known);
+  crl_redis_out_number(&h->out, op->lock.hold_ms + CORRAL_LOCK_MEMORY_MS);
+  crl_redis_out_word(&h->out, record + AT_NOTE, CORRAL_LOCK_NOTE);
+}
+
+/* 0 in place of a fencing token that no store can have given. */
+static uint64_t fence_of(const corral_op *op) {
+  return op->unlock.fence < CRL_REDIS_EXACT ? op->unlock.fence : 0;
+}
+
+/* The record that is left of one with a lone hold. */
+static void write_left(const crl_redis_handle *h, const corral_op *op, uint8_t *left) {
+  h->store->host->lock_write(fence_of(op), NULL, 0, left);
+}
+
+static void put_unlock(crl_redis_handle *h, const corral_op *op, int round) {
+  uint8_t record[ALONE], left[CORRAL_LOCK_HEAD];
+  corral_hold hold = {.mode = 0};
+  memcpy(hold.token, op->token, CORRAL_TOKEN);
+  h->store->host->lock_write(fence_of(op), &hold, 1, record);
+  write_left(h, op, left);
+  put_keyed(h, op, round, CRL_REDIS_UNLOCK, 2);
+  crl_redis_out_word(&h->out, record, CORRAL_LOCK_HEAD + CORRAL_TOKEN);
+  crl_redis_out_word(&h->out, left, sizeof left);
 }
 
 static void put_extend(crl_redis_handle *h, const corral_op *op, int round) {
   put_keyed(h, op, round, CRL_REDIS_LOCK_EXTEND, 4);
   crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
   crl_redis_out_number(&h->out, op->lock_extend.hold_ms);
-  put_mode(h, op);
+  crl_redis_out_number(&h->out, mode_of(op));
   crl_redis_out_number(&h->out, (int64_t)op->lock_extend.fence);
 }
 
@@ -73,10 +107,7 @@ void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   switch (op->verb) {
     case CORRAL_VERB_LOCK: put_lock(h, op, round); break;
     case CORRAL_VERB_LOCK_EXTEND: put_extend(h, op, round); break;
-    case CORRAL_VERB_UNLOCK:
-      put_keyed(h, op, round, CRL_REDIS_UNLOCK, 1);
-      crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
-      break;
+    case CORRAL_VERB_UNLOCK: put_unlock(h, op, round); break;
     default: put_show(h, slot, round); break;
   }
 }
@@ -101,6 +132,7 @@ void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pt
  * from now on. */
 static int judge_refusal(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply) {
   crl_redis_store *s = h->store;
+  h->used = 0; /* errors don't tell whom they answer: the next batch is checked */
   slot->noscript = crl_redis_reply_is_error(reply, "NOSCRIPT");
   if (slot->noscript) {
     crl_redis_result_fail(h, slot->op, CORRAL_EUNAVAILABLE, "the server had lost its scripts");
@@ -127,7 +159,13 @@ static int known_status(const corral_op *op, long long status) {
   }
 }
 
+/* In place of the fencing token, the answer to UNLOCK has the mark of its token. */
 enum { STATUS, NOW, UNTIL, FENCE, NUMBERS };
+
+static int64_t mark_of(const corral_op *op) {
+  return (int64_t)((uint32_t)op->token[3] << 24 | op->token[2] << 16 | op->token[1] << 8 |
+                   op->token[0]);
+}
 
 /* Reads a script's answer, four little-endian numbers; 0: it isn't one. */
 static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret[NUMBERS]) {
@@ -142,12 +180,43 @@ static int read_answer(const corral_op *op, const redisReply *reply, int64_t ret
   return is_exact && known_status(op, ret[STATUS]);
 }
 
+/* Reads the answer of a shortcut; 0: it isn't one. */
+static int read_short_answer(const crl_redis_handle *h, const corral_op *op,
+                             const redisReply *reply, int64_t ret[NUMBERS]) {
+  uint8_t left[CORRAL_LOCK_HEAD];
+  memset(ret, 0, NUMBERS * sizeof *ret);
+  if (op->verb == CORRAL_VERB_LOCK && reply->type == REDIS_REPLY_INTEGER &&
+      reply->integer >= 1000 && reply->integer < (int64_t)CRL_REDIS_EXACT) {
+    ret[NOW] = reply->integer / 1000;
+    ret[UNTIL] = op->lock.hold_ms;
+    ret[FENCE] = reply->integer;
+    return 1;
+  }
+  if (op->verb != CORRAL_VERB_UNLOCK || reply->type != REDIS_REPLY_STRING ||
+      reply->len != sizeof left)
+    return 0;
+  write_left(h, op, left);
+  ret[FENCE] = mark_of(op);
+  return memcmp(left, reply->str, sizeof left) == 0;
+}
+
+/* True unless the answer to a request that was sent unchecked is another one's: that to UNLOCK
+ * tells its token, the others tell when it was given. */
+static int is_in_place(const crl_redis_handle *h, const corral_op *op,
+                       const int64_t answer[NUMBERS], int64_t before) {
+  if (!h->unchecked) return 1;
+  return op->verb == CORRAL_VERB_UNLOCK ? answer[FENCE] == mark_of(op)
+                                        : crl_redis_clock_fits(h, answer[NOW], before);
+}
+
 static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisReply *reply,
                         int64_t before) {
   corral_op *op = slot->op;
   int64_t answer[NUMBERS];
   if (reply->type == REDIS_REPLY_ERROR) return judge_refusal(h, slot, reply);
-  if (!read_answer(op, reply, answer)) return crl_redis_result_nonsense(h, op);
+  if (!read_short_answer(h, op, reply, answer) && !read_answer(op, reply, answer))
+    return crl_redis_result_nonsense(h, op);
+  if (!is_in_place(h, op, answer, before)) return crl_redis_result_nonsense(h, op);
   crl_redis_clock_learn(h, answer[NOW], before);
   op->status = (int)answer[STATUS];
   op->lock_state.left_ms = left_of(answer[UNTIL]);
@@ -196,4 +265,27 @@ int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply *
                          int64_t before) {
   if (slot->op->verb == CORRAL_VERB_LOCK_SHOW) return judge_show(h, slot, replies, before);
   return judge_script(h, slot, replies[0], before);
+}
+
+int crl_redis_lock_is_lone(const crl_redis_handle *h, const corral_op *op) {
+  return op->verb == CORRAL_VERB_UNLOCK ||
+         (op->verb == CORRAL_VERB_LOCK && h->store->wait_replicas == 0);
+}
+
+int crl_redis_lock_take(crl_redis_handle *h, size_t got, int64_t before, int *status) {
+  redisReply reply = {.type = REDIS_REPLY_STRING};
+  long long number = 0;
+  size_t at = 1;
+  if (h->in[0] == ':') {
+    for (; at < got && at <= DIGITS_MOST && h->in[at] >= '0' && h->in[at] <= '9'; at++)
+      number = 10 * number + h->in[at] - '0';
+    if (at == 1 || at + 2 != got || h->in[at] != '\r' || h->in[at + 1] != '\n') return 0;
+    reply.type = REDIS_REPLY_INTEGER;
+    reply.integer = number;
+  } else {
+    reply.str = (char *)(uintptr_t)crl_redis_look_string(h->in, got, &reply.len);
+    if (reply.str == NULL) return 0;
+  }
+  *status = judge_script(h, h->slots, &reply, before);
+  return 1;
 }

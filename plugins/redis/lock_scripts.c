@@ -1,31 +1,45 @@
 /* lock_scripts.c: the lock verbs on a lock's record, in Lua, run by the server.
  *
  * They do the same as src/record/lock_record.c, on the same bytes; its comments apply here too.
- * Each is one SET with PX, so a lock's key is never without TTL, and a refusal that changes nothing
- * writes nothing, so that no watch reports it. Numbers are exact up to 2^53, which microseconds
- * since 1970 reach in the year 2255.
+ * Each is one SET, with PX or with a TTL that it keeps, so a lock's key is never without TTL, and a
+ * refusal that changes nothing writes nothing, so that no watch reports it. Numbers are exact up to
+ * 2^53, which microseconds since 1970 reach in the year 2255.
  *
- * A lock without contention takes a shortcut: taking it when there is no record or one without
- * holds, and ending the only hold of a record. That costs the server half as much as the general
- * way. The answer is one string of four numbers {status, now, left_ms, fence}, 8 bytes each,
- * little-endian, because an array of them costs more.
+ * A lock without contention takes a shortcut: taking it when there is no record, or one without
+ * holds and wish; and ending the only hold of a record, of which the client knows all that comes
+ * before its end. By callgrind, with Redis 7.0, an empty script costs the server 7 thousand
+ * instructions, TIME 7, GET and PTTL 2 each, SET 8, and 4 more with PX, which KEEPTTL saves; a
+ * number that is an argument to a command costs 2, since it is printed, and each of ARGV 1. So the
+ * client sends the bytes of a record as far as it knows them, and a shortcut answers by what is at
+ * hand. Taking costs 46, releasing 30.
+ *
+ * The answer of the general way is one string of four numbers {status, now, left_ms, fence}, 8
+ * bytes each, little-endian, because an array of them costs more. The shortcut of LOCK answers the
+ * fencing token, which is the server's time, that of UNLOCK the bytes that it has written.
  *
  * Only redis.pcall is used, and its errors are returned as they are, as in scripts.c. */
 #include "redis.h"
 
-/* Beginning of each script. ARGV[1] is the token. */
-#define BEGIN                                                                                      \
-  "local call, k, token, pack = redis.pcall, KEYS[1], ARGV[1], struct.pack\n"                      \
+#define CALL "local call, k, pack = redis.pcall, KEYS[1], struct.pack\n"
+
+/* The server's time in microseconds and in ms. */
+#define TIME                                                                                       \
   "local t = call('TIME')\n"                                                                       \
   "if t.err then return t end\n"                                                                   \
-  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
-  "local got = call('GET', k)\n"
+  "local us = t[1] * 1000000 + t[2]\n"                                                             \
+  "local now = (us - us % 1000) / 1000\n"
+
+#define GET "local got = call('GET', k)\n"
+
+/* Beginning of the scripts whose ARGV[1] is the token. */
+#define BEGIN CALL TIME GET "local token, mark = ARGV[1], 0\n"
 
 #define ANSWER "pack('<i8i8i8i8', "
 
 /* The lock as the verb finds it, after ends that can't be right are dated anew in `got` and `wish`
  * (`redated`). `mine`: offset of this token's hold in the record, or nil; `others`, `alone`: the
- * last end of a hold of another token, and the end of an exclusive one. */
+ * last end of a hold of another token, and the end of an exclusive one. Foreign data is answered at
+ * once, with `mark` in the place of the fencing token. */
 #define LOOK                                                                                       \
   "local fence, wish, live, others, alone, mine, redated = 0, 0, 0, 0, 0\n"                        \
   "if got then\n"                                                                                  \
@@ -36,7 +50,7 @@
   "    count, fence, wish = struct.unpack('<I2xxi8i8', got, 5)\n"                                  \
   "  end\n"                                                                                        \
   "  if not count or #got ~= 32 + 128 * count then return " ANSWER                                 \
-  "-12, now, call('PTTL', k), 0) end\n"                                                            \
+  "-12, now, call('PTTL', k), mark) end\n"                                                         \
   "  if fence < 0 or fence >= 2 ^ 53 then fence = 0 end\n"                                         \
   "  if wish - now > 4000 then wish, redated = now + 2000, true end\n"                             \
   "  for at = 33, #got, 128 do\n"                                                                  \
@@ -67,8 +81,9 @@
   "since = math.min(since, now)\n"                                                                 \
   "if f < 0 or f >= 2 ^ 53 then f = 0 end\n"
 
+/* `lasts`: the hold's life in ms. */
 #define EXTENDS                                                                                    \
-  "if now + ARGV[2] >= till then till, length = now + ARGV[2], math.min(ARGV[2], 86400000) end\n"
+  "if now + lasts >= till then till, length = now + lasts, math.min(lasts, 86400000) end\n"
 
 /* Writes the other tokens' holds and, if given, this token's own hold, which ends at `till`.
  * Returns an error or nil. A hold can be lengthened and ended even when the server is out of
@@ -101,67 +116,67 @@
   "  return pack('<c16BxxxI4i8i8i8c80', token, mode, length, till, since, f, note)\n"              \
   "end\n"
 
-/* ARGV: token, lease ms, mode (1 exclusive, 2 shared), note (80 bytes), life of the wish (ms). If a
- * wish can't be written, there is none. */
-static const char lock_text[] =
-    BEGIN "if not got or #got == 32 then\n"
-          "  local magic, count, g, w, f = 'crk1', 0, 0, 0, t[1] * 1000000 + t[2]\n"
-          "  if got then magic, count, g, w = struct.unpack('<c4I2xxi8i8', got) end\n"
-          "  if magic == 'crk1' and count == 0 and (w <= now or ARGV[3] == '1') then\n"
-          "    if g >= f and g < 2 ^ 53 then f = g + 1 end\n"
-          "    if ARGV[3] == '1' then w = 0 end\n"
-          "    local r = call('SET', k, pack('<c4i4i8i8i8c16BxxxI4i8i8i8c80', magic, 1, f, w, 0, "
-          "token, ARGV[3], math.min(ARGV[2], 86400000),\n"
-          "                         now + ARGV[2], now, f, ARGV[4]), 'PX', ARGV[2] + 60000)\n"
-          "    return r.err and r or " ANSWER "0, now, ARGV[2], f)\n"
-          "  end\n"
-          "end\n" LOOK WRITE
-          "local mode, length, till, since, f, note = tonumber(ARGV[3]), 0, 0, now, 0, ARGV[4]\n"
-          "if mine then\n"
-          "  mode, length, till, since, f, note = " OWN "else\n"
-          "  local way = others\n"
-          "  if mode == 2 then way = math.max(alone, wish) end\n"
-          "  if way > now then\n"
-          "    local w = tonumber(ARGV[5])\n"
-          "    if mode == 1 and w > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w "
-          "/ 2)) then\n"
-          "      wish, redated = now + w, true\n"
-          "    end\n"
-          "    if redated then write() end\n"
-          "    return " ANSWER "-8, now, way - now, 0)\n"
-          "  end\n"
-          "  if live >= 1024 then\n"
-          "    if redated then write() end\n"
-          "    return " ANSWER "-16, now, 0, 0)\n"
-          "  end\n"
-          "  f = math.max(fence + 1, t[1] * 1000000 + t[2])\n"
-          "  fence = f\n"
-          "  if mode == 1 then wish = 0 end\n"
-          "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
-          "0, now, till - now, f)\n";
+/* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length) and the
+ * life of the wish in ms, 8 bytes; the hold's life in ms and 60000; note (80 bytes). If a wish
+ * can't be written, there is none. */
+static const char lock_text[] = CALL TIME GET
+    "local head, g, w\n"
+    "if got and #got == 32 then head, g, w = struct.unpack('<c8i8i8', got) end\n"
+    "if not got or head == 'crk1\\0\\0\\0\\0' and g < us and w == 0 then\n"
+    "  local r = call('SET', k, pack('<c8i8c40i8i8i8c80', 'crk1\\1\\0\\0\\0', us, ARGV[1],\n"
+    "                                now + ARGV[2] - 60000, now, us, ARGV[3]), 'PX', ARGV[2])\n"
+    "  return r.err and r or us\n"
+    "end\n"
+    "local zeros, token, kind, longest, w_ms = struct.unpack('<c16c16BxxxI4i8', ARGV[1])\n"
+    "local lasts, mark = ARGV[2] - 60000, 0\n" LOOK WRITE
+    "local mode, length, till, since, f, note = kind, 0, 0, now, 0, ARGV[3]\n"
+    "if mine then\n"
+    "  mode, length, till, since, f, note = " OWN "else\n"
+    "  local way = others\n"
+    "  if mode == 2 then way = math.max(alone, wish) end\n"
+    "  if way > now then\n"
+    "    if mode == 1 and w_ms > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w_ms "
+    "/ 2)) then\n"
+    "      wish, redated = now + w_ms, true\n"
+    "    end\n"
+    "    if redated then write() end\n"
+    "    return " ANSWER "-8, now, way - now, 0)\n"
+    "  end\n"
+    "  if live >= 1024 then\n"
+    "    if redated then write() end\n"
+    "    return " ANSWER "-16, now, 0, 0)\n"
+    "  end\n"
+    "  f = math.max(fence + 1, us)\n"
+    "  fence = f\n"
+    "  if mode == 1 then wish = 0 end\n"
+    "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
+    "0, now, till - now, f)\n";
 
 /* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
 static const char extend_text[] = BEGIN LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
     "local mode, length, till, since, f, note = " OWN "if ARGV[3] == '2' then mode = 2 end\n"
+    "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n" EXTENDS
     "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
     "0, now, till - now, f)\n";
 
-/* ARGV: token. */
+/* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
+ * record that is left of it. A record's key lives for a minute after its last hold, so its TTL
+ * tells whether that has ended. The key keeps its TTL, except after a hold of more than ten
+ * minutes. A server that doesn't know KEEPTTL goes the general way. */
 static const char unlock_text[] =
-    BEGIN "if got and #got == 160 then\n"
-          "  local magic, count, f, w, who, mode, till = "
-          "struct.unpack('<c4I2xxi8i8xxxxxxxxc16i8i8', got)\n"
-          "  if who == token and magic == 'crk1' and count == 1 and till > now and w <= now and f "
-          ">= 0 and f < 2 ^ 53 then\n"
-          "    local r = call('SET', k, pack('<c4i4i8i8i8', magic, 0, f, w, 0), 'PX', 60000)\n"
-          "    if not r.err then return " ANSWER "0, now, 0, 0) end\n"
-          "  end\n"
-          "end\n" LOOK WRITE "if not mine then return " ANSWER
-          "-9, now, math.max(others - now, 0), 0) end\n"
-          "return write() or " ANSWER "0, now, 0, 0)\n";
+    CALL GET "if got and #got == 160 and string.sub(got, 1, 48) == ARGV[1] then\n"
+             "  local left = call('PTTL', k)\n"
+             "  if type(left) == 'number' and left > 60000 and left <= 660000 then\n"
+             "    local r = call('SET', k, ARGV[2], 'KEEPTTL')\n"
+             "    if not r.err then return ARGV[2] end\n"
+             "  end\n"
+             "end\n" TIME "local token = string.sub(ARGV[1], 33, 48)\n"
+             "local mark = struct.unpack('<I4', token)\n" LOOK WRITE
+             "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), mark) end\n"
+             "return write() or " ANSWER "0, now, 0, mark)\n";
 
 /* ARGV: an empty token, and the TTL (ms) of a key that corral did not write and that has none. LOOK
  * returns the answer for a key that isn't a lock's record. */
@@ -176,10 +191,10 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"21d8830de6b692ad16a51e385581ad0a9bff0b6c", lock_text},
-    {"3406ba46db31bbe30dded6cfc070a7225af53fb6", extend_text},
-    {"4f94b2ffebfd3e7c5f9bddaa24dbdc21e8385c3e", unlock_text},
-    {"279de9cbdfc608d91a38beb4bcbc015d43eab574", repair_text},
+    {"a554d856abba36a9fe70a2ec6cafe669f16ee77d", lock_text},
+    {"523ae03903f48a6c6278017ebb12f1778b4cbaf1", extend_text},
+    {"da26e6d81ea1dd5fa698f24816bdfbfb06eb370f", unlock_text},
+    {"c2f9e1c74f80da230e869c94b166362e66a88b94", repair_text},
 };
 
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) {

@@ -4,8 +4,7 @@
 
 enum { DIGITS_MOST = 5 }; /* of the length of what fits into h->in */
 
-/* The bytes of a whole string reply that is all that came; NULL: it isn't that. */
-static const char *whole_string(const char *in, size_t got, size_t *ret_len) {
+const char *crl_redis_look_string(const char *in, size_t got, size_t *ret_len) {
   size_t at = 1, len = 0;
   if (got < 1 || in[0] != '$') return NULL;
   for (; at < got && at <= DIGITS_MOST && in[at] >= '0' && in[at] <= '9'; at++)
@@ -20,7 +19,7 @@ static const char *whole_string(const char *in, size_t got, size_t *ret_len) {
 int crl_redis_look_take(crl_redis_handle *h, corral_op *op, size_t got) {
   const corral_host *host = h->store->host;
   size_t len;
-  const char *string = whole_string(h->in, got, &len);
+  const char *string = crl_redis_look_string(h->in, got, &len);
   if (string == NULL || !crl_redis_record_found_free(h, op, (const uint8_t *)string, len)) return 0;
   uint8_t *record = host->record_new(len);
   if (record == NULL) {

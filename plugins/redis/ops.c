@@ -454,16 +454,10 @@ static int look_on(crl_redis_handle *h, size_t count, int status, int64_t deadli
   return status;
 }
 
-/* Apart from a lone look, which needs none of its room. */
-static __attribute__((noinline)) int run_batch(crl_redis_handle *h, const corral_batch *batch,
-                                               int64_t deadline, corral_error *error) {
-  size_t count = batch->count;
-  if (make_slots(h, batch) != CORRAL_OK) {
-    crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
-    return CORRAL_OK;
-  }
-  int round = CRL_REDIS_BY_SHA1, last = round;
-  int status = run_round(h, count, round, deadline, error);
+/* Goes on after the first round of a batch, which ended with `status`. */
+static int go_on(crl_redis_handle *h, size_t count, int status, int64_t deadline,
+                 corral_error *error) {
+  int round, last = CRL_REDIS_BY_SHA1;
   while (status == CORRAL_OK && last < CRL_REDIS_BY_TEXT && mark_again(h, count, &round) > 0) {
     last = round > last ? round : CRL_REDIS_BY_TEXT;
     status = run_round(h, count, last, deadline, error);
@@ -471,28 +465,62 @@ static __attribute__((noinline)) int run_batch(crl_redis_handle *h, const corral
   return look_on(h, count, status, deadline, error);
 }
 
-/* ---- a lone look --------------------------------------------------------------------------- */
+/* Apart from a lone operation, which needs none of its room. */
+static __attribute__((noinline)) int run_batch(crl_redis_handle *h, const corral_batch *batch,
+                                               int64_t deadline, corral_error *error) {
+  size_t count = batch->count;
+  if (make_slots(h, batch) != CORRAL_OK) {
+    crl_redis_result_none_sent(h, batch, CORRAL_ENOMEM, "no memory for a batch");
+    return CORRAL_OK;
+  }
+  return go_on(h, count, run_round(h, count, CRL_REDIS_BY_SHA1, deadline, error), deadline, error);
+}
 
-/* True for a look alone, of which nothing else is to be heard than its record. A handle has slots
- * from its first batch on. */
+/* ---- a lone operation ------------------------------------------------------------------------ */
+
+/* True for an operation alone that is one command with one reply: a look, of which nothing else is
+ * to be heard than its record, a lock that is taken, or released. A handle has slots from its first
+ * batch on. */
 static int is_lone(const crl_redis_handle *h, const corral_batch *batch) {
   const corral_op *op = batch->ops;
-  return batch->count == 1 && op->verb == CORRAL_VERB_GET && op->key_len > 0 && h->slot_room > 0 &&
-         (op->flags & CORRAL_OP_ASKING) == 0 && crl_redis_clock_good(h) && !crl_redis_clock_due(h);
+  if (batch->count != 1 || op->key_len == 0 || h->slot_room == 0 ||
+      (op->flags & CORRAL_OP_ASKING) != 0)
+    return 0;
+  if (op->verb == CORRAL_VERB_GET) return crl_redis_clock_good(h) && !crl_redis_clock_due(h);
+  return crl_redis_lock_is_lone(h, op);
 }
 
 /* Any other reply to it than the usual one is heard as in other rounds, by a slot. `got`: bytes of
  * it that came; `status`: of sending it. */
 static __attribute__((noinline)) int hear_lone(crl_redis_handle *h, const corral_batch *batch,
-                                               size_t got, int64_t deadline, int status,
-                                               size_t sent, corral_error *error) {
+                                               size_t got, int64_t deadline, int64_t before,
+                                               int status, size_t sent, corral_error *error) {
   h->asks_time = h->waits = 0;
   (void)make_slots(h, batch); /* there is room */
   h->slots->end = h->out.total;
   int fed = got > 0 ? crl_redis_reply_feed(h, got, error) : CORRAL_OK;
   if (fed != CORRAL_OK) return fed;
-  status = hear_all(h, 1, CRL_REDIS_BY_SHA1, deadline, 0, status, sent, error);
-  return look_on(h, 1, status, deadline, error);
+  status = hear_all(h, 1, CRL_REDIS_BY_SHA1, deadline, before, status, sent, error);
+  return go_on(h, 1, status, deadline, error);
+}
+
+/* Takes or releases a lock. */
+static __attribute__((noinline)) int run_lone_lock(crl_redis_handle *h, const corral_batch *batch,
+                                                   int64_t deadline, corral_error *error) {
+  size_t sent, got = 0;
+  h->waits = 0;
+  (void)make_slots(h, batch); /* there is room */
+  if (h->slots->replies == 0) return CORRAL_OK;
+  crl_redis_out_reset(&h->out);
+  crl_redis_lock_put(h, h->slots, CRL_REDIS_BY_SHA1);
+  if (h->out.failed) return run_batch(h, batch, deadline, error);
+  int64_t before = h->store->host->boot_ms();
+  int status = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), judged;
+  if (status == CORRAL_OK &&
+      crl_redis_wire_read(&h->wire, h->in, sizeof h->in, deadline, &got, NULL) == CORRAL_OK &&
+      crl_redis_lock_take(h, got, before, &judged))
+    return judged;
+  return hear_lone(h, batch, got, deadline, before, status, sent, error);
 }
 
 int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t deadline,
@@ -500,6 +528,7 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
   corral_op *op = batch->ops;
   size_t sent, got = 0;
   if (!is_lone(h, batch)) return run_batch(h, batch, deadline, error);
+  if (op->verb != CORRAL_VERB_GET) return run_lone_lock(h, batch, deadline, error);
   crl_redis_out_reset(&h->out);
   crl_redis_pieces_put_first(h, op);
   if (h->out.failed) return run_batch(h, batch, deadline, error);
@@ -508,7 +537,7 @@ int crl_redis_ops_run(crl_redis_handle *h, const corral_batch *batch, int64_t de
       crl_redis_wire_read(&h->wire, h->in, sizeof h->in, deadline, &got, NULL) == CORRAL_OK &&
       crl_redis_look_take(h, op, got))
     return CORRAL_OK;
-  return hear_lone(h, batch, got, deadline, status, sent, error);
+  return hear_lone(h, batch, got, deadline, 0, status, sent, error);
 }
 
 /* ---- looks without waiting ----------------------------------------------------------------- */

@@ -6,19 +6,21 @@
 
 enum { COPIED = 16384, KEPT = 1 << 20, AT_A_TIME = 64, DIGITS_MOST = 20 };
 
+static __attribute__((noinline)) int grow(crl_redis_out *out, size_t size) {
+  size_t wanted = out->room * 2 > out->used + size ? out->room * 2 : out->used + size + 1024;
+  char *bytes = realloc(out->bytes, wanted);
+  if (bytes == NULL) {
+    out->failed = 1;
+    return 0;
+  }
+  out->bytes = bytes;
+  out->room = wanted;
+  return 1;
+}
+
 /* Makes room for `size` more bytes; NULL: no memory. */
 static char *room(crl_redis_out *out, size_t size) {
-  if (out->failed) return NULL;
-  if (out->room - out->used < size) {
-    size_t wanted = out->room * 2 > out->used + size ? out->room * 2 : out->used + size + 1024;
-    char *bytes = realloc(out->bytes, wanted);
-    if (bytes == NULL) {
-      out->failed = 1;
-      return NULL;
-    }
-    out->bytes = bytes;
-    out->room = wanted;
-  }
+  if (out->failed || (out->room - out->used < size && !grow(out, size))) return NULL;
   return out->bytes + out->used;
 }
 
@@ -66,14 +68,28 @@ static char *decimal(char text[24], int64_t number) {
   return at;
 }
 
+/* Writes a number where it belongs; returns its end. */
+static char *put_digits(char *at, size_t number) {
+  char *end = at + 1;
+  for (size_t rest = number; rest > 9; rest /= 10) end++;
+  char *digit = end;
+  do *--digit = (char)('0' + number % 10);
+  while ((number /= 10) != 0);
+  return end;
+}
+
+/* Writes the kind of a thing and its number, a line that takes DIGITS_MOST + 3 bytes at most;
+ * returns its end. */
+static char *put_head(char *at, char kind, size_t number) {
+  *at = kind;
+  at = put_digits(at + 1, number);
+  memcpy(at, "\r\n", 2);
+  return at + 2;
+}
+
 static void head(crl_redis_out *out, char kind, size_t number) {
-  char text[24], line[28];
-  char *at = decimal(text, (int64_t)number);
-  size_t size = (size_t)(text + sizeof text - at);
-  line[0] = kind;
-  memcpy(line + 1, at, size);
-  memcpy(line + 1 + size, "\r\n", 2);
-  copy(out, line, size + 3);
+  char *from = room(out, DIGITS_MOST + 3);
+  if (from != NULL) placed(out, (size_t)(put_head(from, kind, number) - from));
 }
 
 static const char asking[] = "*1\r\n$6\r\nASKING\r\n";
@@ -94,16 +110,6 @@ void crl_redis_out_joined(crl_redis_out *out, const void *first, size_t first_si
   copy(out, "\r\n", 2);
 }
 
-/* Writes a number where it belongs; returns its end. */
-static char *put_digits(char *at, size_t number) {
-  char *end = at + 1;
-  for (size_t rest = number; rest > 9; rest /= 10) end++;
-  char *digit = end;
-  do *--digit = (char)('0' + number % 10);
-  while ((number /= 10) != 0);
-  return end;
-}
-
 /* The commands that are sent most often; what is around the key is copied as a whole. */
 void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size) {
   static const char begin[] = "*4\r\n$8\r\nGETRANGE\r\n$",
@@ -121,9 +127,12 @@ void crl_redis_out_range(crl_redis_out *out, const void *key, size_t key_size) {
 }
 
 void crl_redis_out_word(crl_redis_out *out, const void *data, size_t size) {
-  head(out, '$', size);
-  copy(out, data, size);
-  copy(out, "\r\n", 2);
+  char *from = room(out, DIGITS_MOST + 3 + size + 2);
+  if (from == NULL) return;
+  char *at = put_head(from, '$', size);
+  if (size > 0) memcpy(at, data, size);
+  memcpy(at + size, "\r\n", 2);
+  placed(out, (size_t)(at + size + 2 - from));
 }
 
 void crl_redis_out_text(crl_redis_out *out, const char *text) {

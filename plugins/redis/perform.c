@@ -2,16 +2,37 @@
  * forbids them (lock_exec.c).
  *
  * Between batches the server must be silent. A batch that can't be repeated is sent only after a
- * check whether it is, and whether the connection is still open. Looks at values can be repeated:
- * on a connection in use they are sent unchecked. If it turns out closed, or a reply out of place,
- * the host sends the looks once more on a new connection.
+ * check whether it is, and whether the connection is still open. Looks at values can be repeated,
+ * and so can locks be taken and released: on a connection in use they are sent unchecked. If it
+ * turns out closed, or a reply out of place, the host asks once more on a new connection.
  *
  * A reply that came unasked would shift all later ones by one. A record tells its key; whatever
  * else a look is told is asked again, or leads to a claim, which is checked. And once in a second a
  * reply to TIME must stand in its place (clock.c). */
 #include "redis.h"
 
-enum { IDLE_MS = 100 };
+enum { IDLE_MS = 100, CLOCK_OLD_MS = 2000 };
+
+/* A server that has become a replica refuses writes on this connection for good; by the same name
+ * another server may be reached now. */
+static int is_demoted(const crl_redis_handle *h) {
+  return h->demoted != atomic_load_explicit(&h->store->demoted, memory_order_relaxed);
+}
+
+/* True for a batch that needs no check. A token may ask twice for the same hold; a release whose
+ * reply is lost is asked for once more by the host. The server's clock, which must be known, tells
+ * whether the reply to a taking is in its place. */
+static int is_unchecked(const crl_redis_handle *h, const corral_batch *batch, int64_t idle) {
+  int has_locks = 0;
+  for (size_t i = 0; i < batch->count; i++) {
+    uint32_t verb = corral_batch_op(batch, i)->verb;
+    if (verb != CORRAL_VERB_GET && verb != CORRAL_VERB_LOCK && verb != CORRAL_VERB_UNLOCK) return 0;
+    has_locks |= verb != CORRAL_VERB_GET;
+  }
+  return h->used && idle < IDLE_MS &&
+         (!has_locks || (!h->store->scriptless && !is_demoted(h) && crl_redis_clock_good(h) &&
+                         h->now - h->time.asked <= CLOCK_OLD_MS));
+}
 
 static int has_only_looks(const corral_batch *batch) {
   for (size_t i = 0; i < batch->count; i++)
@@ -19,11 +40,8 @@ static int has_only_looks(const corral_batch *batch) {
   return 1;
 }
 
-/* A server that has become a replica refuses writes on this connection for good; by the same name
- * another server may be reached now. */
 static int check(crl_redis_handle *h, corral_error *error) {
-  if (h->demoted == atomic_load_explicit(&h->store->demoted, memory_order_relaxed))
-    return crl_redis_wire_silent(&h->wire, error);
+  if (!is_demoted(h)) return crl_redis_wire_silent(&h->wire, error);
   return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: has become a replica",
                               h->store->name);
 }
@@ -53,7 +71,7 @@ int crl_redis_perform(void *handle, const corral_batch *batch, int64_t deadline,
     return CORRAL_OK;
   }
   h->only_looks = has_only_looks(batch);
-  h->unchecked = h->only_looks && h->used && idle < IDLE_MS;
+  h->unchecked = is_unchecked(h, batch, idle);
   if (!h->unchecked) status = check(h, error);
   if (status != CORRAL_OK) {
     crl_redis_result_none_sent(h, batch, CORRAL_EUNAVAILABLE,

@@ -294,6 +294,9 @@ int crl_redis_clock_hear(crl_redis_handle *h, const redisReply *reply, int64_t b
 int crl_redis_clock_due(const crl_redis_handle *h);
 /* 1: the clock is known well enough to judge lives by it. */
 int crl_redis_clock_good(const crl_redis_handle *h);
+/* 1: the server may have told `now` between host->boot_ms `before` and this moment, by what was
+ * known of its clock. */
+int crl_redis_clock_fits(const crl_redis_handle *h, int64_t now, int64_t before);
 /* Bounds of the server's time now. 0: it isn't known well enough; then both are the best guess. */
 int crl_redis_clock_now(const crl_redis_handle *h, int64_t *least, int64_t *most);
 
@@ -409,6 +412,8 @@ void crl_redis_result_take_back(corral_op *op);
 /* Takes the reply to a look from the first `got` bytes that came. 1: they are a whole record, of
  * which the server's clock tells the life; op found it. 0: nothing was done. */
 int crl_redis_look_take(crl_redis_handle *h, corral_op *op, size_t got);
+/* The bytes of a string reply that is all that came, and not empty; NULL: it isn't that. */
+const char *crl_redis_look_string(const char *in, size_t got, size_t *ret_len);
 
 /* ---- pieces.c ------------------------------------------------------------------------------ */
 
@@ -430,6 +435,11 @@ int crl_redis_pieces_hear(crl_redis_handle *h, corral_op *op, int64_t deadline, 
 void crl_redis_lock_put(crl_redis_handle *h, crl_redis_slot *slot, int round);
 int crl_redis_lock_judge(crl_redis_handle *h, crl_redis_slot *slot, redisReply **replies,
                          int64_t before);
+/* 1: LOCK, or UNLOCK, alone in its batch needs one command, and one reply. lock_take: judges that
+ * reply, as judge does, by the `got` bytes in h->in, for the first slot; 0: another kind of reply,
+ * or not all of it. */
+int crl_redis_lock_is_lone(const crl_redis_handle *h, const corral_op *op);
+int crl_redis_lock_take(crl_redis_handle *h, size_t got, int64_t before, int *status);
 /* Sets EFOREIGN, with the key's time left; -1: it has no end. */
 void crl_redis_lock_foreign(const crl_redis_handle *h, corral_op *op, int64_t pttl);
 

@@ -41,8 +41,9 @@ int crl_lock_new(crl_context *context, const void *name, size_t name_len, corral
                  corral_error *error) {
   int status = check_name(name, name_len, error);
   if (status != CORRAL_OK) return status;
-  corral_lock *lock = crl_alloc(sizeof *lock);
+  corral_lock *lock = crl_alloc_more(NULL, sizeof *lock);
   if (lock == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  memset(lock, 0, sizeof *lock);
   lock->magic = MAGIC;
   lock->context = context;
   if (crl_env_random(lock->token, sizeof lock->token) != CORRAL_OK) {
@@ -271,13 +272,16 @@ int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
 int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
   corral_error detail;
   corral_op op = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
+  op.unlock = (corral_unlock_args){.fence = lock->fence};
   crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
   if (op.status == CORRAL_EINDOUBT) {
     corral_op again = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
+    again.unlock = op.unlock;
     crl_pool_perform(lock->context->pool, &again, 1, crl_env_now_ms() + lock->context->op_ms);
     /* ELOST may be the effect of the first UNLOCK: then the status stays EINDOUBT. */
     if (again.status == CORRAL_OK) op = again;
   }
+  if (op.status == CORRAL_OK) return CORRAL_OK;
   int status = crl_put_say(&op, error);
   if (status == CORRAL_ELOST && error != NULL) error->code = why_of(op.lock_state.left_ms);
   return status;

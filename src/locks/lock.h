@@ -30,7 +30,7 @@ struct corral_lock {
   corral_lock_lost_fn *on_lost;
   void *lost_arg;
   crl_notice notice; /* for on_lost, when the renewer learns of the loss */
-  char why[200];     /* text for on_lost; written by the thread that sets `lost` */
+  char why[144];     /* text for on_lost; written by the thread that sets `lost` */
   char note[CORRAL_LOCK_NOTE];
 };
 

@@ -12,6 +12,9 @@ enum { BUCKETS = 256 };
 
 struct crl_lock_table {
   pthread_mutex_t mutex;
+  /* How many there are in the table. Whoever needs none to be told of others' simultaneous changes
+   * takes no mutex where there are none. */
+  _Atomic size_t held, waiting;
   crl_lock_entry *entries[BUCKETS];
   crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
 };
@@ -70,6 +73,12 @@ static void unlock(crl_lock_table *table) {
   pthread_mutex_unlock(&table->mutex);
 }
 
+/* Under the mutex. */
+static void change(_Atomic size_t *count, size_t by) {
+  atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + by,
+                        memory_order_release);
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
@@ -80,11 +89,13 @@ void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   entry->link = bucket;
   if (entry->next != NULL) entry->next->link = &entry->next;
   *bucket = entry;
+  change(&table->held, 1);
   unlock(table);
 }
 
 crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
                                      const uint8_t *key, size_t key_len) {
+  if (table->held == 0) return NULL; /* this owner has none */
   lock(table);
   crl_lock_entry *entry = table->entries[hash % BUCKETS];
   while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
@@ -101,6 +112,7 @@ int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
   if (last) {
     *entry->link = entry->next;
     if (entry->next != NULL) entry->next->link = entry->link;
+    change(&table->held, (size_t)-1);
   }
   unlock(table);
   return last;
@@ -131,16 +143,10 @@ void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64
   lock(table);
   crl_lock_waiter **end = &table->waiters[hash % BUCKETS];
   waiter->first = first_of(table, hash) == NULL;
+  change(&table->waiting, 1);
   while (*end != NULL) end = &(*end)->next;
   *end = waiter;
   unlock(table);
-}
-
-int crl_lock_table_first(crl_lock_table *table, const crl_lock_waiter *waiter) {
-  lock(table);
-  int first = waiter->first;
-  unlock(table);
-  return first;
 }
 
 void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
@@ -148,6 +154,7 @@ void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
   crl_lock_waiter **link = &table->waiters[waiter->hash % BUCKETS];
   while (*link != waiter) link = &(*link)->next;
   *link = waiter->next;
+  change(&table->waiting, (size_t)-1);
   crl_lock_waiter *next = waiter->first ? first_of(table, waiter->hash) : NULL;
   if (next != NULL) {
     next->first = 1;
@@ -157,6 +164,7 @@ void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter) {
 }
 
 void crl_lock_table_wake(crl_lock_table *table, uint64_t hash) {
+  if (table->waiting == 0) return; /* a waiter that comes now asks the store itself */
   lock(table);
   crl_lock_waiter *first = first_of(table, hash);
   if (first != NULL) crl_waiter_wake(first->wake);

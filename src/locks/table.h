@@ -7,6 +7,7 @@
 #define CRL_LOCK_TABLE_H
 
 #include <corral/lock.h>
+#include <stdatomic.h>
 
 #include "os/cancel.h"
 
@@ -17,7 +18,7 @@ typedef struct crl_lock_waiter {
   struct crl_lock_waiter *next;
   uint64_t hash; /* of the name; names with the same hash share a queue */
   crl_waiter *wake;
-  int first; /* asks the store; under the table's mutex */
+  _Atomic int first; /* asks the store */
 } crl_lock_waiter;
 
 /* A hold in the table: the first member of a corral_lock. */
@@ -48,7 +49,9 @@ int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *toke
 /* Enters the queue of a name; the waiter is woken when the waiter becomes the first. */
 void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
                           crl_waiter *wake);
-int crl_lock_table_first(crl_lock_table *table, const crl_lock_waiter *waiter);
+static inline int crl_lock_table_first(const crl_lock_waiter *waiter) {
+  return atomic_load_explicit(&waiter->first, memory_order_acquire);
+}
 /* Leaves the queue; the next waiter becomes the first. No wake is under way when this returns, and
  * none will come. */
 void crl_lock_table_leave(crl_lock_table *table, crl_lock_waiter *waiter);

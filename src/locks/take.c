@@ -64,7 +64,7 @@ static int is_registered(taking *t, const corral_op *look) {
 static void tell_locked(const taking *t) {
   corral_event_info info =
       crl_event_info(CORRAL_EVENT_LOCKED, t->lock->key.user, t->lock->key.user_len);
-  info.duration_us = crl_env_now_us() - t->began_us;
+  if (t->context->events.hook != NULL) info.duration_us = crl_env_now_us() - t->began_us;
   crl_event_tell(&t->context->events, &info);
 }
 
@@ -203,8 +203,7 @@ static int wait_for(taking *t) {
   while (!crl_cancelled(t->options->cancel_token)) {
     /* No last request after the deadline: in a crowd, each waiter would send one on becoming the
      * first. */
-    if (crl_lock_table_first(t->context->locks, &t->queued) &&
-        !(waited && crl_env_now_ms() >= t->deadline)) {
+    if (crl_lock_table_first(&t->queued) && !(waited && crl_env_now_ms() >= t->deadline)) {
       if (t->backs > 0) (void)begin_to_watch(t); /* after stand_back */
       status = ask(t);
       if (!may_pass(status)) return status;
@@ -213,7 +212,7 @@ static int wait_for(taking *t) {
     if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
     if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
     waited = 1;
-    if (crl_lock_table_first(t->context->locks, &t->queued))
+    if (crl_lock_table_first(&t->queued))
       pause(t);
     else
       crl_waiter_sleep(&t->waiter, t->deadline);
@@ -278,10 +277,8 @@ static uint64_t owner_of(const corral_lock_options *options) {
 
 /* The note for other processes: "host/pid/thread note". */
 static void write_note(corral_lock *lock, const char *note) {
-  char who[64];
-  crl_env_holder(who, sizeof who);
-  snprintf(lock->note, sizeof lock->note, "%s/%ld%s%.40s", who, crl_env_thread_id(),
-           note != NULL ? " " : "", note != NULL ? note : "");
+  size_t len = crl_env_holder_thread(lock->note, sizeof lock->note);
+  if (note != NULL) snprintf(lock->note + len, sizeof lock->note - len, " %.40s", note);
 }
 
 /* The owner has a hold, whose new taking the table has counted already: extends it when less than
@@ -313,7 +310,7 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
   write_note(t->lock, t->options->note);
   t->lock->ttl_ms = t->options->ttl_ms;
   atomic_store(&t->lock->shared, t->options->shared > 0);
-  if (t->options->wait_ms > 0) t->deadline = crl_env_now_ms() + t->options->wait_ms;
+  if (t->options->wait_ms > 0) t->deadline = t->began_us / 1000 + t->options->wait_ms;
   int status = t->deadline == 0 ? ask(t) : take_waiting(t);
   if (status != CORRAL_OK) {
     status = end_without(t, status);

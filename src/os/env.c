@@ -31,18 +31,6 @@ static struct timespec as_timespec(int64_t ms) {
   return ts;
 }
 
-int crl_env_random(void *buffer, size_t size) {
-  uint8_t *at = buffer;
-  while (size > 0) {
-    ssize_t n = getrandom(at, size, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return CORRAL_EIO;
-    at += n;
-    size -= (size_t)n;
-  }
-  return CORRAL_OK;
-}
-
 void crl_env_pause_us(int64_t us) {
   struct timespec ts = {us / 1000000, (long)(us % 1000000 * 1000)};
   nanosleep(&ts, NULL);
@@ -61,6 +49,42 @@ static void in_child(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_r
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
 unsigned crl_env_forks(void) { return atomic_load_explicit(&forks, memory_order_relaxed); }
+
+/* ---- randomness ---------------------------------------------------------------------------- */
+
+static int ask_kernel(uint8_t *at, size_t size) {
+  while (size > 0) {
+    ssize_t n = getrandom(at, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return CORRAL_EIO;
+    at += n;
+    size -= (size_t)n;
+  }
+  return CORRAL_OK;
+}
+
+/* Random bytes of the kernel that this thread hasn't handed out yet: the first `left`. */
+static _Thread_local struct {
+  uint8_t bytes[256];
+  size_t left;
+  unsigned of; /* forks + 1 when they were drawn */
+} drawn;
+
+/* Bytes that are handed out are wiped. A forked child uses none of its parent's. */
+int crl_env_random(void *buffer, size_t size) {
+  unsigned of = crl_env_forks() + 1;
+  if (size > sizeof drawn.bytes) return ask_kernel(buffer, size);
+  if (drawn.of != of || drawn.left < size) {
+    drawn.left = 0;
+    if (ask_kernel(drawn.bytes, sizeof drawn.bytes) != CORRAL_OK) return CORRAL_EIO;
+    drawn.left = sizeof drawn.bytes;
+    drawn.of = of;
+  }
+  drawn.left -= size;
+  memcpy(buffer, drawn.bytes + drawn.left, size);
+  memset(drawn.bytes + drawn.left, 0, size);
+  return CORRAL_OK;
+}
 
 static _Thread_local uint64_t dice;
 static _Thread_local unsigned dice_of; /* forks + 1 when it was seeded */
@@ -81,13 +105,43 @@ uint64_t crl_env_dice(void) {
   return x ^ x >> 31;
 }
 
-void crl_env_holder(char *text, size_t size) {
+/* ---- the caller ---------------------------------------------------------------------------- */
+
+/* Who the calling thread is: "host/pid/thread". */
+static _Thread_local struct {
+  char text[96];
+  size_t of_process; /* length of "host/pid" */
+  size_t len;
+  unsigned of; /* forks + 1 when it was written */
+} self;
+
+static __attribute__((noinline)) void introduce_self(void) {
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) != 0) snprintf(name, sizeof name, "?");
-  snprintf(text, size, "%.48s/%ld", name, (long)getpid());
+  self.of_process =
+      (size_t)snprintf(self.text, sizeof self.text, "%.48s/%ld", name, (long)getpid());
+  self.len = self.of_process + (size_t)snprintf(self.text + self.of_process,
+                                                sizeof self.text - self.of_process, "/%ld",
+                                                (long)syscall(SYS_gettid));
+  self.of = crl_env_forks() + 1;
 }
 
-long crl_env_thread_id(void) { return (long)syscall(SYS_gettid); }
+static size_t put_self(char *text, size_t size, size_t len) {
+  if (len >= size) len = size - 1;
+  memcpy(text, self.text, len);
+  text[len] = '\0';
+  return len;
+}
+
+size_t crl_env_holder(char *text, size_t size) {
+  if (self.of != crl_env_forks() + 1) introduce_self();
+  return put_self(text, size, self.of_process);
+}
+
+size_t crl_env_holder_thread(char *text, size_t size) {
+  if (self.of != crl_env_forks() + 1) introduce_self();
+  return put_self(text, size, self.len);
+}
 
 void crl_env_cond_init(pthread_cond_t *cond) {
   pthread_condattr_t attr;

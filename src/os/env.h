@@ -19,7 +19,8 @@ int64_t crl_env_now_us(void);
 int64_t crl_env_boot_ms(void);
 /* Wall clock, ms since 1970: for display only. */
 int64_t crl_env_wall_ms(void);
-/* Kernel randomness; CORRAL_OK or CORRAL_EIO. */
+/* Kernel randomness; CORRAL_OK or CORRAL_EIO. Each thread draws 256 bytes at a time, for several
+ * calls; a forked child draws its own. */
 int crl_env_random(void *buffer, size_t size);
 /* A random number, for jitter only: each thread has a generator of its own, with a seed of the
  * kernel's. Source: SplitMix64 of G. L. Steele and others, OOPSLA 2014. */
@@ -30,10 +31,10 @@ void crl_env_sleep_until(int64_t until);
 void crl_env_pause_us(int64_t us);
 /* Number of forks between the process that loaded the library and this one. */
 unsigned crl_env_forks(void);
-/* "host/pid", cut to size, always terminated. */
-void crl_env_holder(char *text, size_t size);
-/* The kernel's id of the calling thread. */
-long crl_env_thread_id(void);
+/* "host/pid", and "host/pid/thread" of the calling thread, cut to size, always terminated; returns
+ * the length. The system is asked once per thread and process. */
+size_t crl_env_holder(char *text, size_t size);
+size_t crl_env_holder_thread(char *text, size_t size);
 /* A condition variable that waits by the host monotonic clock. */
 void crl_env_cond_init(pthread_cond_t *cond);
 /* Waits until signalled or `until`; returns 0 when `until` has come. Spurious wake-ups are

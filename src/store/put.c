@@ -28,7 +28,7 @@ size_t crl_put_wish(const uint8_t *digest, uint32_t cost_ms, uint8_t front[CORRA
   wish.state = CORRAL_LEASED;
   wish.cost_ms = cost_ms;
   memcpy(wish.digest, digest, CORRAL_DIGEST);
-  crl_env_holder(wish.note, sizeof wish.note);
+  (void)crl_env_holder(wish.note, sizeof wish.note);
   return crl_record_write(&wish, front);
 }
 
