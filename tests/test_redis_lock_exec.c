@@ -1,8 +1,8 @@
 /* test_redis_lock_exec.c: locks on a real Redis, with scripts and without: foreign keys, full
  * servers, users without scripts, reports of a watch. */
-#include "redis/redis.h"
 #include <unistd.h>
 
+#include "redis/redis.h"
 #include "support/redis_lock_kit.h"
 
 static long long calls(const char *command) {
