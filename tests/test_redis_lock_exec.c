@@ -1,5 +1,7 @@
 /* test_redis_lock_exec.c: locks on a real Redis, with scripts and without: foreign keys, full
  * servers, users without scripts, reports of a watch. */
+#include <unistd.h>
+
 #include "redis/redis.h"
 #include "support/redis_lock_kit.h"
 
@@ -282,6 +284,39 @@ static void an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_with
   }
 }
 
+/* Takes the lock for that long, and returns the UNLOCK of it, with all that its holder knows. */
+static corral_op release_of(client *c, int64_t ms) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
+  op_lasts(&op, ms);
+  assert_int_equal(perform(c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_OK);
+  uint64_t fence = op.lock_state.fence;
+  op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);
+  op.unlock.fence = fence;
+  return op;
+}
+
+static void a_hold_that_is_over_is_lost_though_its_record_is_there(void **state) {
+  (void)state;
+  client c = begin_as(ways[0]);
+  corral_op op = release_of(&c, 50);
+  while (pttl("k") > CORRAL_LOCK_MEMORY_MS) usleep(5000);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_ELOST);
+  assert_int_equal(op.lock_state.left_ms, 0);
+  closed(&c);
+}
+
+static void a_long_hold_that_is_released_early_is_remembered_for_a_minute(void **state) {
+  (void)state;
+  client c = begin_as(ways[0]);
+  corral_op op = release_of(&c, HOUR);
+  assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_in_range(pttl("k"), 1, CORRAL_LOCK_MEMORY_MS);
+  closed(&c);
+}
+
 /* Within the scripts: TIME, GET and SET to take it, GET, PTTL and SET to release it. */
 static void an_uncontended_lock_costs_the_server_few_commands(void **state) {
   (void)state;
@@ -289,13 +324,8 @@ static void an_uncontended_lock_costs_the_server_few_commands(void **state) {
   static const long long wanted[] = {1, 2, 2, 1, 0};
   client c = begin_as(ways[0]);
   for (int i = 0; i < 2; i++) { /* the first loads the scripts, and leaves a record */
-    corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
-    op_lasts(&op, 10000);
     redis_server_ask(server, "CONFIG RESETSTAT");
-    assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
-    uint64_t fence = op.lock_state.fence;
-    op = lock_op(CORRAL_VERB_UNLOCK, "k", 1, 0);
-    op.unlock.fence = fence;
+    corral_op op = release_of(&c, 10000);
     assert_int_equal(perform(&c, &op, 1), CORRAL_OK);
     assert_int_equal(op.status, CORRAL_OK);
   }
@@ -378,6 +408,8 @@ int main(void) {
       cmocka_unit_test(a_user_without_transactions_overwrites_nothing),
       cmocka_unit_test(the_parameters_of_locks_are_checked),
       cmocka_unit_test(a_token_mismatch_returns_within_one_pass_and_leaves_no_watch),
+      cmocka_unit_test(a_hold_that_is_over_is_lost_though_its_record_is_there),
+      cmocka_unit_test(a_long_hold_that_is_released_early_is_remembered_for_a_minute),
       cmocka_unit_test(an_uncontended_lock_costs_the_server_few_commands),
       cmocka_unit_test(an_uncontended_lock_is_one_command_by_scripts_and_two_pipelines_without),
       cmocka_unit_test(a_watch_is_told_of_grants_and_releases_and_not_of_refusals),
