@@ -81,7 +81,8 @@ used() { # PART
   [ "$got" = $want ] || { echo "the command printed '$got', not '$want'"; return 1; }
 }
 
-# qemu is the emulator of this build, and its argument, or nothing.
+# qemu is the emulator of a part, and its argument, or nothing.
+qemu=
 run_corral() ( # PART FOLDER ARGUMENT...
   build=$folder/$1
   export CORRAL_PLUGIN_PATH="$build/plugins" CORRAL_HOST_DIR="$2" CORRAL_STORE="lmdb:$2/store"
@@ -180,19 +181,22 @@ musl() {
     -DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY -DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY \
     -DCMAKE_C_STANDARD_LIBRARIES="$home/usr/lib/find.o" -DCORRAL_REDIS=OFF \
     -DCORRAL_MEMCACHED=OFF -DCORRAL_SQLITE=OFF -DCORRAL_EXAMPLES=OFF -DCORRAL_NGINX=OFF &&
-    compiled "$home/usr" && qemu='' && used musl
+    compiled "$home/usr" && used musl
 }
 
 # ---- compilers -----------------------------------------------------------------------------
 
-clang() { built clang all -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCORRAL_BENCH=ON; }
+clang() {
+  built clang all -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCORRAL_BENCH=ON &&
+    used clang
+}
 
 # Each program of the tests is optimized anew when it is linked, so those that aren't run here are
 # left out.
 lto() {
   built lto "corral_portable ngx_http_corral_module examples/all bench/all" \
     -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCORRAL_BENCH=ON \
-    -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG"
+    -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG" && used lto
 }
 
 # one runs a part, with a log.

@@ -35,23 +35,21 @@ ssize_t __wrap_read(int fd, void *data, size_t size) {
   return __real_read(fd, data, size);
 }
 
-int __real_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
-int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token);
+__typeof__(crl_scheduler_fly) __real_crl_scheduler_fly, __wrap_crl_scheduler_fly;
 int __wrap_crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token *token) {
   now.flights++;
   return __real_crl_scheduler_fly(scheduler, r, token);
 }
 
 /* A hit's look, and the one of all other calls. */
-void __real_crl_pool_look(crl_pool *pool, corral_op *op, int64_t began, int64_t deadline);
-void __wrap_crl_pool_look(crl_pool *pool, corral_op *op, int64_t began, int64_t deadline);
-void __wrap_crl_pool_look(crl_pool *pool, corral_op *op, int64_t began, int64_t deadline) {
+__typeof__(crl_pool_look) __real_crl_pool_look, __wrap_crl_pool_look;
+void __wrap_crl_pool_look(crl_pool *pool, corral_op *op, int64_t began, int64_t deadline,
+                          corral_error *why) {
   now.looks++;
-  __real_crl_pool_look(pool, op, began, deadline);
+  __real_crl_pool_look(pool, op, began, deadline, why);
 }
 
-void __real_crl_found_look(crl_found *found, crl_request *e, int64_t deadline, crl_told *told);
-void __wrap_crl_found_look(crl_found *found, crl_request *e, int64_t deadline, crl_told *told);
+__typeof__(crl_found_look) __real_crl_found_look, __wrap_crl_found_look;
 void __wrap_crl_found_look(crl_found *found, crl_request *e, int64_t deadline, crl_told *told) {
   now.others++;
   __real_crl_found_look(found, e, deadline, told);
