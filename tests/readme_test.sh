@@ -206,6 +206,7 @@ heads() {
     $2 == "wait" { def = "1m" }
     $2 == "stale_if_error" { def = "10m" }
     $2 == "away" { def = "stale" }
+    $9 == "LOCATION" && $2 == "at_failure" { def = "wait" }
     $9 == "ZONE" { print "- `" $2 "=" word "`, default `" def "`:" }
     $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " def }'
 }

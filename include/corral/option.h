@@ -70,7 +70,9 @@
   X(near_ms, "near_ttl", "near tier", "ms", 1000, -1, 86400000, "", ZONE,                          \
     "How long a copy in this process answers alone (see near_bytes).")                             \
   X(settle_behind, "settle_behind", "waiting", "flag", -1, -1, 1, "", LOCATION,                    \
-    "A call returns what it computed before that is stored: one round trip less.")
+    "A call returns what it computed before that is stored: one round trip less.")                 \
+  X(at_failure, "at_failure", "failure", "error|wait", 1, 1, 2, "", LOCATION,                      \
+    "What a call gets that comes in the first pauses: the failure, or the next try.")
 
 /* The corral's own options that are texts: X(field, name, group, command, nginx, sentence). NULL is
  * none; the text is the caller's. */
