@@ -44,6 +44,15 @@ static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *l
 }
 #endif
 
+/* nginx's filter of slices reads this value up to its NUL. */
+static int end_by_nul(ngx_http_request_t *r, ngx_table_elt_t *line) {
+  u_char *text = ngx_pnalloc(r->pool, line->value.len + 1);
+  if (text == NULL) return -1;
+  *ngx_cpymem(text, line->value.data, line->value.len) = '\0';
+  line->value.data = text;
+  return 0;
+}
+
 /* nginx's filters look for some fields in places of their own. */
 static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_table_elt_t *line) {
   ngx_http_headers_out_t *out = &r->headers_out;
@@ -53,11 +62,12 @@ static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_
   } rows[] = {{"etag", &out->etag},         {"last-modified", &out->last_modified},
               {"location", &out->location}, {"content-encoding", &out->content_encoding},
               {"expires", &out->expires},   {"www-authenticate", &out->www_authenticate},
-              {"refresh", &out->refresh}};
+              {"refresh", &out->refresh},   {"content-range", &out->content_range}};
   if (crl_ngx_field_is(field, "cache-control")) return add_line(r, &out->cache_control, line);
   if (crl_ngx_field_is(field, "link")) return add_line(r, &out->link, line);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (crl_ngx_field_is(field, rows[i].name)) *rows[i].place = line;
+  if (line == out->content_range) return end_by_nul(r, line);
   if (line == out->last_modified)
     out->last_modified_time = ngx_parse_http_time(line->value.data, line->value.len);
   return 0;

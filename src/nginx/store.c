@@ -95,7 +95,8 @@ static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *c
   *why = verdict->why_not;
   if (!verdict->is_storable) return 0;
   *why = "status";
-  if (status == NGX_HTTP_PARTIAL_CONTENT || status == NGX_HTTP_NOT_MODIFIED) return 0;
+  if (status == NGX_HTTP_NOT_MODIFIED) return 0;
+  if (status == NGX_HTTP_PARTIAL_CONTENT && !is_named(conf, status)) return 0; /* no slice */
   *why = verdict->must_ask ? "no-cache" : "no lifetime";
   if (verdict->must_ask) return 0;
   if (verdict->fresh_ms > 0) return verdict->fresh_ms;
