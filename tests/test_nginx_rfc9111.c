@@ -8,7 +8,8 @@
   "proxy_pass %ORIGIN%; }"                                                                         \
   "location /hidden/ { corral pages; proxy_hide_header Cache-Control; proxy_pass %ORIGIN%; }"      \
   "location /soft/ { corral pages; corral_soft 10ms; proxy_pass %ORIGIN%; }"                       \
-  "location /at-once/ { corral pages; corral_at_failure error; proxy_pass %ORIGIN%; }"             \
+  "location /at-once/ { corral pages; corral_at_failure error; corral_retry 1m; proxy_pass "       \
+  "%ORIGIN%; }"                                                                                    \
   "location /guess/ { corral pages; corral_heuristic 10%; proxy_pass %ORIGIN%; }"                  \
   "location /guess/not/ { corral pages; corral_heuristic 10%; corral_valid 404 0; "                \
   "proxy_pass %ORIGIN%; }"                                                                         \
