@@ -37,7 +37,7 @@ stop() {
 trap stop EXIT
 trap 'exit 1' INT TERM
 chmod 755 "$folder"
-first=$((20000 + $$ % 10000))
+first=$((20000 + $$ % 2000 * 5)) # five ports
 origin=127.0.0.1:$first
 store=${STORE:-lmdb:$folder/pages.corral}
 
@@ -54,7 +54,7 @@ port_of() {
 start_origin() {
   npm_config_protocol=http npm_config_port=$first npm_config_pidfile="$folder/origin.pid" \
     node "$suite/test-engine/server/server.mjs" >"$folder/origin.log" 2>&1 &
-  running="$running $!"
+  last=$! running="$running $!"
 }
 
 nginx_conf() { # CACHE, with the directives of its http block on standard input
@@ -71,7 +71,7 @@ nginx_conf() { # CACHE, with the directives of its http block on standard input
 start_nginx() { # CACHE
   nginx_conf "$1" >"$folder/$1.conf"
   nginx -c "$folder/$1.conf" -e "$folder/$1.log" &
-  running="$running $!"
+  last=$! running="$running $!"
 }
 
 start_cache() {
@@ -94,7 +94,7 @@ CONF
       varnishd -F -j none -n "$folder/varnish" -a "127.0.0.1:$(port_of varnish)" -b "$origin" \
         -p default_ttl=0 -p default_grace=0 -p default_keep=3600 -s malloc,64m \
         >"$folder/varnish.log" 2>&1 &
-      running="$running $!"
+      last=$! running="$running $!"
       ;;
     trafficserver) start_trafficserver ;;
   esac
@@ -127,13 +127,16 @@ logdir: $ats/log
 cachedir: $ats/cache
 CONF
   traffic_server --run-root="$ats" >"$folder/trafficserver.log" 2>&1 &
-  running="$running $!"
+  last=$! running="$running $!"
 }
 
+# awaits succeeds once the last program that was begun has the port. One that finds the port taken
+# ends.
 awaits() { # PORT
   for _ in $(seq 600); do
+    kill -0 "$last" || return 1
     node -e "require('net').connect($1, '127.0.0.1', () => process.exit(0)).on('error', \
-      () => process.exit(1))" && return 0
+      () => process.exit(1))" && sleep 3 && kill -0 "$last" && return 0
     sleep 0.1
   done
   return 1
