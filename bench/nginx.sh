@@ -4,12 +4,13 @@
 #   cmake --workflow --preset release && bench/nginx.sh [BUILD]
 # BUILD is the build's folder, build/release by default.
 # Rounds alternate between the four locations; each figure is the median of its rounds.
-# The near tier must reach 0.8x of proxy_cache, hits from the store 0.5x.
+# Judged are requests per second of the worker's processor time, which other programs on the machine
+# hardly change: the near tier must reach 1.2x of proxy_cache, hits from the store 0.9x.
 set -u
 build=$(cd "${1:-$(dirname "$0")/../build/release}" && pwd) || exit 2
 module=$build/nginx/ngx_http_corral_module.so
 PATH=$PATH:/usr/sbin
-seconds=${SECONDS_EACH:-3} rounds=${ROUNDS:-3} connections=${CONNECTIONS:-32} bytes=${BYTES:-2000}
+seconds=${SECONDS_EACH:-3} rounds=${ROUNDS:-5} connections=${CONNECTIONS:-32} bytes=${BYTES:-2000}
 for program in nginx wrk redis-server; do
   command -v $program >/dev/null || { echo "SKIPPED: there is no $program" >&2; exit 77; }
 done
@@ -63,6 +64,10 @@ END
 nginx -c "$folder/nginx.conf" -e "$folder/error.log" || exit 1
 
 names="static proxy_cache near store"
+worker=$(cat "/proc/$(cat "$folder/pid")/task/$(cat "$folder/pid")/children") || exit 1
+# The worker's processor time so far, in ticks: the 14th and 15th field, the name being one word.
+ticks() { awk '{ print $14 + $15 }' "/proc/${worker%% *}/stat"; }
+hertz=$(getconf CLK_TCK)
 url() { echo "http://127.0.0.1:$port/$1/page.txt"; }
 for name in $names; do
   wrk -t1 -c4 -d1 "$(url $name)" | grep -q 'Non-2xx' &&
@@ -71,19 +76,24 @@ done
 round=0
 while [ $round -lt "$rounds" ]; do
   for name in $names; do
+    before=$(ticks)
     wrk -t1 -c"$connections" -d"$seconds" "$(url $name)" >"$folder/out"
+    used=$(($(ticks) - before))
     grep -q 'Non-2xx\|Socket errors' "$folder/out" && { cat "$folder/out" >&2; exit 1; }
     awk '/^Requests\/sec/ { print $2 }' "$folder/out" >>"$folder/$name"
+    awk -v used=$used -v hertz="$hertz" '/ requests in / { print $1 * hertz / used }' \
+      "$folder/out" >>"$folder/$name.worker"
   done
   round=$((round + 1))
 done
 median() { sort -n "$folder/$1" | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
-base=$(median proxy_cache)
+base=$(median proxy_cache) worker_base=$(median proxy_cache.worker)
 for name in $names; do
-  median $name | awk -v name=$name -v base="$base" \
-    '{ printf "%-12s %9.0f requests/s  %.2f of proxy_cache\n", name, $1, $1 / base }'
+  echo "$name $(median $name) $(median $name.worker)" | awk -v base="$base" -v own="$worker_base" \
+    '{ printf "%-12s %7.0f requests/s, %.2f of proxy_cache; %7.0f per second of the worker, %.2f\n",
+       $1, $2, $2 / base, $3, $3 / own }'
 done
-near=$(median near) store=$(median store)
-awk -v base="$base" -v near="$near" -v store="$store" \
-  'BEGIN { exit !(near >= 0.8 * base && store >= 0.5 * base) }' ||
+near=$(median near.worker) store=$(median store.worker)
+awk -v base="$worker_base" -v near="$near" -v store="$store" \
+  'BEGIN { exit !(near >= 1.2 * base && store >= 0.9 * base) }' ||
   { echo "below what is asked for" >&2; exit 1; }

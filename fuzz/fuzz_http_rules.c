@@ -25,6 +25,7 @@ static void check_verdict(const crl_http_verdict *v) {
   check_life(v->swr_ms);
   check_life(v->sie_ms);
   MUST(v->retry_after_ms >= 0);
+  MUST(v->guess_ms >= 0 && (v->guess_ms == 0 || v->fresh_ms == CRL_HTTP_UNSAID));
   if (v->must_ask) MUST(v->fresh_ms == CRL_HTTP_NONE);
 }
 
@@ -37,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   terms.is_authorized = flags & 1;
   terms.with_accel = flags >> 1 & 1;
   terms.with_cookies = flags >> 2 & 1;
+  terms.status = flags >> 3 & 1 ? 200 : 0; /* of one that isn't told no-store is never undone */
+  terms.guess_pct = flags >> 4 & 1 ? 10 : 0;
   crl_http_rules_begin(&rules, now);
   int refuses = 0;
   for (int i = 0; i < FIELDS && in.left > 0; i++) {
@@ -51,6 +54,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check_texts(&rules);
   crl_http_verdict verdict = crl_http_rules_judge(&rules, &terms);
   check_verdict(&verdict);
-  if (refuses) MUST(!verdict.is_storable);
+  if (refuses && terms.status == 0) MUST(!verdict.is_storable);
   return 0;
 }

@@ -31,7 +31,8 @@ static void check_judgements(const corral_policy *p, fuzz_input *in) {
   uint64_t dice = fuzz_number(in, 8);
   int64_t shorter = crl_policy_jitter(p, ttl, dice), least = crl_policy_jitter_least(p, ttl);
   MUST(shorter <= ttl && shorter >= least && least >= 0);
-  MUST(crl_policy_lease(p, cost) <= p->lease_ms && crl_policy_lease(p, cost) >= 1);
+  int64_t lease = crl_policy_lease(p, cost, (uint32_t)fuzz_number(in, 4));
+  MUST(lease >= 1 && lease <= p->lease_ms);
   int64_t back = crl_policy_backoff(p->poll_ms, p->poll_max_ms, (unsigned)fuzz_number(in, 4), dice);
   MUST(back >= 1 && (back <= p->poll_max_ms || back <= p->poll_ms));
   int64_t towards = crl_policy_towards(p, fuzz_any(in), dice);

@@ -272,6 +272,11 @@ CORRAL_API int corral_fill_should_stop(const corral_fill *fill);
  * for goes on; the result goes to this call alone and isn't stored. */
 enum { CORRAL_DEADLINE_ERROR = 1, CORRAL_DEADLINE_COMPUTE = 2 };
 
+/* Values of at_failure: what a call gets that finds a remembered failure when it comes, has no
+ * stale value to serve, and would wait no longer than retry_ms for the end of the pause. ERROR:
+ * that failure. WAIT: the result of the next try. */
+enum { CORRAL_FAILURE_ERROR = 1, CORRAL_FAILURE_WAIT = 2 };
+
 /* Values of when_away: what a call gets while the store is away. COMPUTE: its compute runs, one at
  * a time per key and process (per host with host_lock), at most max_computes at once. STALE: what
  * this process computed meanwhile (see outbox_ms) or has a near copy of, as long as its lives last;

@@ -207,6 +207,7 @@ heads() {
     $2 == "at_deadline" { def = "compute" }
     $2 == "stale_if_error" { def = "10m" }
     $2 == "away" { def = "stale" }
+    $9 == "LOCATION" && $2 == "at_failure" { def = "wait" }
     $9 == "ZONE" { print "- `" $2 "=" word "`, default `" def "`:" }
     $9 == "LOCATION" { print "**corral_" $2 "** " argument() " · Default: " def }'
 }

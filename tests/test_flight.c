@@ -206,6 +206,48 @@ static void a_verdict_is_the_answer_unless_there_is_a_stale_value(void **state) 
         "busy retry 80");
 }
 
+static corral_policy waiting_out(void) {
+  corral_policy policy = usual;
+  policy.at_failure = CORRAL_FAILURE_WAIT;
+  return policy;
+}
+
+static void a_call_that_comes_in_a_short_pause_can_wait_for_the_next_try(void **state) {
+  (void)state;
+  static const struct {
+    const char *told[6], *log;
+  } all[] = {
+      {{"ok retry 80 failures 1", "till", "miss", "ok", "value", "ok"},
+       "0 get: ok retry 80 failures 1\n1 wait: till\n82 get: miss\n83 claim: ok\n84 compute: "
+       "value\n85 settle: ok\n86 answer computed, kept\n86 done\n"},
+      /* the store's clock differs: this failure's pause isn't over */
+      {{"ok retry 80 failures 1", "till", "ok retry 2 failures 1", "till", "ok fresh 9"},
+       "0 get: ok retry 80 failures 1\n1 wait: till\n82 get: ok retry 2 failures 1\n83 wait: "
+       "till\n86 get: ok fresh 9\n87 answer stored\n87 done\n"},
+      /* the next try has failed, too */
+      {{"ok retry 80 failures 1", "till", "ok retry 80 failures 2"},
+       "0 get: ok retry 80 failures 1\n1 wait: till\n82 get: ok retry 80 failures 2\n83 answer "
+       "verdict\n83 done\n"},
+      /* a call that came before the failure */
+      {{"ok lease 50", "3 cut", "ok retry 80 failures 1"},
+       "0 get: ok lease 50\n1 wait: 3 cut\n4 get: ok retry 80 failures 1\n5 answer verdict\n"
+       "5 done\n"},
+      /* a long pause */
+      {{"ok retry 101 failures 4"}, "0 get: ok retry 101 failures 4\n1 answer verdict\n1 done\n"},
+      {{"ok retry 80 failures 1 sie 10"},
+       "0 get: ok retry 80 failures 1 sie 10\n1 answer stale\n1 done\n"},
+  };
+  corral_policy policy = waiting_out();
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    story s = begin_with(&policy, (crl_flight_plan){.can_compute = 1});
+    for (size_t k = 0; k < 6 && all[i].told[k] != NULL; k++) tell(&s, all[i].told[k]);
+    assert_string_equal(s.log, all[i].log);
+  }
+  story s = begin_with(&policy, (crl_flight_plan){.can_compute = 0});
+  tell(&s, "ok retry 80 failures 1");
+  assert_string_equal(s.log, "0 get: ok retry 80 failures 1\n1 answer verdict\n1 done\n");
+}
+
 static void the_pause_after_failures_is_flat_then_doubles_to_its_limit(void **state) {
   (void)state;
   static const int64_t most[] = {100, 100, 100, 400, 500};
@@ -644,6 +686,7 @@ int main(void) {
       T(a_failing_compute_leaves_a_verdict),
       T(a_failing_compute_is_answered_by_a_stale_value),
       T(a_verdict_is_the_answer_unless_there_is_a_stale_value),
+      T(a_call_that_comes_in_a_short_pause_can_wait_for_the_next_try),
       T(the_pause_after_failures_is_flat_then_doubles_to_its_limit),
       T(a_dead_leader_is_replaced_when_its_lease_ends),
       T(a_leader_that_dies_in_its_first_lease_is_replaced_at_its_end),

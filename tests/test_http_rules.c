@@ -241,6 +241,67 @@ static void some_responses_are_not_kept(void **state) {
   assert_false(judge("Cache-Control: max-age=0", &(crl_http_terms){0}).must_ask);
 }
 
+static void must_understand_takes_the_place_of_no_store(void **state) {
+  (void)state;
+#define UNDERSTAND "Cache-Control: no-store, must-understand, max-age=60"
+  static const struct {
+    int status;
+    const char *why_not;
+  } rows[] = {{200, NULL},
+              {404, NULL},
+              {503, NULL},
+              {299, "Cache-Control: no-store"},
+              {599, "Cache-Control: no-store"},
+              {206, "Cache-Control: no-store"},
+              {0, "Cache-Control: no-store"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    crl_http_verdict v = judge(UNDERSTAND, &(crl_http_terms){.status = rows[i].status});
+    if (rows[i].why_not == NULL)
+      assert_null(v.why_not);
+    else
+      assert_string_equal(v.why_not, rows[i].why_not);
+  }
+  const crl_http_terms unknown = {.status = 599};
+  assert_string_equal(judge("Cache-Control: must-understand, max-age=60", &unknown).why_not,
+                      "Cache-Control: must-understand");
+  assert_string_equal(judge(UNDERSTAND ", private", &(crl_http_terms){.status = 200}).why_not,
+                      "Cache-Control: private");
+}
+
+/* A thousand seconds after NOW_MS's Last-Modified. */
+#define OLD "Last-Modified: Sun, 06 Nov 1994 08:32:57 GMT"
+
+static void a_life_can_be_guessed_from_last_modified(void **state) {
+  (void)state;
+  static const struct {
+    const char *head;
+    int status, guess_pct;
+    int64_t guess_ms;
+  } rows[] = {{OLD, 200, 10, 100000},
+              {OLD "\nDate: Sun, 06 Nov 1994 08:49:27 GMT", 200, 10, 99000},
+              {OLD "\nAge: 40", 200, 10, 60000},
+              {OLD "\nAge: 100", 200, 10, 0},
+              {OLD, 200, 0, 0},
+              {OLD, 501, 10, 100000},
+              {OLD, 201, 10, 0},
+              {OLD, 302, 10, 0},
+              {OLD, 503, 10, 0},
+              {OLD "\nCache-Control: public", 599, 10, 100000},
+              {OLD "\nCache-Control: max-age=60", 200, 10, 0},
+              {OLD "\nExpires: 0", 200, 10, 0},
+              {OLD "\nCache-Control: no-cache", 200, 10, 0},
+              {"Last-Modified: yesterday", 200, 10, 0},
+              {"Last-Modified: Sun, 06 Nov 1994 08:49:47 GMT", 200, 10, 0},
+              {"Last-Modified: Sun, 06 Nov 1983 08:49:37 GMT", 200, 10, INT64_C(86400000)},
+              {"", 200, 10, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const crl_http_terms terms = {.status = rows[i].status, .guess_pct = rows[i].guess_pct};
+    crl_http_verdict v = judge(rows[i].head, &terms);
+    if (v.guess_ms != rows[i].guess_ms)
+      fail_msg("9111 4.2.2: row %zu: %s: %lld", i, rows[i].head, (long long)v.guess_ms);
+  }
+}
+
 static void answers_to_an_authorized_request_are_kept_only_when_they_say_so(void **state) {
   (void)state;
   static const struct {
@@ -514,6 +575,8 @@ int main(void) {
       cmocka_unit_test(age_is_taken_off),
       cmocka_unit_test(the_time_the_request_took_counts_in_whole_seconds),
       cmocka_unit_test(some_responses_are_not_kept),
+      cmocka_unit_test(must_understand_takes_the_place_of_no_store),
+      cmocka_unit_test(a_life_can_be_guessed_from_last_modified),
       cmocka_unit_test(answers_to_an_authorized_request_are_kept_only_when_they_say_so),
       cmocka_unit_test(x_accel_expires_comes_before_all_where_it_is_asked_for),
       cmocka_unit_test(dates_come_in_three_forms),

@@ -37,6 +37,8 @@ static void a_wrong_directive_is_named_with_what_is_accepted(void **state) {
       {ZONE "corral_revalidate soon;", "\"corral_revalidate\" directive invalid value"},
       {ZONE "corral_revalidate off; corral_revalidate 1m;", "is duplicate"},
       {ZONE "corral_wait 0;", "corral_wait: '0' is out of range; accepted: 1ms to 1d"},
+      {ZONE "corral_heuristic 101%;", "accepts off, or 1% to 100%"},
+      {ZONE "corral_heuristic half;", "accepts off, or 1% to 100%"},
       {ZONE "corral_at_deadline maybe;",
        "corral_at_deadline: 'maybe' is not accepted; accepted: error|compute"},
       {ZONE "corral_early 91%;", "corral_early: '91%' is out of range; accepted: off, 1% to 90%"},
@@ -84,7 +86,7 @@ static void every_directive_is_accepted_where_it_belongs(void **state) {
       "corral_stale 1m; corral_stale_if_error 1h; corral_wait 3; corral_at_deadline compute; "
       "corral_deadline_max 4; "
       "corral_early 10; corral_early_beta 50; corral_soft 1s; corral_retry 2s; corral_retry_max "
-      "1m; "
+      "1m; corral_at_failure error; corral_heuristic 20%; "
       "corral_settle_behind on; corral_methods GET HEAD; corral_revalidate 1h;\n"
       "corral_bypass $arg_a; corral_no_store $arg_b; corral_max_size 4m; corral_tag Surrogate-Key "
       "Cache-Tag; "

@@ -7,6 +7,7 @@
 #define LOCATIONS                                                                                  \
   "location = /status { corral_status; }"                                                          \
   "location / { corral pages; corral_valid 1m; proxy_pass %ORIGIN%; }"                             \
+  "location /broken { corral pages; corral_at_failure error; proxy_pass %ORIGIN%; }"               \
   "location /second/ { corral pages; corral_valid 1s; corral_stale 30s; corral_stale_if_error "    \
   "1m; "                                                                                           \
   "proxy_pass %ORIGIN%; }"                                                                         \

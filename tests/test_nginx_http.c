@@ -23,7 +23,8 @@
   "Cache-Control; proxy_pass %ORIGIN%; }"                                                          \
   "location /wish/ { corral pages; corral_valid 1m; corral_bypass $arg_bypass; corral_no_store "   \
   "$arg_nostore $upstream_http_x_dont; proxy_pass %ORIGIN%; }"                                     \
-  "location /error/ { corral pages; corral_valid 1m; error_page 500 =200 /sorry; proxy_pass "      \
+  "location /error/ { corral pages; corral_at_failure error; corral_valid 1m; error_page 500 "     \
+  "=200 /sorry; proxy_pass "                                                                       \
   "%ORIGIN%; }"                                                                                    \
   "location = /sorry { return 200 sorry; }"                                                        \
   "location /files/ { corral pages; corral_valid 1m; root %FOLDER%/www; }"                         \

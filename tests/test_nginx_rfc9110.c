@@ -4,6 +4,10 @@
 
 #define LOCATIONS                                                                                  \
   "location / { corral pages; proxy_pass %ORIGIN%; }"                                              \
+  "location /sliced/ { slice 4; corral pages; corral_key $uri$slice_range; corral_valid 206 1m; "  \
+  "  proxy_set_header Range $slice_range; proxy_pass http://127.0.0.1:%PORT%/plain/; "             \
+  "  add_header X-How $corral_status; } "                                                          \
+  "location /plain/ { root %FOLDER%/www; access_log %FOLDER%/plain.log; } "                        \
   "location /files/ { corral pages; corral_valid 1m; root %FOLDER%/www; }"
 
 #include "support/nginx_story.h"
@@ -156,6 +160,67 @@ static void section_14_a_range_is_cut_from_the_whole_page(void **state) {
   NGINX_STORIES(stories);
 }
 
+static void section_14_a_page_is_made_of_slices(void **state) {
+  (void)state;
+  char command[512];
+  const char *folder = nginx_server_folder(server);
+  snprintf(command, sizeof command,
+           "mkdir -p %s/www/plain && printf 0123456789 >%s/www/plain/a.txt", folder, folder);
+  assert_int_equal(system(command), 0);
+  assert_string_equal(
+      nginx_kit_expect(server, "/sliced/a.txt", NULL, 200, "0123456789", "content-length"), "10");
+  snprintf(command, sizeof command, "%s/www/plain/a.txt", folder);
+  assert_int_equal(unlink(command), 0);
+  /* nobody but the store has it */
+  assert_string_equal(nginx_kit_expect(server, "/sliced/a.txt", NULL, 200, "0123456789", "x-how"),
+                      "HIT");
+  assert_string_equal(nginx_kit_expect(server, "/sliced/a.txt", "Range: bytes=5-8\r\n", 206, "5678",
+                                       "content-range"),
+                      "bytes 5-8/10");
+  nginx_kit_expect(server, "/sliced/a.txt", "Range: bytes=-1\r\n", 206, "9", NULL);
+}
+
+/* A range alone reads its slices alone. */
+static void section_14_a_range_asks_for_its_slices_alone(void **state) {
+  (void)state;
+  char command[512];
+  const char *folder = nginx_server_folder(server);
+  snprintf(command, sizeof command, "printf 0123456789 >%s/www/plain/b.txt", folder);
+  assert_int_equal(system(command), 0);
+  nginx_kit_expect(server, "/sliced/b.txt", "Range: bytes=4-5\r\n", 206, "45", NULL);
+  snprintf(command, sizeof command, "%s/www/plain/b.txt", folder);
+  assert_int_equal(unlink(command), 0);
+  nginx_kit_expect(server, "/sliced/b.txt", "Range: bytes=6-7\r\n", 206, "67", NULL);
+  nginx_kit_expect(server, "/sliced/b.txt", "Range: bytes=0-1\r\n", 404, NULL, NULL);
+}
+
+static int lines_with(const char *file, const char *word) {
+  char line[1024];
+  int count = 0;
+  FILE *in = fopen(file, "r");
+  assert_non_null(in);
+  while (fgets(line, sizeof line, in) != NULL) count += strstr(line, word) != NULL;
+  fclose(in);
+  return count;
+}
+
+static void section_14_slices_for_many_clients_are_one_request_each(void **state) {
+  (void)state;
+  char text[512];
+  const char *folder = nginx_server_folder(server);
+  snprintf(text, sizeof text, "printf 0123456789 >%s/www/plain/c.txt", folder);
+  assert_int_equal(system(text), 0);
+  http_storm_result storm = http_client_storm(&(http_storm){.address = nginx_server_address(server),
+                                                            .path = "/sliced/c.txt",
+                                                            .connections = 20,
+                                                            .requests_each = 2,
+                                                            .expected = "0123456789"});
+  if (storm.good != 40) fail_msg("%d of 40 are good: %s", storm.good, storm.error);
+  http_storm_free(&storm);
+  snprintf(text, sizeof text, "%s/plain.log", folder);
+  assert_int_equal(lines_with(text, "/plain/c.txt"), 3);
+}
+
 int main(void) {
   if (!nginx_kit_open()) return 77;
   const struct CMUnitTest tests[] = {
@@ -165,6 +230,9 @@ int main(void) {
       cmocka_unit_test(section_9_3_1_a_get_with_a_body_goes_its_own_way),
       cmocka_unit_test(section_13_2_2_conditions_by_entity_tag_come_first),
       cmocka_unit_test(section_14_a_range_is_cut_from_the_whole_page),
+      cmocka_unit_test(section_14_a_page_is_made_of_slices),
+      cmocka_unit_test(section_14_a_range_asks_for_its_slices_alone),
+      cmocka_unit_test(section_14_slices_for_many_clients_are_one_request_each),
   };
   int failed = cmocka_run_group_tests(tests, start, stop);
   return failed + nginx_kit_close();

@@ -8,6 +8,11 @@
   "proxy_pass %ORIGIN%; }"                                                                         \
   "location /hidden/ { corral pages; proxy_hide_header Cache-Control; proxy_pass %ORIGIN%; }"      \
   "location /soft/ { corral pages; corral_soft 10ms; proxy_pass %ORIGIN%; }"                       \
+  "location /at-once/ { corral pages; corral_at_failure error; corral_retry 1m; proxy_pass "       \
+  "%ORIGIN%; }"                                                                                    \
+  "location /guess/ { corral pages; corral_heuristic 10%; proxy_pass %ORIGIN%; }"                  \
+  "location /guess/not/ { corral pages; corral_heuristic 10%; corral_valid 404 0; "                \
+  "proxy_pass %ORIGIN%; }"                                                                         \
   "location /brief/ { corral pages; corral_retry_max 2s; proxy_pass %ORIGIN%; }"                   \
   "location /no-cdn/ { corral pages; corral_ignore_headers CDN-Cache-Control; "                    \
   "proxy_pass %ORIGIN%; }"
@@ -80,6 +85,75 @@ static void section_3_what_may_be_stored(void **state) {
          .seen = 1},
         {.status = 500, .page = "page 1", .seen = 1, .expires = 1},
         {.answer = ANSWER(.headers = KEPT), .page = "page 2", .seen = 2}}},
+  };
+  NGINX_STORIES(stories);
+}
+
+static void section_3_a_failure_answers_no_later_request(void **state) {
+  (void)state;
+  const nginx_story stories[] = {
+      {"3",
+       "/fails",
+       {{.answer = ANSWER(.status = 503), .status = 503, .page = "page 1", .seen = 1},
+        {.status = 503, .page = "page 2", .seen = 2},
+        {.answer = ANSWER(.headers = KEPT), .page = "page 3", .seen = 3}}},
+      {"3",
+       "/at-once/fails",
+       {{.answer = ANSWER(.status = 503), .status = 503, .page = "page 1", .seen = 1},
+        {.status = 503, .has = "Cache-Status: pages; fwd=miss", .seen = 1}}},
+  };
+  NGINX_STORIES(stories);
+}
+
+static void section_5_2_2_3_must_understand(void **state) {
+  (void)state;
+#define UNDERSTAND "Cache-Control: no-store, must-understand, max-age=60\r\n"
+  const nginx_story stories[] = {
+      STORED("5.2.2.3", "/understood", UNDERSTAND),
+      {"5.2.2.3",
+       "/not-understood",
+       {{.answer = ANSWER(.status = 299, .headers = UNDERSTAND), .status = 299, .seen = 1},
+        {.status = 299, .page = "page 2", .seen = 2}}},
+      {"5.2.2.3",
+       "/not-understood-alone",
+       {{.answer = ANSWER(.status = 299, .headers = KEPT "Cache-Control: must-understand\r\n"),
+         .status = 299,
+         .seen = 1},
+        {.status = 299, .page = "page 2", .seen = 2}}},
+  };
+  NGINX_STORIES(stories);
+}
+
+static void section_4_2_2_a_life_is_guessed_where_that_is_wanted(void **state) {
+  (void)state;
+  const nginx_story stories[] = {
+      STORED("4.2.2", "/guess/old", MODIFIED),
+      UNSTORED("4.2.2", "/unguessed", MODIFIED),
+      UNSTORED("4.2.2", "/guess/nothing", ""),
+      UNSTORED("4.2.2", "/guess/private", MODIFIED "Cache-Control: private\r\n"),
+      UNSTORED("4.2.2", "/guess/stale", MODIFIED "Cache-Control: max-age=0\r\n"),
+      {"4.2.2",
+       "/guess/404",
+       {{.answer = ANSWER(.status = 404, .headers = MODIFIED), .status = 404, .seen = 1},
+        {.status = 404, .page = "page 1", .seen = 1}}},
+      {"4.2.2",
+       "/guess/not/404",
+       {{.answer = ANSWER(.status = 404, .headers = MODIFIED), .status = 404, .seen = 1},
+        {.status = 404, .page = "page 2", .seen = 2}}},
+      {"4.2.2",
+       "/guess/201",
+       {{.answer = ANSWER(.status = 201, .headers = MODIFIED), .status = 201, .seen = 1},
+        {.status = 201, .page = "page 2", .seen = 2}}},
+      {"4.2.2",
+       "/guess/501",
+       {{.answer = ANSWER(.status = 501, .headers = MODIFIED), .status = 501, .seen = 1},
+        {.status = 501, .page = "page 1", .seen = 1}}},
+      {"4.2.2",
+       "/guess/public",
+       {{.answer = ANSWER(.status = 599, .headers = MODIFIED "Cache-Control: public\r\n"),
+         .status = 599,
+         .seen = 1},
+        {.status = 599, .page = "page 1", .seen = 1}}},
   };
   NGINX_STORIES(stories);
 }
@@ -433,6 +507,21 @@ static void section_4_3_2_the_clients_own_conditions_stay_here(void **state) {
          .expires = 1},
         {.headers = "If-None-Match: \"one\"\r\n", .status = 304, .seen = 2},
         {.headers = "If-None-Match: \"x\"\r\n", .page = "page 1", .seen = 2}}},
+      /* without Last-Modified the answer's Date counts */
+      {"4.3.2",
+       "/client-date",
+       {{.answer = ANSWER(.headers = KEPT), .seen = 1},
+        {.headers = "If-Modified-Since: Fri, 01 Jan 2038 01:01:01 GMT\r\n",
+         .status = 304,
+         .page = "",
+         .lacks = "Last-Modified",
+         .seen = 1},
+        {.headers = "If-Modified-Since: Thu, 01 Jan 2015 01:01:01 GMT\r\n",
+         .page = "page 1",
+         .seen = 1},
+        {.headers = "If-Modified-Since: Fri, 01 Jan 2038 01:01:01 GMT\r\nIf-None-Match: \"a\"\r\n",
+         .page = "page 1",
+         .seen = 1}}},
   };
   NGINX_STORIES(stories);
 }
@@ -566,6 +655,9 @@ int main(void) {
   if (!nginx_kit_open()) return 77;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(section_3_what_may_be_stored),
+      cmocka_unit_test(section_3_a_failure_answers_no_later_request),
+      cmocka_unit_test(section_5_2_2_3_must_understand),
+      cmocka_unit_test(section_4_2_2_a_life_is_guessed_where_that_is_wanted),
       cmocka_unit_test(section_3_1_fields_of_one_connection_arent_stored),
       cmocka_unit_test(section_3_5_answers_to_authorized_requests),
       cmocka_unit_test(section_4_1_a_request_selects_its_variant),

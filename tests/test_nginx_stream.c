@@ -11,7 +11,7 @@
   "location = /purge { corral_purge pages http://localhost$arg_path; }"                            \
   "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
   "  corral_max_size 100k; corral_refresh $http_pragma; proxy_pass http://127.0.0.1:%d; }"         \
-  "location /none/ { corral pages; proxy_pass http://127.0.0.1:%d; }"                              \
+  "location /none/ { corral pages; corral_at_failure error; proxy_pass http://127.0.0.1:%d; }"     \
   "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
   "  proxy_pass http://127.0.0.1:%d; }"
 

@@ -8,8 +8,11 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <corral.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "os/timers.h"
 #include "os/env.h"
@@ -102,9 +105,50 @@ static void an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one(
   crl_timers_free(timers);
 }
 
+/* How often the timers' thread went to sleep; -1: there is none. */
+static long sleeps_of_the_thread(void) {
+  long found = -1;
+  DIR *tasks = opendir("/proc/self/task");
+  assert_non_null(tasks);
+  for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+    char path[300], line[128], name[64] = "";
+    long sleeps = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%.200s/status", task->d_name);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+      (void)sscanf(line, "Name: %63s", name);
+      (void)sscanf(line, "voluntary_ctxt_switches: %ld", &sleeps);
+    }
+    if (file != NULL) fclose(file);
+    if (strcmp(name, "corral-timers") == 0) found = sleeps;
+  }
+  closedir(tasks);
+  return found;
+}
+
+static void a_later_alarm_wakes_nobody(void **state) {
+  (void)state;
+  enum { SETS = 1000, FAR = 600000 };
+  crl_timers *timers = crl_timers_new();
+  reset(timers);
+  int64_t now = crl_env_now_ms();
+  assert_int_equal(crl_timers_set(timers, &bells[0].timer, now + FAR), CORRAL_OK);
+  while (sleeps_of_the_thread() < 1 && crl_env_now_ms() < now + PATIENCE_MS) crl_env_pause_us(500);
+  long before = sleeps_of_the_thread();
+  for (int i = 1; i < SETS; i++) {
+    crl_timers_clear(timers, &bells[0].timer); /* the thread sleeps towards it nevertheless */
+    assert_int_equal(crl_timers_set(timers, &bells[0].timer, now + FAR + i), CORRAL_OK);
+    crl_env_pause_us(20); /* it could run */
+  }
+  assert_in_range(sleeps_of_the_thread() - before, 0, SETS / 20);
+  crl_timers_clear(timers, &bells[0].timer);
+  crl_timers_free(timers);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(alarms_ring_in_order_however_they_were_set_and_cleared),
+      cmocka_unit_test(a_later_alarm_wakes_nobody),
       cmocka_unit_test(an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one),
   };
   return cmocka_run_group_tests_name("timers", tests, NULL, NULL);

@@ -72,7 +72,9 @@
   X(settle_behind, "settle_behind", "waiting", "flag", -1, -1, 1, "", LOCATION,                    \
     "A call returns what it computed before that is stored: one round trip less.")                 \
   X(anew, "anew", "lives", "flag", -1, -1, 1, "", NONE,                                            \
-    "The call rebuilds even a fresh value; if that fails, it gets that value, which stays.")
+    "The call rebuilds even a fresh value; if that fails, it gets that value, which stays.")       \
+  X(at_failure, "at_failure", "failure", "error|wait", 1, 1, 2, "", LOCATION,                      \
+    "What a call gets that comes in the first pauses: the failure, or the next try.")
 
 /* The corral's own options that are texts: X(field, name, group, command, nginx, sentence). NULL is
  * none; the text is the caller's. */

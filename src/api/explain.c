@@ -81,8 +81,12 @@ static void say_failures(page *p, const corral_policy *policy) {
     say(p,
         "After a failed compute nobody tries again for about %s, from the fourth failure in a row "
         "on for 4 times, 8 times ... that, up to %s; until then callers get a stale value in its "
-        "grace, else that failure.\n",
-        span(a, policy->retry_ms), span(b, policy->retry_max_ms));
+        "grace, else %s.\n",
+        span(a, policy->retry_ms), span(b, policy->retry_max_ms),
+        policy->at_failure == CORRAL_FAILURE_WAIT
+            ? "that failure; those that come when the next try is no farther off than the first "
+              "pause wait for it"
+            : "that failure");
   else
     say(p, "After a failed compute the next caller tries again at once.\n");
 }

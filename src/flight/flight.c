@@ -183,6 +183,26 @@ static crl_ask recall_failure(crl_flight *flight, int64_t now) {
   return conclude(flight, flight->sie_until > now ? CRL_ANSWER_STALE : CRL_ANSWER_VERDICT);
 }
 
+/* True for a flight that came while a failure was remembered, and waits for the next try instead: a
+ * short pause only, and only this failure's. */
+static int outwaits(const crl_flight *flight, const crl_look *look, int64_t now) {
+  return flight->policy->at_failure == CORRAL_FAILURE_WAIT && flight->plan.can_compute &&
+         !flight->answered && !flight->last_look && flight->sie_until <= now &&
+         (flight->outwaits > 0 ? look->failures == flight->outwaits : flight->looks == 0) &&
+         look->failures > 0 && look->retry_left <= flight->policy->retry_ms &&
+         now + look->retry_left < flight->plan.deadline;
+}
+
+/* The last look found a verdict. */
+static crl_ask on_verdict(crl_flight *flight, const crl_look *look, int64_t now) {
+  if (!outwaits(flight, look, now)) return recall_failure(flight, now);
+  flight->outwaits = look->failures;
+  flight->looks++;
+  flight->has_slot = 0;
+  flight->until = now + look->retry_left + 1;
+  return CRL_ASK_WAIT;
+}
+
 /* The store can't hold an election now. A refresh behind an answer is given up, because it can
  * wait. While the store is slow, somebody may have the lease: nobody computes. */
 static crl_ask degrade(crl_flight *flight, const crl_told *told, int status) {
@@ -279,7 +299,7 @@ static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim)
   }
   if (flight->plan.anew) return rebuild(flight, told, may_claim);
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
-  if (look->retry_left > 0) return recall_failure(flight, told->now);
+  if (look->retry_left > 0) return on_verdict(flight, look, told->now);
   if (!flight->plan.can_compute) {
     if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
     return fail(flight, CORRAL_EMISS);

@@ -131,8 +131,10 @@ typedef struct crl_flight {
   int status;        /* for ERROR */
   unsigned looks;    /* number of waits so far */
   uint32_t failures; /* in a row, before this flight */
-  int64_t until;     /* for WAIT and SLOT */
-  int64_t asked;     /* when SLOT was asked for */
+  /* the failure whose pause it waits out, by their number in a row; 0: none */
+  uint32_t outwaits;
+  int64_t until; /* for WAIT and SLOT */
+  int64_t asked; /* when SLOT was asked for */
   /* how long the host lock was busy without a lease in the store; since when, by the last two
    * looks (0: the last one found a lease, or failed) */
   int64_t shut_ms, shut_at;

@@ -20,7 +20,8 @@ enum {
   SAID_SET_COOKIE = 64,
   SAID_ACCEL_AT = 128, /* X-Accel-Expires is a point in time */
   SAID_CDN = 256,      /* a CDN-Cache-Control with at least one member */
-  SAID_BAD_CDN = 512   /* one that isn't valid, so that none counts */
+  SAID_BAD_CDN = 512,  /* one that isn't valid, so that none counts */
+  SAID_MUST_UNDERSTAND = 1024
 };
 
 /* ---- words --------------------------------------------------------------------------------- */
@@ -205,7 +206,8 @@ static const struct {
              {"private", SAID_PRIVATE},
              {"public", SAID_PUBLIC},
              {"must-revalidate", SAID_MUST_REVALIDATE},
-             {"proxy-revalidate", SAID_PROXY_REVALIDATE}};
+             {"proxy-revalidate", SAID_PROXY_REVALIDATE},
+             {"must-understand", SAID_MUST_UNDERSTAND}};
 
 static const struct {
   const char *name;
@@ -498,6 +500,21 @@ static int is_by_cdn(const crl_http_rules *r, const crl_http_terms *terms) {
   return terms->with_cdn && (r->said & (SAID_CDN | SAID_BAD_CDN)) == SAID_CDN;
 }
 
+/* True for statuses that RFC 9110 defines, but 206 and 304, which are no whole responses. */
+static int is_understood(int status) {
+  return (status >= 200 && status <= 205) || (status >= 300 && status <= 303) || status == 305 ||
+         status == 307 || status == 308 || (status >= 400 && status <= 417) || status == 421 ||
+         status == 422 || status == 426 || (status >= 500 && status <= 505);
+}
+
+/* no-store, and must-understand, which takes its place where the status is understood: RFC 9111
+ * 5.2.2.3. */
+static const char *why_no_store(const crl_http_control *c, int status) {
+  int must = (c->said & SAID_MUST_UNDERSTAND) != 0, understands = must && is_understood(status);
+  if ((c->said & SAID_NO_STORE) && !understands) return "Cache-Control: no-store";
+  return must && !understands ? "Cache-Control: must-understand" : NULL;
+}
+
 /* The reason not to store the response, or NULL: RFC 9111 3, 3.5; RFC 9110 12.5.5. */
 static const char *why_not(const crl_http_rules *r, const crl_http_control *c,
                            const crl_http_terms *terms, int by_accel) {
@@ -505,7 +522,8 @@ static const char *why_not(const crl_http_rules *r, const crl_http_control *c,
   if (strcmp(r->vary, "*") == 0) return "Vary: *";
   if ((r->said & SAID_SET_COOKIE) && !terms->with_cookies) return "Set-Cookie";
   if (by_accel) return r->accel == 0 ? "X-Accel-Expires: 0" : NULL;
-  if (c->said & SAID_NO_STORE) return "Cache-Control: no-store";
+  const char *no_store = why_no_store(c, terms->status);
+  if (no_store != NULL) return no_store;
   if (c->said & SAID_PRIVATE) return "Cache-Control: private";
   if (terms->is_authorized && !(c->said & allowing) && c->s_maxage < 0)
     return "an answer to a request with Authorization";
@@ -527,6 +545,21 @@ static int64_t lifetime(const crl_http_rules *r, const crl_http_control *c, int 
   else
     return UNSAID;
   return life < 0 ? 0 : life;
+}
+
+/* The rest of a life guessed from Last-Modified, in ms; 0: none. RFC 9111 4.2.2, RFC 9110 15.1. */
+static int64_t guess_ms(const crl_http_rules *r, const crl_http_control *c,
+                        const crl_http_terms *terms, int64_t age) {
+  static const int statuses[] = {200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501};
+  int64_t modified, date = r->date >= 0 ? r->date : r->now_ms / 1000;
+  int may = (c->said & SAID_PUBLIC) != 0;
+  for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+    may |= terms->status == statuses[i];
+  if (!may || terms->guess_pct <= 0 ||
+      !crl_http_date(r->last_modified, strlen(r->last_modified), r->now_ms, &modified))
+    return 0;
+  int64_t share = (date - modified) * terms->guess_pct / 100, life = share < DAY_S ? share : DAY_S;
+  return life > age ? (life - age) * 1000 : 0;
 }
 
 /* The rest of a grace, in ms, when the fresh life ended `over` seconds ago. */
@@ -553,6 +586,8 @@ crl_http_verdict crl_http_rules_judge(const crl_http_rules *r, const crl_http_te
     v.fresh_ms = CRL_HTTP_NONE;
   else if (life != UNSAID)
     v.fresh_ms = life > age ? (life - age) * 1000 : CRL_HTTP_NONE;
+  else
+    v.guess_ms = guess_ms(r, c, terms, age);
   v.swr_ms = grace_ms(c->swr, is_forbidden, is_s_maxage, over);
   v.sie_ms = grace_ms(c->sie, is_forbidden, is_s_maxage, over);
   return v;

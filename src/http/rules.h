@@ -8,8 +8,8 @@
  *
  * Pure: no I/O, no clock, no memory but the struct. Which statuses and methods are stored is the
  * caller's decision. Where the RFC leaves a choice, the more restrictive one is taken: the
- * qualified forms (no-cache="x") count as the plain ones, must-understand doesn't undo no-store,
- * and of a directive that is given several times the shortest life holds. */
+ * qualified forms (no-cache="x") count as the plain ones, and of a directive that is given several
+ * times the shortest life holds. */
 #ifndef CRL_HTTP_RULES_H
 #define CRL_HTTP_RULES_H
 
@@ -50,6 +50,8 @@ typedef struct crl_http_terms {
   int with_accel;    /* X-Accel-Expires holds, in place of Cache-Control and Expires, as in nginx */
   int with_cdn;      /* CDN-Cache-Control holds, in place of Cache-Control and Expires (RFC 9213) */
   int with_cookies;  /* a response with Set-Cookie may be kept */
+  int status;        /* the response's; 0: not told, so it isn't one that the rules know */
+  int guess_pct; /* share of the time since Last-Modified that is guessed to be fresh; 0: none */
 } crl_http_terms;
 
 typedef struct crl_http_verdict {
@@ -59,6 +61,7 @@ typedef struct crl_http_verdict {
   /* no-cache: the response may be stored, but each use must ask the origin; all lives are NONE */
   int must_ask;
   int64_t fresh_ms; /* rest of the fresh life now: UNSAID, NONE, or ms */
+  int64_t guess_ms; /* where that is UNSAID: rest of the guessed life, a day at most; 0: none */
   /* stale-while-revalidate and stale-if-error, after the fresh life; likewise. NONE where
    * must-revalidate or proxy-revalidate forbids them, or s-maxage without the directive itself */
   int64_t swr_ms, sie_ms;

@@ -127,6 +127,20 @@ char *crl_ngx_set_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
   return NGX_CONF_ERROR;
 }
 
+char *crl_ngx_set_heuristic(ngx_conf_t *cf, ngx_command_t *cmd, void *conf) {
+  crl_ngx_conf *to = conf;
+  const ngx_str_t *text = argument(cf, 1);
+  size_t len = text->len;
+  ngx_uint_t is_off = is(text, "off");
+  (void)cmd;
+  if (to->heuristic != NGX_CONF_UNSET_UINT) return "is duplicate";
+  if (len > 1 && text->data[len - 1] == '%') len--;
+  ngx_int_t percent = is_off ? 0 : ngx_atoi(text->data, len);
+  if (!is_off && (percent < 1 || percent > 100)) return "accepts off, or 1% to 100%";
+  to->heuristic = (ngx_uint_t)percent;
+  return NGX_CONF_OK;
+}
+
 static ngx_http_complex_value_t *complex(ngx_conf_t *cf, ngx_str_t *text) {
   ngx_http_compile_complex_value_t compile;
   ngx_http_complex_value_t *value = ngx_palloc(cf->pool, sizeof *value);

@@ -67,6 +67,7 @@ static ngx_command_t commands[] = {
     DIRECTIVE("corral_max_size", ANYWHERE, NGX_CONF_TAKE1, ngx_conf_set_size_slot, AT(max_size),
               NULL),
     DIRECTIVE("corral_revalidate", ANYWHERE, NGX_CONF_TAKE1, set_revalidate, AT(revalidate), NULL),
+    DIRECTIVE("corral_heuristic", ANYWHERE, NGX_CONF_TAKE1, crl_ngx_set_heuristic, 0, NULL),
     DIRECTIVE("corral_pass", NGX_HTTP_LOC_CONF, NGX_CONF_TAKE1, crl_ngx_set_pass, 0, NULL),
     DIRECTIVE("corral_refresh", ANYWHERE, NGX_CONF_1MORE, ngx_http_set_predicate_slot, AT(refresh),
               NULL),
@@ -107,6 +108,7 @@ static void *create_location(ngx_conf_t *cf) {
   conf->no_store = NGX_CONF_UNSET_PTR;
   conf->refresh = NGX_CONF_UNSET_PTR;
   conf->min_uses = NGX_CONF_UNSET;
+  conf->heuristic = NGX_CONF_UNSET_UINT;
   conf->path_tags = NGX_CONF_UNSET;
   conf->deadline_max = NGX_CONF_UNSET;
   conf->with_purge = NGX_CONF_UNSET;
@@ -151,6 +153,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   conf->wait_ms = crl_ngx_patience(cf, &conf->policy);
   ngx_conf_merge_value(conf->deadline_max, above->deadline_max, 2);
   if (conf->policy.sie_ms == 0) conf->policy.sie_ms = STALE_IF_ERROR_MS;
+  if (conf->policy.at_failure == 0) conf->policy.at_failure = CORRAL_FAILURE_WAIT;
   ngx_conf_merge_uint_value(conf->purge_from, above->purge_from, CRL_NGX_FROM_LOCAL);
   ngx_conf_merge_bitmask_value(conf->methods, above->methods,
                                NGX_CONF_BITMASK_SET | NGX_HTTP_GET | NGX_HTTP_HEAD);
@@ -160,6 +163,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   ngx_conf_merge_msec_value(conf->revalidate, above->revalidate, REVALIDATE_MS);
   ngx_conf_merge_ptr_value(conf->refresh, above->refresh, NULL);
   ngx_conf_merge_value(conf->min_uses, above->min_uses, 1);
+  ngx_conf_merge_uint_value(conf->heuristic, above->heuristic, 0);
   ngx_conf_merge_value(conf->path_tags, above->path_tags, 0);
   ngx_conf_merge_value(conf->with_purge, above->with_purge, 0);
   if (conf->tags == NULL) conf->tags = above->tags;

@@ -138,6 +138,7 @@ typedef struct crl_ngx_conf {
   ngx_uint_t methods; /* of NGX_HTTP_GET... */
   ngx_array_t *bypass, *no_store, *refresh;
   ngx_int_t min_uses;
+  ngx_uint_t heuristic; /* percent of the time since Last-Modified; 0: off */
   size_t max_size;
   ngx_msec_t revalidate; /* how long a page with a validator is kept after its fresh life; 0: off */
   ngx_http_complex_value_t *pass;
@@ -231,6 +232,7 @@ char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_corral(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* An option of the table: cmd->post is its name, cmd->offset that of its field. */
 char *crl_ngx_set_option(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *crl_ngx_set_heuristic(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_pass(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_cache_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *crl_ngx_set_tag(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -55,6 +55,20 @@ static ngx_uint_t is_dropped_variable(const ngx_str_t *name) {
   return is_dropped(header, name->len - 5);
 }
 
+/* Keeps the range of the slice that is asked for: nginx's filter of slices has it for the parent
+ * alone, and writes the next one over it. */
+static ngx_int_t keep_slice(ngx_http_request_t *sr, ngx_uint_t index,
+                            ngx_http_variable_value_t *own) {
+  const ngx_http_variable_value_t *range = ngx_http_get_flushed_variable(sr->parent, index);
+  if (range == NULL || range->not_found) return NGX_OK;
+  u_char *text = ngx_pnalloc(sr->pool, range->len);
+  if (text == NULL) return NGX_ERROR;
+  *own = *range;
+  own->data = ngx_cpymem(text, range->data, range->len) - range->len;
+  own->no_cacheable = 0;
+  return NGX_OK;
+}
+
 /* Subrequests share their parent's table of variables that were evaluated. This one gets a table of
  * its own, without the variables of dropped header fields. */
 static ngx_int_t own_variables(ngx_http_request_t *sr) {
@@ -64,8 +78,12 @@ static ngx_int_t own_variables(ngx_http_request_t *sr) {
   ngx_http_variable_value_t *own = ngx_palloc(sr->pool, (count + 1) * sizeof *own);
   if (own == NULL) return NGX_ERROR;
   ngx_memcpy(own, sr->variables, count * sizeof *own);
-  for (ngx_uint_t i = 0; i < count; i++)
+  for (ngx_uint_t i = 0; i < count; i++) {
     if (is_dropped_variable(&all[i].name)) own[i].valid = own[i].not_found = 0;
+    if (all[i].name.len == 11 && ngx_strncmp(all[i].name.data, "slice_range", 11) == 0 &&
+        keep_slice(sr, i, &own[i]) != NGX_OK)
+      return NGX_ERROR;
+  }
   sr->variables = own;
   return NGX_OK;
 }

@@ -44,6 +44,15 @@ static int add_line(ngx_http_request_t *r, ngx_array_t *list, ngx_table_elt_t *l
 }
 #endif
 
+/* nginx's filter of slices reads this value up to its NUL. */
+static int end_by_nul(ngx_http_request_t *r, ngx_table_elt_t *line) {
+  u_char *text = ngx_pnalloc(r->pool, line->value.len + 1);
+  if (text == NULL) return -1;
+  *ngx_cpymem(text, line->value.data, line->value.len) = '\0';
+  line->value.data = text;
+  return 0;
+}
+
 /* nginx's filters look for some fields in places of their own. */
 static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_table_elt_t *line) {
   ngx_http_headers_out_t *out = &r->headers_out;
@@ -53,11 +62,12 @@ static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_
   } rows[] = {{"etag", &out->etag},         {"last-modified", &out->last_modified},
               {"location", &out->location}, {"content-encoding", &out->content_encoding},
               {"expires", &out->expires},   {"www-authenticate", &out->www_authenticate},
-              {"refresh", &out->refresh}};
+              {"refresh", &out->refresh},   {"content-range", &out->content_range}};
   if (crl_ngx_field_is(field, "cache-control")) return add_line(r, &out->cache_control, line);
   if (crl_ngx_field_is(field, "link")) return add_line(r, &out->link, line);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (crl_ngx_field_is(field, rows[i].name)) *rows[i].place = line;
+  if (line == out->content_range) return end_by_nul(r, line);
   if (line == out->last_modified)
     out->last_modified_time = ngx_parse_http_time(line->value.data, line->value.len);
   return 0;
@@ -107,15 +117,20 @@ static int set_age(ngx_http_request_t *r, const crl_ngx_ctx *ctx) {
   return 0;
 }
 
-/* Sets the Date of the origin's answer: a cache doesn't renew it (RFC 9110, 6.6.1). */
-static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_page *record) {
+/* The Date of the origin's answer, in seconds since 1970. */
+static time_t date_of(const crl_ngx_ctx *ctx, const corral_page *record) {
   const ngx_time_t *now = ngx_timeofday();
   int64_t kept_ms = ngx_max(ctx->age_ms - (int64_t)record->age_s * 1000, 0);
   int64_t date_ms = (int64_t)now->sec * 1000 + (int64_t)now->msec - kept_ms + record->date_ms;
+  return (time_t)((date_ms + 500) / 1000);
+}
+
+/* Sets the Date of the origin's answer: a cache doesn't renew it (RFC 9110, 6.6.1). */
+static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_page *record) {
   ngx_table_elt_t *line = add_own(r, "Date", sizeof "Mon, 28 Sep 1970 06:00:00 GMT");
   if (line == NULL) return -1;
-  line->value.len = (size_t)(ngx_http_time(line->value.data, (time_t)((date_ms + 500) / 1000)) -
-                             line->value.data);
+  line->value.len =
+      (size_t)(ngx_http_time(line->value.data, date_of(ctx, record)) - line->value.data);
   r->headers_out.date = line;
   return 0;
 }
@@ -125,6 +140,28 @@ static int set_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx, const corral_
 static void choose_conditions(ngx_http_headers_in_t *in) {
   if (in->if_match != NULL) in->if_unmodified_since = NULL;
   if (in->if_none_match != NULL) in->if_modified_since = NULL;
+}
+
+/* True for a condition by date about a page without Last-Modified, whose Date counts instead (RFC
+ * 9111, 4.3.2), when that doesn't ask for the page. nginx's filter knows Last-Modified alone. */
+static int is_known_by_date(ngx_http_request_t *r, const crl_ngx_ctx *ctx,
+                            const corral_page *record) {
+  const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+  const ngx_table_elt_t *since = r->headers_in.if_modified_since;
+  if (r != r->main || record->status != NGX_HTTP_OK || since == NULL || r->disable_not_modified ||
+      r->headers_in.if_match != NULL || r->headers_in.if_unmodified_since != NULL ||
+      core->if_modified_since == NGX_HTTP_IMS_OFF || r->headers_out.last_modified_time != -1)
+    return 0;
+  time_t moment = ngx_parse_http_time(since->value.data, since->value.len);
+  return moment != NGX_ERROR && date_of(ctx, record) <= moment;
+}
+
+static void set_not_modified(ngx_http_request_t *r) {
+  r->headers_out.status = NGX_HTTP_NOT_MODIFIED;
+  r->headers_out.content_type.len = 0;
+  r->allow_ranges = 0;
+  ngx_http_clear_content_length(r);
+  if (r->headers_out.content_encoding != NULL) r->headers_out.content_encoding->hash = 0;
 }
 
 ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_t length) {
@@ -137,6 +174,7 @@ ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_
   choose_conditions(&r->headers_in);
   if (set_fields(r, record) != 0 || set_age(r, ctx) != 0 || set_date(r, ctx, record) != 0)
     return NGX_HTTP_INTERNAL_SERVER_ERROR;
+  if (is_known_by_date(r, ctx, record)) set_not_modified(r);
   return ngx_http_send_header(r);
 }
 

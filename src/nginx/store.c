@@ -46,12 +46,14 @@ static void read_rules(crl_http_rules *rules, const crl_ngx_conf *conf, ngx_http
   read_list(rules, conf, &sr->headers_out.headers.part, 0, has_raw);
 }
 
-static crl_http_verdict judge(const crl_http_rules *rules, crl_ngx_ctx *ctx) {
+static crl_http_verdict judge(const crl_http_rules *rules, crl_ngx_ctx *ctx, ngx_uint_t status) {
   return crl_http_rules_judge(
       rules, &(crl_http_terms){.is_authorized = ctx->r->headers_in.authorization != NULL,
                                .with_accel = 1,
                                .with_cdn = 1,
-                               .with_cookies = (ctx->conf->ignore & CRL_NGX_IGNORE_COOKIE) != 0});
+                               .with_cookies = (ctx->conf->ignore & CRL_NGX_IGNORE_COOKIE) != 0,
+                               .status = (int)status,
+                               .guess_pct = (int)ctx->conf->heuristic});
 }
 
 /* True when corral_valid names exactly this status. */
@@ -67,13 +69,23 @@ int crl_ngx_store_is_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr, ngx_uint_t
   if (is_named(ctx->conf, status)) return 1;
   if (ctx->had_old) return 0;
   read_rules(&rules, ctx->conf, sr);
-  crl_http_verdict verdict = judge(&rules, ctx);
-  return verdict.is_storable && verdict.fresh_ms > 0;
+  crl_http_verdict verdict = judge(&rules, ctx, status);
+  return verdict.is_storable && (verdict.fresh_ms > 0 || verdict.guess_ms > 0);
 }
 
 /* A 5xx that lives by its own header alone: no longer than a failure is remembered. */
 static int is_brief(const crl_ngx_conf *conf, ngx_uint_t status) {
   return status >= NGX_HTTP_INTERNAL_SERVER_ERROR && !is_named(conf, status);
+}
+
+/* The life of a response that says none: corral_valid's, else a guess. */
+static int64_t unsaid_life(const crl_http_verdict *verdict, const crl_ngx_conf *conf,
+                           ngx_uint_t status) {
+  if (conf->valid != NULL) {
+    int64_t life = (int64_t)ngx_http_file_cache_valid(conf->valid, status) * 1000;
+    if (life > 0 || is_named(conf, status)) return life;
+  }
+  return verdict->guess_ms;
 }
 
 /* The fresh life in ms; 0: not to be kept, *why tells the reason. A response that lives by its
@@ -83,12 +95,13 @@ static int64_t fresh_life(const crl_http_verdict *verdict, const crl_ngx_conf *c
   *why = verdict->why_not;
   if (!verdict->is_storable) return 0;
   *why = "status";
-  if (status == NGX_HTTP_PARTIAL_CONTENT || status == NGX_HTTP_NOT_MODIFIED) return 0;
+  if (status == NGX_HTTP_NOT_MODIFIED) return 0;
+  if (status == NGX_HTTP_PARTIAL_CONTENT && !is_named(conf, status)) return 0; /* no slice */
   *why = verdict->must_ask ? "no-cache" : "no lifetime";
   if (verdict->must_ask) return 0;
   if (verdict->fresh_ms > 0) return verdict->fresh_ms;
   if (verdict->fresh_ms == CRL_HTTP_NONE) return verdict->swr_ms > 0 ? 1 : 0;
-  return conf->valid != NULL ? (int64_t)ngx_http_file_cache_valid(conf->valid, status) * 1000 : 0;
+  return unsaid_life(verdict, conf, status);
 }
 
 /* ---- the record ---------------------------------------------------------------------------- */
@@ -181,7 +194,7 @@ static const char *judge_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr,
                                 crl_ngx_verdict *verdict) {
   corral_page *record = &verdict->record;
   const char *why;
-  verdict->lives = judge(rules, ctx);
+  verdict->lives = judge(rules, ctx, response->status);
   record->status = (uint32_t)response->status;
   record->date_ms = crl_http_date_apart(rules, CORRAL_PAGE_LONGEST_MS);
   record->age_s = (uint32_t)ngx_min(ngx_max(rules->age, 0), 0x7fffffff);

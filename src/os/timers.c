@@ -11,9 +11,10 @@
 
 struct crl_timers {
   pthread_mutex_t mutex;
-  pthread_cond_t earlier; /* signalled when the first one changed or `over` was set */
+  pthread_cond_t earlier; /* signalled for a timer before wakes_at, and when `over` was set */
   pthread_t thread;
   int started, over;
+  int64_t wakes_at; /* the thread looks at the heap then at the latest; INT64_MAX: it doesn't */
   crl_heap heap;
 };
 
@@ -61,6 +62,7 @@ static void *run(void *arg) {
   lock(timers);
   while (!timers->over) {
     crl_heap_node *next = timers->heap.first;
+    timers->wakes_at = next != NULL ? next->at : INT64_MAX;
     if (next == NULL)
       pthread_cond_wait(&timers->earlier, &timers->mutex);
     else if (next->at > crl_env_now_ms())
@@ -96,7 +98,7 @@ int crl_timers_set(crl_timers *timers, crl_timer *timer, int64_t at) {
   int status = has_thread(timers) ? CORRAL_OK : CORRAL_EIO;
   if (status == CORRAL_OK) {
     crl_heap_put(&timers->heap, &timer->node, at);
-    if (timers->heap.first == &timer->node) pthread_cond_signal(&timers->earlier);
+    if (at < timers->wakes_at) pthread_cond_signal(&timers->earlier);
   }
   unlock(timers);
   return status;
