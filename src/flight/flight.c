@@ -393,12 +393,8 @@ static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
   flight->leased = 1;
   remember(flight, told);
   if (flight->plan.anew) return CRL_ASK_COMPUTE;
-  if (told->look.lives.fresh > 0 && flight->early)
-    return flight->answered ? CRL_ASK_COMPUTE : answer(flight, CRL_ANSWER_STORED);
-  if (told->look.lives.fresh > 0) {
-    if (flight->answered) return release(flight, CRL_ANSWER_STORED, 0);
-    return answer(flight, CRL_ANSWER_STORED);
-  }
+  if (told->look.lives.fresh > 0 && !flight->answered) return answer(flight, CRL_ANSWER_STORED);
+  if (told->look.lives.fresh > 0 && !flight->early) return release(flight, CRL_ANSWER_STORED, 0);
   if (told->look.lives.swr > 0 && !flight->answered) return answer(flight, CRL_ANSWER_STALE);
   return CRL_ASK_COMPUTE;
 }
