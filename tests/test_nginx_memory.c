@@ -19,8 +19,8 @@ static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  server = nginx_kit_start(
-      &(nginx_kit_plan){.locations = LOCATIONS, .zone = "near=off jitter=0", .is_weighed = 1});
+  server = nginx_kit_start(&(nginx_kit_plan){
+      .locations = LOCATIONS, .zone = "near=off jitter=0 op=1m away_after=1m", .is_weighed = 1});
   return 0;
 }
 
