@@ -315,6 +315,7 @@ loops() {
     row "loop, ${store% }, 1 in flight, to corral_get" "$(behind loop "$store" ratio)" "<= 3"
   done
   for store in memory: lmdb: 'near '; do
+    row "loop, ${store% }, corral_peek, to corral_get" "$(behind loop "$store" corral_peek)" ""
     row "loop, ${store% }, begun between dispatches" "$(last loop "$store")" "<= 3"
   done
 }

@@ -1,9 +1,9 @@
 /* loop.c: the cost of an event loop's calls. A hit by corral_loop_get, from the call to `done`,
  * with 1, 64 and 1000 calls in flight on one thread, each begun by the `done` of another, and alone
  * with each begun between two dispatches; against corral_get of the same keys in the same run, on
- * memory:, lmdb:, the near tier and redis: (its own server, on a unix socket). And a crowd of
- * waiters on one key: bytes for each, number of threads, and the time from the fill to the last
- * `done`.
+ * memory:, lmdb:, the near tier and redis: (its own server, on a unix socket). Also a hit by
+ * corral_peek, but for redis:, where it answers nothing. And a crowd of waiters on one key: bytes
+ * for each, number of threads, and the time from the fill to the last `done`.
  *
  *   bench_loop [WAITERS]    10000 */
 #include <corral/loop.h>
@@ -16,10 +16,10 @@
 #include "support/redis_server.h"
 
 /* A round in this process takes so little that a busy machine spoils many. */
-enum { ROUNDS = 7, MANY_ROUNDS = 41, HITS = 20000, KEYS = 1000, WAYS = 5 };
+enum { ROUNDS = 7, MANY_ROUNDS = 41, HITS = 20000, KEYS = 1000, WAYS = 6, PEEKED = 4 };
 
-/* 0: corral_get; -1: one, begun between dispatches */
-static const int in_flight[WAYS] = {0, 1, 64, 1000, -1};
+/* 0: corral_get; -1: one, begun between dispatches; -2: corral_peek */
+static const int in_flight[WAYS] = {0, 1, 64, 1000, [PEEKED] = -2, -1};
 static char keys[KEYS][24];
 
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
@@ -58,19 +58,26 @@ static void begin(desk *d) {
     die("a call was refused");
 }
 
+typedef int getter(corral *c, const void *key, size_t len, const corral_call *call,
+                   corral_value **ret);
+
+static double measure_calls(corral *c, getter *get) {
+  double began = now_us();
+  for (int i = 0; i < HITS; i++) {
+    corral_value *value;
+    if (get(c, keys[i % KEYS], strlen(keys[i % KEYS]), NULL, &value) != CORRAL_OK)
+      die("a hit failed");
+    corral_value_unref(value);
+  }
+  return (now_us() - began) / HITS;
+}
+
 /* Microseconds per hit. */
 static double measure(corral *c, int most) {
+  if (most == 0) return measure_calls(c, corral_get);
+  if (most == in_flight[PEEKED]) return measure_calls(c, corral_peek);
   desk d = {.most = most};
   double began = now_us();
-  if (most == 0) {
-    for (int i = 0; i < HITS; i++) {
-      corral_value *value;
-      if (corral_get(c, keys[i % KEYS], strlen(keys[i % KEYS]), NULL, &value) != CORRAL_OK)
-        die("a hit failed");
-      corral_value_unref(value);
-    }
-    return (now_us() - began) / HITS;
-  }
   if (corral_loop_open(c, &d.loop, NULL) != CORRAL_OK) die("no loop");
   while (d.begun < most) begin(&d);
   while (d.done < HITS) {
@@ -82,7 +89,23 @@ static double measure(corral *c, int most) {
   return took;
 }
 
-static void hits(const char *name, const char *uri, int64_t near_bytes, size_t rounds) {
+static void tell(const char *name, double us[WAYS][MANY_ROUNDS], size_t rounds, int peeks) {
+  double floor = median(us[0], rounds);
+  printf("%-8s corral_get %7.2f us", name, floor);
+  for (int way = 1; way < WAYS; way++) {
+    double own = way != PEEKED || peeks ? median(us[way], rounds) : 0;
+    if (in_flight[way] > 0)
+      printf("   %d in flight %7.2f us, ratio %.2f", in_flight[way], own, own / floor);
+    else if (way != PEEKED)
+      printf("   1 begun between dispatches %7.2f us, ratio %.2f", own, own / floor);
+    else if (peeks)
+      printf("   corral_peek %.2f", own / floor);
+  }
+  printf("\n");
+  fflush(stdout);
+}
+
+static void hits(const char *name, const char *uri, int64_t near_bytes, size_t rounds, int peeks) {
   corral *c;
   corral_error error;
   double us[WAYS][MANY_ROUNDS];
@@ -90,20 +113,12 @@ static void hits(const char *name, const char *uri, int64_t near_bytes, size_t r
                                  .policy = CORRAL_POLICY(.ttl_ms = 3600000, .near_ms = 3600000)),
                   &c, &error) != CORRAL_OK)
     die(error.text);
-  for (int way = 0; way < WAYS; way++) measure(c, in_flight[way]);
+  for (int way = 0; way < WAYS; way++)
+    if (way != PEEKED || peeks) measure(c, in_flight[way]);
   for (size_t round = 0; round < rounds; round++)
-    for (int way = 0; way < WAYS; way++) us[way][round] = measure(c, in_flight[way]);
-  double floor = median(us[0], rounds);
-  printf("%-8s corral_get %7.2f us", name, floor);
-  for (int way = 1; way < WAYS; way++) {
-    double own = median(us[way], rounds);
-    if (in_flight[way] > 0)
-      printf("   %d in flight %7.2f us, ratio %.2f", in_flight[way], own, own / floor);
-    else
-      printf("   1 begun between dispatches %7.2f us, ratio %.2f", own, own / floor);
-  }
-  printf("\n");
-  fflush(stdout);
+    for (int way = 0; way < WAYS; way++)
+      if (way != PEEKED || peeks) us[way][round] = measure(c, in_flight[way]);
+  tell(name, us, rounds, peeks);
   corral_close(c);
 }
 
@@ -169,12 +184,12 @@ int main(int argc, char **argv) {
   make_folder();
   for (int i = 0; i < KEYS; i++) snprintf(keys[i], sizeof keys[i], "key %d", i);
   wait_for_one(waiters);
-  hits("memory:", "memory:bench", 0, MANY_ROUNDS);
-  hits("near", "memory:near", 1 << 24, MANY_ROUNDS);
+  hits("memory:", "memory:bench", 0, MANY_ROUNDS, 1);
+  hits("near", "memory:near", 1 << 24, MANY_ROUNDS, 1);
   snprintf(uri, sizeof uri, "lmdb:%s/db", folder);
-  hits("lmdb:", uri, 0, MANY_ROUNDS);
+  hits("lmdb:", uri, 0, MANY_ROUNDS, 1);
   if (!redis_server_start(&server, NULL)) return 0; /* the reason is on stderr */
-  hits("redis:", redis_server_unix_uri(server), 0, ROUNDS);
+  hits("redis:", redis_server_unix_uri(server), 0, ROUNDS, 0);
   redis_server_stop(server);
   return 0;
 }
