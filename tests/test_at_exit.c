@@ -39,7 +39,7 @@ static int makes(const char *uri, const char *key) {
       corral_get_or_compute(mine, key, strlen(key), CORRAL_CALL(.policy = policy), fill_with_key,
                             NULL, &value) != CORRAL_OK)
     return 0;
-  int kept = corral_value_kept(value);
+  corral_kept kept = corral_value_kept(value);
   corral_value_unref(value);
   return kept == CORRAL_KEPT_UNKNOWN;
 }

@@ -384,7 +384,7 @@ static void a_uri_that_meets_a_replica_says_where_the_primary_is(void **state) {
 /* As where a name, or a proxy, leads to the primary: the next connection is as good as any. */
 static void a_server_that_is_a_replica_for_a_while_is_used_again(void **state) {
   (void)state;
-  redis_server *other, *server;
+  redis_server *other = NULL, *server = NULL;
   if (!redis_server_start(&other, NULL) || !redis_server_start(&server, NULL)) skip();
   corral *c = opened_at(redis_server_uri(server));
   sets(c, "k", 10);

@@ -163,8 +163,9 @@ static int known_status(const corral_op *op, long long status) {
 enum { STATUS, NOW, UNTIL, FENCE, NUMBERS };
 
 static int64_t mark_of(const corral_op *op) {
-  return (int64_t)((uint32_t)op->token[3] << 24 | op->token[2] << 16 | op->token[1] << 8 |
-                   op->token[0]);
+  uint32_t mark = 0;
+  for (int i = 3; i >= 0; i--) mark = mark << 8 | op->token[i];
+  return mark;
 }
 
 /* Reads a script's answer, four little-endian numbers; 0: it isn't one. */
