@@ -122,13 +122,13 @@ int crl_redis_message_hear(crl_redis_handle *h, crl_redis_resp *in, int64_t dead
 int crl_redis_message_refused(const crl_redis_handle *h, crl_redis_message m, corral_error *error);
 /* Copies a text of printable letters; 0: it is none, or has no room. */
 int crl_redis_token_copy(const crl_redis_token *t, char *ret, size_t size);
-/* Those of a cluster. `learn` asks the node that was named last, others that are known, and the
- * hosts of the URI. */
+/* The ways of a Redis Cluster. `learn` asks the node that was named last, others that are known,
+ * and the hosts of the URI. */
 extern const crl_redis_ways crl_redis_cluster_ways;
 
 /* ---- cluster.c ----------------------------------------------------------------------------- */
 
-/* What all stores of several nodes have in common. `begin` frees nothing on failure. */
+/* Begins a store of several nodes, cluster or sentinel. Nothing is freed on failure. */
 int crl_redis_cluster_begin(crl_redis_cluster *c, const crl_redis_ways *ways,
                             const corral_host *host, const corral_uri *uri, corral_error *error);
 /* Reads the hosts of the URI, which have the rest from `base`. */

@@ -10,7 +10,7 @@
 
 enum { MAP_BYTES = 16 << 20, NODES_MOST = 1000, IDS_MOST = 16 * NODES_MOST, KNOWN_ASKED = 3 };
 
-/* What was read of a map. */
+/* A map under construction: the ranges and nodes read so far. */
 typedef struct slot_map {
   crl_redis_cluster *cluster;
   const crl_redis_node *asked;

@@ -150,7 +150,8 @@ static const struct meaning {
      "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };
 
-/* What a server says while servers change places; those who name servers tell more. */
+/* 1: the reply is usual while servers change places. Its own text is told then, without advice: a
+ * cluster or a sentinel names the right server. */
 static int is_passing(const crl_redis_store *store, const struct meaning *meaning) {
   if (meaning->advice == to_primary)
     return store->kind == CRL_REDIS_NODE || store->kind == CRL_REDIS_PRIMARY;

@@ -141,8 +141,9 @@ static bool set_options(MYSQL *mysql) {
          my.options4_(mysql, MYSQL_OPT_CONNECT_ATTR_ADD, "program_name", "corral warm") == 0;
 }
 
-/* What a conninfo says: host=h;port=3306;user=u;password=p;database=d;socket=/path. What it leaves
- * out is NULL, and comes from the user's own file; libmariadb's parser lets the file go first. */
+/* The fields of a conninfo: host=h;port=3306;user=u;password=p;database=d;socket=/path. A field
+ * that it leaves out is NULL, and comes from the user's own file; libmariadb's parser lets the file
+ * go first. */
 typedef struct place {
   char *copy; /* to be freed */
   const char *values[6];
@@ -249,7 +250,7 @@ static void finish(session *s, limit *l) {
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* What the connection reads from; to be freed. NULL: no memory. */
+/* The name of the database that the connection reads from; to be freed. NULL: no memory. */
 static char *database_of(const MYSQL *mysql) {
   char *text = NULL;
   const char *socket = mysql->unix_socket != NULL ? mysql->unix_socket : "";

@@ -107,8 +107,8 @@ static void *connect_to(const warm_options *o, const char *sql, char *text, size
   return NULL;
 }
 
-/* What the connection reads from, also where the environment or a service file says it; to be
- * freed. NULL: no memory. */
+/* The database that the connection reads from, also where the environment or a service file says
+ * it; to be freed. NULL: no memory. */
 static char *database_of(PGconn *pg) {
   static const char *const names[] = {"host", "hostaddr", "port", "dbname", "user", "options"};
   char *text = NULL;

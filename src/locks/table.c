@@ -12,8 +12,8 @@ enum { BUCKETS = 256 };
 
 struct crl_lock_table {
   pthread_mutex_t mutex;
-  /* How many there are in the table. Whoever needs none to be told of others' simultaneous changes
-   * takes no mutex where there are none. */
+  /* Numbers of entries and waiters. A call that may miss a simultaneous change of another thread
+   * takes no mutex where the number is 0. */
   _Atomic size_t held, waiting;
   crl_lock_entry *entries[BUCKETS];
   crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
