@@ -193,22 +193,13 @@ static void warmers_of_two_databases_share_no_pass(void **state) {
   says("\"busy\":1,");
 }
 
+static void kill_server(void) { mariadb_server_kill(server); }
+
 static void a_server_that_is_gone_fails_the_keys_and_ends(void **state) {
   (void)state;
-  FILE *f = popen("$CORRAL_COMMAND warm -j 1 --mariadb \"$DB\" --query \"SELECT CONCAT('value ', "
-                  "?)\" 2>$OUT",
-                  "w");
-  assert_non_null(f);
-  (void)fputs("last\n", f);
-  (void)fflush(f);
-  await_stored("last");
-  mariadb_server_kill(server);
-  (void)fputs("gone\n", f);
-  int status = pclose(f);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(WEXITSTATUS(status), 1);
-  assert_int_equal(run("cat $OUT"), 0);
-  says("gone: failed: ");
+  loses_its_server("$CORRAL_COMMAND warm -j 1 --mariadb \"$DB\" --query \"SELECT CONCAT('value ', "
+                   "?)\" 2>$OUT",
+                   kill_server);
   mariadb_server_restart(server);
 }
 

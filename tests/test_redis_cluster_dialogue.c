@@ -8,13 +8,13 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-#include <signal.h>
 
 #include "../plugins/redis/cluster.h"
 #include "store/pool.h"
 #include "support/client_kit.h"
 #include "support/fake_server.h"
 #include "support/record_kit.h"
+#include "support/scripted_pool.h"
 
 enum { LIMIT = 20000, HOPS = 5 };
 
@@ -204,26 +204,13 @@ typedef struct dialogue {
   corral_error error;
 } dialogue;
 
-static crl_events no_events;
-
 /* A pool on a scripted node, which is the one that the URI names. */
 static dialogue with(const char *script) {
   dialogue d = {.server = fake_server_start(script)};
   char hosts[40];
   snprintf(hosts, sizeof hosts, "localhost:%d", fake_server_port(d.server));
   d.c = with_hosts(hosts);
-  crl_pool_options options = {.plugin = &crl_plugin_redis_cluster,
-                              .store = d.c.store,
-                              .info = d.c.info,
-                              .probe_key = "probe",
-                              .op_ms = LIMIT,
-                              .handles = 1,
-                              .breaker_failures = 10,
-                              .breaker_rest_ms = 60000,
-                              .away_ms = 60000,
-                              .events = &no_events};
-  d.pool = crl_pool_new(&options);
-  assert_non_null(d.pool);
+  d.pool = scripted_pool(&d.c, LIMIT);
   return d;
 }
 
@@ -374,12 +361,6 @@ static void a_replica_is_taken_for_what_it_is(void **state) {
   corral_op op = {.verb = CORRAL_VERB_INVALIDATE, .key = "k", .key_len = 1};
   assert_int_equal(performs(&d, &op), CORRAL_EUNAVAILABLE);
   ended(&d);
-}
-
-static int default_signals(void **state) {
-  (void)state;
-  signal(SIGPIPE, SIG_DFL);
-  return 0;
 }
 
 int main(void) {

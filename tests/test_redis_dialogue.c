@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-#include <signal.h>
 
 #include "store/registry.h"
 #include "support/fake_server.h"
 #include "support/op_kit.h"
+#include "support/scripted_pool.h"
 #include "store/uri.h"
 
 extern const corral_store crl_plugin_redis;
@@ -424,13 +424,6 @@ static void a_name_that_is_refused_is_done_without(void **state) {
   assert_int_equal(perform(&d, &op, 1, LIMIT), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EMISS);
   ended(&d);
-}
-
-/* The default action of SIGPIPE would end this program. */
-static int default_signals(void **state) {
-  (void)state;
-  signal(SIGPIPE, SIG_DFL);
-  return 0;
 }
 
 int main(void) {

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 #include <poll.h>
-#include <signal.h>
 
 #include "../plugins/redis/sentinel.h"
 #include "store/pool.h"
 #include "support/client_kit.h"
 #include "support/fake_server.h"
+#include "support/scripted_pool.h"
 
 enum { LIMIT = 20000 };
 
@@ -168,8 +168,6 @@ typedef struct dialogue {
   corral_error error;
 } dialogue;
 
-static crl_events no_events;
-
 /* A pool on scripted sentinels; `second` NULL: there is one. */
 static dialogue with(const char *first, const char *second, const char *more) {
   dialogue d = {
@@ -181,18 +179,7 @@ static dialogue with(const char *first, const char *second, const char *more) {
            fake_server_port(d.sentinels[0]), other, more);
   if (client_open(&d.c, &crl_plugin_redis_sentinel, uri) != CORRAL_OK)
     fail_msg("%s", d.c.error.text);
-  crl_pool_options options = {.plugin = &crl_plugin_redis_sentinel,
-                              .store = d.c.store,
-                              .info = d.c.info,
-                              .probe_key = "probe",
-                              .op_ms = LIMIT,
-                              .handles = 1,
-                              .breaker_failures = 10,
-                              .breaker_rest_ms = 60000,
-                              .away_ms = 60000,
-                              .events = &no_events};
-  d.pool = crl_pool_new(&options);
-  assert_non_null(d.pool);
+  d.pool = scripted_pool(&d.c, LIMIT);
   return d;
 }
 
@@ -416,12 +403,6 @@ static void a_primary_that_says_that_it_is_a_replica_is_left(void **state) {
   assert_non_null(strstr(d.error.text, "is no primary: its role is slave"));
   ended(&d);
   assert_true(fake_server_stop(primary));
-}
-
-static int default_signals(void **state) {
-  (void)state;
-  signal(SIGPIPE, SIG_DFL);
-  return 0;
 }
 
 int main(void) {

@@ -53,6 +53,23 @@ static void await_stored(const char *key) {
   for (int i = 0; i < WARM_PATIENCE && run("$CORRAL_COMMAND get '%s'", key) != 0; i++) continue;
 }
 
+/* Runs a warmer by this command line, whose server is killed when it has stored the first of two
+ * keys: the second fails, and the warmer ends. */
+static void loses_its_server(const char *command, void (*kill_server)(void)) {
+  FILE *f = popen(command, "w");
+  assert_non_null(f);
+  (void)fputs("last\n", f);
+  (void)fflush(f);
+  await_stored("last");
+  kill_server();
+  (void)fputs("gone\n", f);
+  int status = pclose(f);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 1);
+  assert_int_equal(run("cat $OUT"), 0);
+  says("gone: failed: ");
+}
+
 /* Repeats the query until the result is `wanted`. */
 static void await(const char *sql, const char *wanted) {
   const char *got = "";
