@@ -17,7 +17,7 @@
 #include "election/limiter.h"
 #include "base/value.h"
 
-enum { FAR = 60000, CROWD = 12, ROUNDS = 300 };
+enum { FAR = 60000, CROWD = 12, ROUNDS = 300, HANDED = 300 };
 
 static int64_t later(int64_t ms) { return crl_env_now_ms() + ms; }
 
@@ -363,6 +363,45 @@ static void a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind(void **sta
   limiter_end(limiter);
 }
 
+/* Gives a place back whenever it is told to. */
+typedef struct giver {
+  crl_limiter *limiter;
+  crl_place place;
+  _Atomic int told, given;
+} giver;
+
+static void *give_back(void *arg) {
+  giver *g = arg;
+  for (int i = 1; i <= HANDED; i++) {
+    while (atomic_load(&g->told) < i) sched_yield();
+    crl_limiter_leave(g->limiter, &g->place);
+    atomic_store(&g->given, i);
+  }
+  return NULL;
+}
+
+/* An owner that saw such a place would ask for it again, and it would be counted twice. */
+static void a_place_that_is_handed_over_is_never_seen_as_not_asked_for(void **state) {
+  (void)state;
+  giver g = {.limiter = crl_limiter_new(1, 0, 0)};
+  crl_waiter waiter = {0};
+  pthread_t thread;
+  int bare = 0;
+  assert_int_equal(pthread_create(&thread, NULL, give_back, &g), 0);
+  for (int i = 1; i <= HANDED; i++) {
+    crl_place place = {0};
+    assert_true(crl_limiter_ask(g.limiter, &g.place, CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter));
+    assert_false(crl_limiter_ask(g.limiter, &place, CRL_RANK_COLD, CRL_PLACE_COMPUTE, &waiter));
+    atomic_store(&g.told, i);
+    while (!crl_limiter_has(&place)) bare += atomic_load(&place.state) == CRL_PLACE_NONE;
+    while (atomic_load(&g.given) < i) sched_yield();
+    crl_limiter_leave(g.limiter, &place);
+  }
+  pthread_join(thread, NULL);
+  assert_int_equal(bare, 0);
+  limiter_end(g.limiter);
+}
+
 static void without_memory_there_is_no_limiter_and_with_one_none_is_needed(void **state) {
   (void)state;
   actor waits;
@@ -394,6 +433,7 @@ int main(void) {
       cmocka_unit_test(who_needs_no_thread_any_more_has_its_place_at_once),
       cmocka_unit_test(a_borrowed_place_is_not_counted_and_who_waits_may_borrow),
       cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
+      cmocka_unit_test(a_place_that_is_handed_over_is_never_seen_as_not_asked_for),
       cmocka_unit_test(without_memory_there_is_no_limiter_and_with_one_none_is_needed),
   };
   return cmocka_run_group_tests_name("limiter", tests, NULL, NULL);

@@ -140,13 +140,18 @@ static void enqueue_again(crl_limiter *limiter, crl_place *place) {
   insert(limiter, place, link);
 }
 
-static void dequeue(crl_limiter *limiter, crl_place *place) {
+/* The state is left as it is: the owner reads it without the mutex. */
+static void unlink_place(crl_limiter *limiter, crl_place *place) {
   if (--limiter->waiting == 0) crl_ramp_queue(&limiter->ramp, INT64_MAX);
   *place->link = place->next;
   if (place->next != NULL)
     place->next->link = place->link;
   else
     queue_of(limiter, place)->tail = place->link;
+}
+
+static void dequeue(crl_limiter *limiter, crl_place *place) {
+  unlink_place(limiter, place);
   atomic_store(&place->state, CRL_PLACE_NONE);
 }
 
@@ -179,7 +184,7 @@ static crl_place *next_of(crl_limiter *limiter, int rank) {
 static void admit(crl_limiter *limiter) {
   for (int rank = 0; rank < CRL_RANKS; rank++)
     for (crl_place *place; (place = next_of(limiter, rank)) != NULL;) {
-      dequeue(limiter, place);
+      unlink_place(limiter, place);
       take(limiter, place);
       crl_waiter_wake(place->waiter);
     }
@@ -213,7 +218,7 @@ int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsig
 void crl_limiter_change(crl_limiter *limiter, crl_place *place, unsigned needs) {
   lock(limiter);
   if (atomic_load(&place->state) == CRL_PLACE_QUEUED) {
-    dequeue(limiter, place);
+    unlink_place(limiter, place);
     place->needs = needs;
     enqueue_again(limiter, place);
     admit(limiter);
