@@ -64,6 +64,11 @@ static void end_processes(world *w) {
   }
 }
 
+enum {
+  POLL_MOST_MS = 40,
+  POLLED_MS = POLL_MOST_MS + 20 /* a pause, a message each way, and the host's lock */
+};
+
 static void make_world(world *w, uint64_t seed, control broken) {
   memset(w, 0, sizeof *w);
   w->seed = w->dice = seed;
@@ -75,7 +80,7 @@ static void make_world(world *w, uint64_t seed, control broken) {
                               .retry_max_ms = 200,
                               .lease_ms = LEASE_MS,
                               .poll_ms = 2,
-                              .poll_max_ms = 40};
+                              .poll_max_ms = POLL_MOST_MS};
   w->ladder = chance(w, 50);
   w->policy.swr_ms = chance(w, 50) ? between(w, 1, 300) : 0;
   w->policy.when_away = chance(w, 50) ? CORRAL_AWAY_STALE : CORRAL_AWAY_COMPUTE;
@@ -127,6 +132,8 @@ static world *live_and_calm(uint64_t seed, control broken) {
   world *w = &the_world;
   make_world(w, seed, broken);
   w->faults_end = between(w, 200, 1000);
+  /* A life that is shorter than a waiter's pause may be over before it looks (docs/options.md). */
+  if (w->policy.ttl_ms < POLLED_MS) w->policy.ttl_ms = POLLED_MS;
   event e = {.at = w->faults_end, .what = FAULTS_END};
   plan_event(w, &e);
   return live_on(w);
