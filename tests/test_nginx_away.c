@@ -155,7 +155,7 @@ static void a_page_is_refreshed_and_stays_when_that_fails(void **state) {
 
 /* ---- under load ---------------------------------------------------------------------------- */
 
-enum { FRESH = 6, LIFE_S = 2, RATE = 300, CONNECTIONS = 8 };
+enum { FRESH = 6, LIFE_S = 4, RATE = 300, CONNECTIONS = 8 };
 static const char *const paths[] = {"/load0", "/load1", "/load2", "/load3",
                                     "/load4", "/load5", "/brief", NULL};
 static int asked[FRESH]; /* requests of the origin before the load */
@@ -166,13 +166,13 @@ static int dead_s(void) {
   return text != NULL ? (int)strtol(text, NULL, 10) : 5;
 }
 
-/* Six pages live for long, one for two seconds. Both workers have them all when the store dies. */
+/* Six pages live for long, one for LIFE_S seconds. Both workers have them all when the store dies. */
 static http_storm_run *begin_load(nginx_server *server) {
   for (int i = 0; i < FRESH; i++) {
     page(paths[i], "max-age=600");
     asked[i] = seen(paths[i]);
   }
-  page(paths[FRESH], "max-age=2, stale-if-error=600");
+  page(paths[FRESH], "max-age=4, stale-if-error=600");
   http_storm_run *run = http_client_storm_start(&(http_storm){
       .address = nginx_server_address(server), .connections = CONNECTIONS, .paths = paths});
   while (http_client_storm_answered(run) < 4000) pause_ms(10);
@@ -201,15 +201,15 @@ static void end_load(http_storm_run *run, nginx_server *server) {
   end(server);
 }
 
-/* Each of the two workers fetches what has expired, and nothing else. A Date of whole seconds may
- * take a second from each life. */
+/* Each of the two workers fetches what has expired, and nothing else. A Date of whole seconds
+ * takes up to a second from each life, an origin that is slow to answer some of the rest. */
 static void the_death_of_the_store_under_load_costs_only_what_expired(void **state) {
   (void)state;
   nginx_server *server = begin("near=8m near_ttl=10ms jitter=0", 2);
   time_t from = time(NULL);
   http_storm_run *run = begin_load(server);
   (void)die_under_load(run);
-  long lives = (long)(time(NULL) - from) / (LIFE_S - 1) + 2;
+  long lives = (long)(time(NULL) - from) / (LIFE_S - 2) + 2;
   print_message("           %d requests of the origin for the page that expires\n", seen("/brief"));
   assert_in_range(seen("/brief"), 2, 2 * lives + 2);
   end_load(run, server);
