@@ -380,8 +380,8 @@ enough() {
   uri="redis+unix://v:p@$dir/redis?db=1"
   status 0 "$CORRAL" --store "$uri" run --key k --tag t --fleet-max 2 --origin o -- echo x &&
     [ ! -s err ] && status 0 "$CORRAL" --store "$uri" get k && [ "$(cat out)" = x ] &&
-    head -c 3000000 /dev/zero >large && "$CORRAL" --store "$uri" set large <large &&
-    status 0 "$CORRAL" --store "$uri" get large && cmp -s large out &&
+    head -c 3000000 /dev/zero >large && "$CORRAL" --op 30s --store "$uri" set large <large &&
+    status 0 "$CORRAL" --op 30s --store "$uri" get large && cmp -s large out &&
     status 0 "$CORRAL" --store "$uri" inspect k && status 0 "$CORRAL" --store "$uri" expire k &&
     status 0 "$CORRAL" --store "$uri" invalidate k --tag t &&
     status 0 "$CORRAL" --store "$uri" lock k -- true && [ ! -s err ]

@@ -361,7 +361,7 @@ static void section_4_2_freshness(void **state) {
       {"4.2.3",
        "/aged-in-part",
        {{.answer = ANSWER(.headers = KEPT "Age: 58\r\n"), .seen = 1},
-        {.seen = 1, .has = "Age: 5", .expires = 1},
+        {.seen = 1, .has = "Age: 58", .expires = 1},
         {.seen = 2}}},
   };
   NGINX_STORIES(stories);
