@@ -2,6 +2,7 @@
 #include "os/worker.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -20,6 +21,8 @@ struct crl_workers {
 };
 
 static _Thread_local int place;
+static _Thread_local uint64_t owner; /* 0: none yet */
+static _Atomic uint64_t owners;
 
 int crl_worker_has_place(void) { return place; }
 
@@ -27,6 +30,13 @@ int crl_worker_set_place(int has_place) {
   int before = place;
   place = has_place;
   return before;
+}
+
+uint64_t crl_worker_new_owner(void) { return atomic_fetch_add(&owners, 1) + 1; }
+
+uint64_t crl_worker_owner(void) {
+  if (owner == 0) owner = crl_worker_new_owner();
+  return owner;
 }
 
 crl_workers *crl_workers_new(void) {
@@ -94,6 +104,7 @@ static void *work(void *arg) {
     if (workers->head == NULL) workers->tail = &workers->head;
     workers->queued--;
     unlock(workers);
+    owner = 0;
     job->run(job);
     lock(workers);
   }

@@ -26,5 +26,10 @@ int crl_workers_submit(crl_workers *workers, crl_job *job);
 int crl_worker_has_place(void);
 /* Returns what was said before. */
 int crl_worker_set_place(int has_place);
+/* A number of the calling thread, or of the job that runs on it: the owner of what is taken
+ * there. */
+uint64_t crl_worker_owner(void);
+/* A number that nobody has. */
+uint64_t crl_worker_new_owner(void);
 
 #endif
