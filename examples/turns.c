@@ -46,9 +46,9 @@ static int serve(corral_error *error) {
   int status = CORRAL_OK;
   for (int i = 0; i < REQUESTS && status == CORRAL_OK; i++) {
     requests[i].number = i;
-    status = corral_lock_take_async(
-        loop, "counter", 7, CORRAL_LOCK(.wait_ms = 600000), &requests[i].lock,
-        CORRAL_ASYNC(.done = on_locked, .arg = &requests[i]), NULL, error);
+    status = corral_lock_take_async(loop, "counter", 7, CORRAL_LOCK(.wait_ms = 600000),
+                                    CORRAL_ASYNC(.done = on_locked, .arg = &requests[i]),
+                                    &requests[i].lock, NULL, error);
   }
   struct pollfd fd = {.fd = corral_loop_fd(loop), .events = POLLIN};
   while (status == CORRAL_OK && ended < REQUESTS) {

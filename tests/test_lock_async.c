@@ -17,8 +17,9 @@ static int try_begin(corral_loop *loop, const char *name, const corral_lock_opti
                      taker *t) {
   t->r.is_work = 1;
   return corral_lock_take_async(
-      loop, name, strlen(name), options, &t->lock,
-      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &t->r), &t->r.call, NULL);
+      loop, name, strlen(name), options,
+      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &t->r), &t->lock, &t->r.call,
+      NULL);
 }
 
 static void begin(corral_loop *loop, const char *name, const corral_lock_options *options,
@@ -206,13 +207,13 @@ static void what_is_wrong_is_refused_at_once(void **state) {
   corral_error error;
   assert_int_equal(try_begin(d.loop, "", NULL, &t), CORRAL_EINVAL);
   assert_int_equal(try_begin(d.loop, "n", CORRAL_LOCK(.ttl_ms = 1), &t), CORRAL_EINVAL);
-  assert_int_equal(corral_lock_take_async(d.loop, "n", 1, NULL, NULL, async, NULL, &error),
+  assert_int_equal(corral_lock_take_async(d.loop, "n", 1, NULL, async, NULL, NULL, &error),
                    CORRAL_EINVAL);
   assert_non_null(strstr(error.text, "corral_lock_take_async"));
   assert_int_equal(
-      corral_lock_take_async(d.loop, "n", 1, NULL, &t.lock, CORRAL_ASYNC(0), NULL, &error),
+      corral_lock_take_async(d.loop, "n", 1, NULL, CORRAL_ASYNC(0), &t.lock, NULL, &error),
       CORRAL_EINVAL);
-  assert_int_equal(corral_lock_take_async(NULL, "n", 1, NULL, &t.lock, async, NULL, &error),
+  assert_int_equal(corral_lock_take_async(NULL, "n", 1, NULL, async, &t.lock, NULL, &error),
                    CORRAL_EINVAL);
   assert_int_equal(corral_lock_release_async(d.loop, NULL, async, NULL, &error), CORRAL_EINVAL);
   assert_int_equal(corral_lock_extend_async(d.loop, NULL, 0, async, NULL, &error), CORRAL_EINVAL);

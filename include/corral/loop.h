@@ -115,8 +115,8 @@ CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corra
  * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread or no
  * randomness to be had). */
 CORRAL_API int corral_lock_take_async(corral_loop *loop, const void *name, size_t name_len,
-                                      const corral_lock_options *options, corral_lock **ret_lock,
-                                      const corral_async *async, corral_async_call **ret,
+                                      const corral_lock_options *options, const corral_async *async,
+                                      corral_lock **ret_lock, corral_async_call **ret,
                                       corral_error *error);
 /* corral_lock_release, whose status goes to `done`. CORRAL_OK: `lock` is not valid any more. Any
  * other status: nothing was done, and no callback will be called. Cancelling the call leaves the

@@ -73,9 +73,8 @@ static int new_call(corral_loop *loop, const corral_async *async, crl_async_lock
 }
 
 int corral_lock_take_async(corral_loop *loop, const void *name, size_t name_len,
-                           const corral_lock_options *options, corral_lock **ret_lock,
-                           const corral_async *async, corral_async_call **ret,
-                           corral_error *error) {
+                           const corral_lock_options *options, const corral_async *async,
+                           corral_lock **ret_lock, corral_async_call **ret, corral_error *error) {
   crl_async_lock *l;
   if (ret_lock == NULL)
     return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_take_async: no ret_lock");

@@ -56,8 +56,11 @@ static crl_lock_step *take(hand *h) {
   crl_lock_step *step = steps->head;
   if (step != NULL) steps->head = step->next;
   if (steps->head == NULL) steps->tail = &steps->head;
-  if (step == NULL) h->is_out = 0;
-  if (step == NULL) pthread_cond_signal(&steps->idle);
+  if (step == NULL) {
+    h->is_out = 0;
+    crl_worker_is_ending(steps->workers);
+    pthread_cond_signal(&steps->idle);
+  }
   unlock(steps);
   return step;
 }

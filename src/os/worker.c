@@ -16,11 +16,12 @@ struct crl_workers {
   pthread_cond_t work;
   crl_job *head, **tail;
   pthread_t threads[WORKERS];
-  int64_t started, idle, queued;
+  int64_t started, idle, queued; /* idle: without a job, or about to be */
   int closing;
 };
 
 static _Thread_local int place;
+static _Thread_local int is_ending;  /* its job is, and the thread counts as idle */
 static _Thread_local uint64_t owner; /* 0: none yet */
 static _Atomic uint64_t owners;
 
@@ -92,6 +93,7 @@ static void *work(void *arg) {
   __attribute__((cleanup(leave))) crl_workers *inside = workers;
   crl_env_thread_name("corral-worker");
   lock(workers);
+  workers->idle--;
   while (!workers->closing) {
     crl_job *job = workers->head;
     if (job == NULL) {
@@ -107,6 +109,8 @@ static void *work(void *arg) {
     owner = 0;
     job->run(job);
     lock(workers);
+    workers->idle -= is_ending;
+    is_ending = 0;
   }
   unlock(workers);
   inside = NULL;
@@ -116,7 +120,16 @@ static void *work(void *arg) {
 /* Starts one more thread if there are more queued jobs than idle threads. Under the mutex. */
 static void reinforce(crl_workers *workers) {
   if (workers->queued <= workers->idle || workers->started == WORKERS) return;
-  if (crl_env_thread(&workers->threads[workers->started], work, workers) == 0) workers->started++;
+  if (crl_env_thread(&workers->threads[workers->started], work, workers) != 0) return;
+  workers->started++;
+  workers->idle++; /* until it begins */
+}
+
+void crl_worker_is_ending(crl_workers *workers) {
+  lock(workers);
+  workers->idle += !is_ending;
+  is_ending = 1;
+  unlock(workers);
 }
 
 int crl_workers_submit(crl_workers *workers, crl_job *job) {
