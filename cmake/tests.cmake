@@ -5,9 +5,9 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in these lists are pure.
-set(CORRAL_TESTS_threads flood lock herd pool pool_breaker bodies limiter hostlock hostlock_files
-    hostlock_notes memory threads alloc api bound answers answers_callers answers_near near
-    near_eviction near_readers many many_callers loop watch places places_order lmdb_door)
+set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker bodies limiter hostlock
+    hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
+    answers_near near near_eviction near_readers many many_callers loop watch places places_order lmdb_door)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
@@ -605,11 +605,13 @@ endif()
 
 # The examples say what they promise to.
 if(TARGET example_first)
-  foreach(name first background conditional shadow)
+  foreach(name first background conditional shadow turns)
     corral_script(example_${name} live 30 example_${name})
   endforeach()
   set_tests_properties(example_shadow PROPERTIES PASS_REGULAR_EXPRESSION
     "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral, 0 errors")
+  set_tests_properties(example_turns PROPERTIES PASS_REGULAR_EXPRESSION
+    "1000 requests changed the counter, 1000 of them in order, 0 failed")
   set_tests_properties(example_background PROPERTIES PASS_REGULAR_EXPRESSION
     "computed sales, edition 1\nstale    sales, edition 1")
   string(CONCAT conditional

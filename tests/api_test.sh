@@ -60,8 +60,8 @@ order() {
           if (id != "call" || (before != "key_len" && before != "count"))
             say("`call` comes directly after what it is about")
         }
-        if (id ~ /^ret(_|$)/ && after != "" && after != "error")
-          say("`" id "` is not the last parameter but `error`")
+        if (id ~ /^ret(_|$)/ && after !~ /^(ret(_.*)?|error)?$/)
+          say("`" id "` is followed by another parameter than `ret...` or `error`")
         if ((params[i] ~ /\*\*/ || params[i] ~ /^size_t \*/) && id !~ /^ret(_|$)/)
           say("the out-parameter `" id "` is not named ret")
         if (id == "arg" && before !~ /^(compute|compute_many)$/)

@@ -135,6 +135,7 @@ int main(void) {
       cmocka_unit_test(each_function_of_the_herd_checks),
       cmocka_unit_test(of_the_limbo),
       cmocka_unit_test(of_the_limiter),
+      cmocka_unit_test(of_the_lock_steps),
       cmocka_unit_test(of_the_locks),
       cmocka_unit_test(of_the_looks),
       cmocka_unit_test(of_the_loop),

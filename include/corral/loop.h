@@ -1,4 +1,5 @@
-/* loop.h: get-or-compute for event loops: no call here blocks, and no waiter costs a thread.
+/* loop.h: get-or-compute, and locks, for event loops: no call here blocks, and no waiter costs a
+ * thread.
  *
  *   corral_loop *loop;
  *   corral_loop_open(c, &loop, &error);               one for each thread that runs an event loop
@@ -20,6 +21,7 @@
 #define CORRAL_LOOP_H
 
 #include <corral.h>
+#include <corral/lock.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -70,8 +72,8 @@ CORRAL_API int corral_loop_open(corral *c, corral_loop **ret, corral_error *erro
  * corral_close. Computes that the loop began are given up: other callers of their keys lead. The
  * fills of these computes stay valid and must still be ended, from any thread, if need be after
  * corral_close; that has no other effect then.
- * Blocks while the store is told of the given-up leases, and while functions of corral_loop_run
- * run; functions that have not begun never will. NULL is allowed. */
+ * Blocks while the store is told of the given-up leases and takings of locks, and while functions
+ * of corral_loop_run run; functions that have not begun never will. NULL is allowed. */
 CORRAL_API void corral_loop_close(corral_loop *loop);
 /* Descriptor that is readable when corral_loop_dispatch has something to do; -1 for NULL. It
  * belongs to the loop: not to be read or closed by the caller. The same for the loop's life; an
@@ -95,12 +97,37 @@ CORRAL_API int corral_loop_get(corral_loop *loop, const void *key, size_t key_le
 /* A function for corral_loop_run. It may block; its status and *error go to `done`. */
 typedef int corral_work(corral *c, void *arg, corral_error *error);
 /* Runs `work` on a thread of the corral, then `done` with its status and error: so every blocking
- * function of the library (corral_invalidate, corral_set, corral_invalidate_tag, locks) can be used
- * in a loop. `start` is not used. At most `workers` of them run at once, bound computes included.
- * CORRAL_OK, CORRAL_EINVAL, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread to
- * be had). */
+ * function of the library (corral_invalidate, corral_set, corral_invalidate_tag) can be used in a
+ * loop. For locks there are corral_lock_take_async and the like, whose waiters need no thread: a
+ * function that waits for a lock here has one of the `workers` until then. `start` is not used. At
+ * most `workers` of them run at once, bound computes included. CORRAL_OK, CORRAL_EINVAL,
+ * CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread to be had). */
 CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corral_async *async,
                                corral_async_call **ret, corral_error *error);
+/* Takes a lock as corral_lock_take does, while no thread waits. The owner is the call, or the name
+ * in the options: never a thread. Calls of one process for one lock are served in the order in
+ * which they began. *ret_lock is set just before `done`, if its status is CORRAL_OK, so its
+ * memory must stay until the first of `done` and `gone`; other statuses as corral_lock_take. The
+ * hold belongs to no loop: any function of corral/lock.h may be used with it, on any thread. A call
+ * that is cancelled leaves no hold: what it was granted meanwhile is released. The cancel token
+ * of the options is used until then, their texts only within this function. `start` is not used.
+ * CORRAL_OK: `done` will be called. Any other status: no callback will. CORRAL_EINVAL,
+ * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread or no
+ * randomness to be had). */
+CORRAL_API int corral_lock_take_async(corral_loop *loop, const void *name, size_t name_len,
+                                      const corral_lock_options *options, const corral_async *async,
+                                      corral_lock **ret_lock, corral_async_call **ret,
+                                      corral_error *error);
+/* corral_lock_release, whose status goes to `done`. CORRAL_OK: `lock` is not valid any more. Any
+ * other status: nothing was done, and no callback will be called. Cancelling the call leaves the
+ * release under way. */
+CORRAL_API int corral_lock_release_async(corral_loop *loop, corral_lock *lock,
+                                         const corral_async *async, corral_async_call **ret,
+                                         corral_error *error);
+/* corral_lock_extend, whose status goes to `done`; until then `lock` must not be released. */
+CORRAL_API int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, int64_t ttl_ms,
+                                        const corral_async *async, corral_async_call **ret,
+                                        corral_error *error);
 /* Cancels a call: `done` and `start` won't be called any more, `gone` will, by the next dispatch or
  * a later one. A compute or a function of corral_loop_run that the call began goes on; a function
  * that has not begun yet begins all the same. No effect within `done`. NULL is allowed. */

@@ -97,6 +97,7 @@ static void free_call(corral_async_call *call) {
   if (call->answer != NULL) crl_outcome_drop(call->answer);
   free(call->answer);
   crl_join_forget(&call->join);
+  if (call->locks != NULL) crl_async_free_lock(call->locks);
   free(call);
   crl_inbox_unref(loop, 1);
 }
@@ -108,6 +109,15 @@ void crl_async_run_gone(corral_async_call *call) {
   crl_inbox_post(call->loop, &call->mail);
   crl_inbox_unlock(call->loop);
   if (frees) free_call(call);
+}
+
+void crl_async_end_work(corral_async_call *call, int status, const corral_error *error) {
+  crl_outcome outcome = crl_outcome_plain(status);
+  if (status != CORRAL_OK && error->status == status) outcome.error = *error;
+  crl_inbox_lock(call->loop);
+  crl_async_take_answer(call, &outcome);
+  crl_inbox_unlock(call->loop);
+  crl_async_run_gone(call);
 }
 
 /* A run that ends unanswered, such as an abandoned compute at the caller's deadline, gives
@@ -185,8 +195,9 @@ static void end(corral_async_call *call, crl_outcome *outcome) {
   corral_value *value = NULL;
   corral_error error = {0};
   call->state = CRL_ASYNC_ENDED;
-  int is_value = outcome->status != CORRAL_OK || call->work == NULL;
+  int is_value = outcome->status != CORRAL_OK || !call->is_work;
   int status = is_value ? crl_outcome_deliver(outcome, &error, &value) : CORRAL_OK;
+  if (call->locks != NULL && status == CORRAL_OK) crl_async_give_lock(call->locks);
   call->async.done(call->async.arg, status, value, &error);
   see_off(call);
 }

@@ -43,9 +43,11 @@ struct corral_async_call {
   crl_run *flying;   /* the run that will answer the call directly */
   crl_outcome *answer;
   int is_answered, is_cancelled;
+  int is_work; /* answered without a value, by crl_async_end_work */
   corral_work *work;
   crl_job job;
-  crl_place place; /* of `work` */
+  crl_place place;              /* of `work` */
+  struct crl_async_lock *locks; /* lock_async.c; NULL: the call is of no lock */
   uint8_t key[];
 };
 
@@ -64,6 +66,21 @@ void crl_async_bring_on(corral_async_call *call);
 void crl_async_looked(void *call, crl_async_look *look);
 /* Leaves the first look, which goes on; `runs` counts it until it has ended. */
 void crl_async_leave_look(corral_async_call *call);
+/* A call that crl_async_end_work answers, without a key: checks its arguments. CORRAL_OK: it is to
+ * be begun. */
+int crl_async_new_work(corral_loop *loop, const corral_async *async, corral_async_call **ret,
+                       corral_error *error);
+/* Returns `status`, by which a call has begun: not CORRAL_OK: it is withdrawn. */
+int crl_async_begin_work(corral_async_call *call, int status, corral_async_call **ret,
+                         corral_error *error);
+/* Answers such a call: nothing of it is used any more. Any thread. */
+void crl_async_end_work(corral_async_call *call, int status, const corral_error *error);
+/* Gives the hold that was taken to the caller, just before `done`. */
+void crl_async_give_lock(struct crl_async_lock *locks);
+/* Ends the wait of a taking. */
+void crl_async_cancel_lock(struct crl_async_lock *locks);
+/* Releases the hold, unless it was given. Any thread. */
+void crl_async_free_lock(struct crl_async_lock *locks);
 /* Frees a call without any callback. */
 void crl_async_withdraw(corral_async_call *call);
 /* Ends a wait without a result. */

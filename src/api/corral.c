@@ -8,6 +8,7 @@
 #include "store/registry.h"
 #include "store/secret.h"
 #include "http/origin.h"
+#include "locks/steps.h"
 #include "locks/table.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -195,14 +196,15 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   if (status != CORRAL_OK) return status;
   context->herd = crl_herd_new();
   context->locks = crl_lock_table_new();
+  context->lock_steps = crl_lock_steps_new(context->threads.workers);
   context->outbox = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
   context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
   context->replay = (crl_replay){
       .outbox = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
   if (!context->looks_first) context->tag_memory = crl_tag_memory_new();
-  if (context->herd == NULL || context->locks == NULL || context->outbox == NULL ||
-      context->verdicts == NULL || context->scheduler == NULL ||
+  if (context->herd == NULL || context->locks == NULL || context->lock_steps == NULL ||
+      context->outbox == NULL || context->verdicts == NULL || context->scheduler == NULL ||
       (context->tag_memory == NULL && !context->looks_first) ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
@@ -276,6 +278,7 @@ void corral_close(corral *c) {
   if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
   if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->herd != NULL) crl_herd_free(context->herd);
+  if (context->lock_steps != NULL) crl_lock_steps_free(context->lock_steps);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);
   if (context->near != NULL) crl_near_free(context->near);

@@ -50,6 +50,8 @@ static inline void crl_inbox_unlock(corral_loop *loop) {
   pthread_mutex_unlock(&loop->mutex);
 }
 
+/* CORRAL_EINVAL (not an open loop), CORRAL_EFORKED, CORRAL_ECLOSED. */
+int crl_inbox_check_open(const corral_loop *loop, corral_error *error);
 /* Makes the loop's descriptor readable. */
 void crl_inbox_ring(corral_loop *loop);
 /* A thread of the library is about to work for the loop, whose close waits until

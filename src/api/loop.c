@@ -105,7 +105,7 @@ static void start(corral_loop *loop, crl_run *r) {
 
 /* ---- public: the loop ---------------------------------------------------------------------- */
 
-static int check_loop(const corral_loop *loop, corral_error *error) {
+int crl_inbox_check_open(const corral_loop *loop, corral_error *error) {
   crl_context *unused;
   if (loop == NULL || loop->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "not an open loop");
@@ -283,12 +283,27 @@ static corral_async_call *new_call(corral_loop *loop, const corral_async *async,
   return call;
 }
 
-static int begin_call(corral_async_call *call, int status, corral_async_call **ret,
-                      corral_error *error) {
+int crl_async_new_work(corral_loop *loop, const corral_async *async, corral_async_call **ret,
+                       corral_error *error) {
+  corral_async callbacks;
+  crl_call nothing = {0};
+  int status = crl_inbox_check_open(loop, error);
+  if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
+  if (status != CORRAL_OK) return status;
+  *ret = new_call(loop, &callbacks, &nothing, NULL, 0);
+  if (*ret == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  (*ret)->is_work = 1;
+  (*ret)->runs = 1;
+  return CORRAL_OK;
+}
+
+int crl_async_begin_work(corral_async_call *call, int status, corral_async_call **ret,
+                         corral_error *error) {
   if (status == CORRAL_OK) {
     if (ret != NULL) *ret = call;
     return CORRAL_OK;
   }
+  call->runs = 0;
   crl_async_withdraw(call);
   return crl_status_plain(error, status);
 }
@@ -319,7 +334,7 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   crl_first first;
   corral_async_call *call = NULL;
   corral_error *error = crl_handle_error(user);
-  int status = check_loop(loop, error);
+  int status = crl_inbox_check_open(loop, error);
   if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
   if (status == CORRAL_OK)
     status = crl_handle_call(loop->c, key, key_len, user, &policy, &context, &asked);
@@ -344,13 +359,8 @@ static crl_limiter *limiter_of(const corral_async_call *call) {
 }
 
 static void end_work(corral_async_call *call, int status, const corral_error *error) {
-  crl_outcome outcome = crl_outcome_plain(status);
-  if (status != CORRAL_OK && error->status == status) outcome.error = *error;
   crl_limiter_leave(limiter_of(call), &call->place);
-  crl_inbox_lock(call->loop);
-  crl_async_take_answer(call, &outcome);
-  crl_inbox_unlock(call->loop);
-  crl_async_run_gone(call);
+  crl_async_end_work(call, status, error);
 }
 
 /* Outcome of a function on a worker; stays CORRAL_ECANCELLED when the function ends its thread. */
@@ -394,24 +404,18 @@ static void on_place(crl_waiter *waiter) {
 
 int corral_loop_run(corral_loop *loop, corral_work *function, const corral_async *async,
                     corral_async_call **ret, corral_error *error) {
-  corral_async callbacks;
-  crl_call nothing = {0};
-  int status = check_loop(loop, error);
-  if (status == CORRAL_OK) status = check_async(async, &callbacks, error);
-  if (status != CORRAL_OK) return status;
+  corral_async_call *call;
   if (function == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_loop_run: no work");
-  corral_async_call *call = new_call(loop, &callbacks, &nothing, NULL, 0);
-  if (call == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  int status = crl_async_new_work(loop, async, &call, error);
+  if (status != CORRAL_OK) return status;
   call->work = function;
-  call->runs = 1;
   call->job = (crl_job){.run = work, .drop = drop_work};
   call->waiter.hook = on_place;
   int takes = crl_limiter_ask(limiter_of(call), &call->place, CRL_RANK_COLD, CRL_PLACE_THREAD,
                               &call->waiter);
   int begins = !takes || submit(call);
   if (!begins) crl_limiter_leave(limiter_of(call), &call->place);
-  if (!begins) call->runs = 0;
-  return begin_call(call, begins ? CORRAL_OK : CORRAL_EIO, ret, error);
+  return crl_async_begin_work(call, begins ? CORRAL_OK : CORRAL_EIO, ret, error);
 }
 
 void corral_async_call_cancel(corral_async_call *call) {
@@ -425,6 +429,7 @@ void corral_async_call_cancel(corral_async_call *call) {
   call->state = CRL_ASYNC_ENDED;
   if (call->work != NULL && crl_limiter_withdraw(limiter_of(call), &call->place))
     drop_work(&call->job);
+  if (call->locks != NULL) crl_async_cancel_lock(call->locks);
   crl_inbox_lock(call->loop);
   call->is_cancelled = 1;
   if (call->flying != NULL) {

@@ -61,14 +61,15 @@ typedef struct crl_context {
   crl_herd *herd;
   crl_renewer *renewer;
   crl_threads threads;
-  struct crl_scheduler *scheduler; /* driver/async.h */
-  struct crl_lock_table *locks;    /* holds and waiters of users' locks */
-  crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */
-  int limits_computes;             /* of all kinds, not just those on threads of the library */
-  crl_semaphore *limiter;          /* of computes */
-  crl_watch *watch;                /* NULL: waiters poll */
-  crl_near *near;                  /* NULL: there is no near tier */
-  _Atomic int64_t near_since;      /* copies of earlier looks don't answer by themselves */
+  struct crl_scheduler *scheduler;   /* driver/async.h */
+  struct crl_lock_table *locks;      /* holds and waiters of users' locks */
+  struct crl_lock_steps *lock_steps; /* of event loops' locks */
+  crl_hostlock *hostlock;            /* NULL: the ladder has no host lock */
+  int limits_computes;               /* of all kinds, not just those on threads of the library */
+  crl_semaphore *limiter;            /* of computes */
+  crl_watch *watch;                  /* NULL: waiters poll */
+  crl_near *near;                    /* NULL: there is no near tier */
+  _Atomic int64_t near_since;        /* copies of earlier looks don't answer by themselves */
   crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
   crl_replay replay;

@@ -1,7 +1,8 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
- * lock.c has the public functions on a hold and extends it, take.c takes locks, table.c
- * has this process's holds and waiters, lock_record.c applies the verbs to a lock's record. */
+ * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
+ * (taking.h), table.c has this process's holds and waiters, steps.c the threads on which event
+ * loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
 

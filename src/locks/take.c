@@ -4,10 +4,11 @@
  * All requests of one taking have the same token: the store answers a repeated request like the
  * first one, so a request whose reply was lost is simply repeated. A taking that ends without the
  * lock sends UNLOCK if a request may have left a hold, or a place in the store's queue. */
+#include "locks/taking.h"
+
 #include <stdio.h>
 
 #include "os/env.h"
-#include "locks/lock.h"
 #include "record/lock_record.h"
 #include "policy/policy.h"
 #include "store/put.h"
@@ -21,54 +22,29 @@ enum {
   FRUITLESS = 3
 };
 
-typedef struct taking {
-  crl_context *context;
-  const corral_lock_options *options;
-  corral_error *error; /* the caller's; may be NULL */
-  corral_lock *lock;
-  int64_t deadline; /* crl_env_now_ms; 0: one try */
-  crl_waiter waiter;
-  crl_canceller canceller;
-  crl_lock_waiter queued;
-  crl_watcher watcher;
-  int watches;      /* the watcher is joined */
-  int told;         /* the store will tell the next change after the last request */
-  int queued_there; /* the store's own queue makes it tell; no LOCK_SHOW is needed */
-  int free;         /* the last LOCK_SHOW found no holder and no wish */
-  int hurried;      /* the last request was repeated at once because of `free` */
-  int doubtful;     /* a request may have left a hold, or a place in a queue */
-  int foreign;      /* foreign content at the key was reported */
-  unsigned pauses, fruitless, backs;
-  int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
-  int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
-  int64_t sent;     /* crl_env_boot_ms; the last request */
-  int64_t began_us; /* crl_env_now_us; the call */
-  corral_error detail;
-} taking;
-
 /* ---- requests ------------------------------------------------------------------------------ */
 
-static void emit(const taking *t, corral_event event, const char *detail) {
+static void emit(const crl_taking *t, corral_event event, const char *detail) {
   crl_event_emit(&t->context->events, event, t->lock->key.user, t->lock->key.user_len, detail);
 }
 
 /* Has the lock's key registered, whose record is as this look found it. 1: its next change will be
  * told. */
-static int is_registered(taking *t, const corral_op *look) {
+static int is_registered(crl_taking *t, const corral_op *look) {
   crl_watch_key key = {.data = look->key, .len = look->key_len, .hash = t->lock->entry.hash};
   int known = look->status == CORRAL_OK || look->status == CORRAL_EMISS;
   return known && crl_watch_register(t->context->watch, &t->watcher, &key,
                                      crl_watch_print(look->found.record, look->found.len));
 }
 
-static void tell_locked(const taking *t) {
+static void tell_locked(const crl_taking *t) {
   corral_event_info info =
       crl_event_info(CORRAL_EVENT_LOCKED, t->lock->key.user, t->lock->key.user_len);
   if (t->context->events.hook != NULL) info.duration_us = crl_env_now_us() - t->began_us;
   crl_event_tell(&t->context->events, &info);
 }
 
-static void look_at(taking *t, corral_op *look) {
+static void look_at(crl_taking *t, corral_op *look) {
   crl_lock_head head = {0};
   t->told = is_registered(t, look);
   t->free = look->status == CORRAL_EMISS;
@@ -80,15 +56,15 @@ static void look_at(taking *t, corral_op *look) {
 }
 
 /* Foreign content at the key that never ends: reported, and given an end if repair_ms is set. */
-static int meet_foreign(taking *t) {
+static int meet_foreign(crl_taking *t) {
   corral_error detail;
   if (t->other_ms >= 0) return CORRAL_EBUSY;
   if (!t->foreign) emit(t, CORRAL_EVENT_LOCK_FOREIGN, t->detail.text);
   t->foreign = 1;
-  if (t->options->repair_ms <= 0) return CORRAL_EFOREIGN;
+  if (t->options.repair_ms <= 0) return CORRAL_EFOREIGN;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   op.flags = CORRAL_OP_REPAIR;
-  op.lock_show.foreign_ms = t->options->repair_ms;
+  op.lock_show.foreign_ms = t->options.repair_ms;
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   int repaired = op.status == CORRAL_EFOREIGN && op.lock_state.left_ms >= 0,
       gone = op.status == CORRAL_EMISS || op.status == CORRAL_OK;
@@ -98,7 +74,7 @@ static int meet_foreign(taking *t) {
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
-static int judge(taking *t, const corral_op *op) {
+static int judge(crl_taking *t, const corral_op *op) {
   t->other_ms =
       op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
   switch (op->status) {
@@ -120,7 +96,7 @@ static int judge(taking *t, const corral_op *op) {
 }
 
 /* Sends LOCK. A taking that watches sends LOCK_SHOW along, where its key must be registered. */
-static int ask(taking *t) {
+static int ask(crl_taking *t) {
   corral_error unused;
   corral_op ops[2] = {crl_lock_op(t->lock, CORRAL_VERB_LOCK, &t->detail),
                       crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &unused)};
@@ -129,7 +105,7 @@ static int ask(taking *t) {
                                    .note = t->lock->note,
                                    .note_len = strlen(t->lock->note)};
   ops[0].flags =
-      (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
+      (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   t->told = t->free = 0;
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
@@ -149,7 +125,7 @@ static int may_pass(int status) {
          status == CORRAL_EREFUSED;
 }
 
-static int begin_to_watch(taking *t) {
+static int begin_to_watch(crl_taking *t) {
   if (t->watches || t->context->watch == NULL || !crl_watch_up(t->context->watch)) return 0;
   crl_watch_join(t->context->watch, &t->watcher, t->lock->entry.hash, &t->waiter);
   return t->watches = 1;
@@ -157,7 +133,7 @@ static int begin_to_watch(taking *t) {
 
 /* True when LOCK is to be repeated without a pause: the taking has just joined the watch, or the
  * last look found the lock free (not twice in a row). */
-static int at_once(taking *t, int status) {
+static int at_once(crl_taking *t, int status) {
   int hurried = t->hurried;
   t->hurried = 0;
   if (status != CORRAL_EBUSY) return 0;
@@ -170,8 +146,8 @@ static int at_once(taking *t, int status) {
  * writers of a crowd ask at each release, a writer leaves the watch after FRUITLESS wakes, for the
  * time that they took, doubled each time, at most 2 * poll_max_ms. Returns that pause in ms, drawn
  * from 50-100 % of it. */
-static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
-  int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options->poll_max_ms;
+static int64_t stand_back(crl_taking *t, uint64_t dice, int64_t now) {
+  int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options.poll_max_ms;
   crl_watch_leave(t->context->watch, &t->watcher);
   t->watches = t->told = 0;
   t->fruitless = 0;
@@ -182,59 +158,77 @@ static int64_t stand_back(taking *t, uint64_t dice, int64_t now) {
   return ms / 2 + (int64_t)(dice % ((uint64_t)ms / 2 + 1));
 }
 
-static void pause(taking *t) {
+/* When the first of its queue asks again, unless it is woken before. */
+static int64_t pause_until(crl_taking *t) {
   uint64_t dice = crl_env_dice();
   int64_t now = crl_env_now_ms(), ms;
-  if (t->watches && t->fruitless >= FRUITLESS && t->options->shared <= 0)
+  if (t->watches && t->fruitless >= FRUITLESS && t->options.shared <= 0)
     ms = stand_back(t, dice, now);
   else
     ms = t->told
              ? NAP_MOST_MS
-             : crl_policy_backoff(t->options->poll_ms, t->options->poll_max_ms, t->pauses++, dice);
+             : crl_policy_backoff(t->options.poll_ms, t->options.poll_max_ms, t->pauses++, dice);
   if (t->other_ms >= 0 && t->other_ms < ms) ms = t->other_ms + 1;
-  int woken = crl_waiter_sleep(&t->waiter, now + ms < t->deadline ? now + ms : t->deadline);
-  if (woken && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
+  return now + ms < t->deadline ? now + ms : t->deadline;
 }
 
-/* Asks until the lock is granted or can't be, the cancel token is cancelled, or time is up: then
- * CORRAL_EDEADLINE, or the last error of the store. */
-static int wait_for(taking *t) {
-  int status = CORRAL_EBUSY, waited = 0;
-  while (!crl_cancelled(t->options->cancel_token)) {
-    /* No last request after the deadline: in a crowd, each waiter would send one on becoming the
-     * first. */
-    if (crl_lock_table_first(&t->queued) && !(waited && crl_env_now_ms() >= t->deadline)) {
+void crl_taking_woken(crl_taking *t, int woken) {
+  if (woken && t->pauses_now && t->watches && t->fruitless++ == 0) t->woken_at = crl_env_now_ms();
+}
+
+static int is_left(crl_taking *t) {
+  return crl_cancelled(t->options.cancel_token) || atomic_load(&t->left);
+}
+
+/* No last request after the deadline: in a crowd, each waiter would send one on becoming the
+ * first. */
+static int may_ask(const crl_taking *t) {
+  return crl_lock_table_first(&t->queued) && !(t->waits && crl_env_now_ms() >= t->deadline);
+}
+
+void crl_taking_wait(crl_taking *t) {
+  if (!t->waits) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
+  t->waits = 1;
+  t->pauses_now = crl_lock_table_first(&t->queued);
+  t->until = t->pauses_now ? pause_until(t) : t->deadline;
+}
+
+/* Asks until the lock is granted or can't be, the taking is left, time is up (CORRAL_EDEADLINE, or
+ * the last error of the store), or it is to wait: 1. */
+static int go_on(crl_taking *t) {
+  while (!is_left(t)) {
+    if (may_ask(t)) {
       if (t->backs > 0) (void)begin_to_watch(t); /* after stand_back */
-      status = ask(t);
-      if (!may_pass(status)) return status;
-      if (at_once(t, status) && crl_env_now_ms() < t->deadline) continue;
+      t->status = ask(t);
+      if (!may_pass(t->status)) return 0;
+      if (at_once(t, t->status) && crl_env_now_ms() < t->deadline) continue;
     }
-    if (crl_env_now_ms() >= t->deadline) return status == CORRAL_EBUSY ? CORRAL_EDEADLINE : status;
-    if (!waited) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
-    waited = 1;
-    if (crl_lock_table_first(&t->queued))
-      pause(t);
-    else
-      crl_waiter_sleep(&t->waiter, t->deadline);
+    if (crl_env_now_ms() < t->deadline) {
+      crl_taking_wait(t);
+      return 1;
+    }
+    if (t->status == CORRAL_EBUSY) t->status = CORRAL_EDEADLINE;
+    return 0;
   }
-  return CORRAL_ECANCELLED;
+  t->status = CORRAL_ECANCELLED;
+  return 0;
 }
 
-static int take_waiting(taking *t) {
-  t->waiter = (crl_waiter){0};
-  crl_cancel_join_waiter(t->options->cancel_token, &t->canceller, &t->waiter);
+void crl_taking_queue(crl_taking *t) {
+  crl_cancel_join_waiter(t->options.cancel_token, &t->canceller, &t->waiter);
   crl_lock_table_queue(t->context->locks, &t->queued, t->lock->entry.hash, &t->waiter);
-  int status = wait_for(t);
+}
+
+void crl_taking_leave(crl_taking *t) {
   crl_lock_table_leave(t->context->locks, &t->queued);
   if (t->watches) crl_watch_leave(t->context->watch, &t->watcher);
-  crl_cancel_leave(t->options->cancel_token, &t->canceller);
-  return status;
+  crl_cancel_leave(t->options.cancel_token, &t->canceller);
 }
 
 /* ---- taking -------------------------------------------------------------------------------- */
 
 /* Sets the error's text: "held by ...", as far as the store tells. */
-static void say_who(const taking *t, int status) {
+static void say_who(const crl_taking *t, int status) {
   corral_error detail;
   corral_lock_holder who;
   if (t->error == NULL) return;
@@ -254,7 +248,7 @@ static void say_who(const taking *t, int status) {
   crl_lock_op_drop(&op);
 }
 
-static int end_without(taking *t, int status) {
+static int end_without(crl_taking *t, int status) {
   if (t->doubtful) crl_lock_unlock(t->lock, NULL);
   if (status == CORRAL_EBUSY || status == CORRAL_EDEADLINE)
     say_who(t, status);
@@ -265,14 +259,11 @@ static int end_without(taking *t, int status) {
   return status;
 }
 
-/* The calling thread, or the hash of options->owner. */
-static uint64_t owner_of(const corral_lock_options *options) {
-  static _Atomic uint64_t threads;
-  static _Thread_local uint64_t mine;
+/* The hash of options->owner, the calling thread or job, or this taking. */
+static uint64_t owner_of(const corral_lock_options *options, int by_call) {
   if (options->owner != NULL)
     return crl_registry_host()->hash64(options->owner, strlen(options->owner)) | 1;
-  if (mine == 0) mine = 2 * (atomic_fetch_add(&threads, 1) + 1);
-  return mine;
+  return 2 * (by_call ? crl_worker_new_owner() : crl_worker_owner());
 }
 
 /* The note for other processes: "host/pid/thread note". */
@@ -306,19 +297,48 @@ static int take_again(corral_lock *lock, const corral_lock_options *options, cor
   return status;
 }
 
-static int take(taking *t, uint64_t owner, corral_lock **ret) {
-  write_note(t->lock, t->options->note);
-  t->lock->ttl_ms = t->options->ttl_ms;
-  atomic_store(&t->lock->shared, t->options->shared > 0);
-  if (t->options->wait_ms > 0) t->deadline = t->began_us / 1000 + t->options->wait_ms;
-  int status = t->deadline == 0 ? ask(t) : take_waiting(t);
-  if (status != CORRAL_OK) {
-    status = end_without(t, status);
+int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
+                    int by_call, corral_error *error) {
+  *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
+  int status = crl_context_enter(c, &t->context, error);
+  if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
+  if (status == CORRAL_OK)
+    status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
+  if (status != CORRAL_OK) return status;
+  corral_lock *lock = t->lock;
+  t->owner = owner_of(&t->options, by_call);
+  crl_lock_entry *has = crl_lock_table_again(t->context->locks, lock->entry.hash, t->owner,
+                                             lock->key.stored, lock->key.stored_len);
+  if (has != NULL) {
+    crl_lock_free(lock);
+    t->lock = (corral_lock *)(void *)has;
+    t->again = 1;
+    return CORRAL_OK;
+  }
+  write_note(lock, t->options.note);
+  lock->ttl_ms = t->options.ttl_ms;
+  atomic_store(&lock->shared, t->options.shared > 0);
+  if (t->options.wait_ms > 0) t->deadline = t->began_us / 1000 + t->options.wait_ms;
+  return CORRAL_OK;
+}
+
+int crl_taking_turn(crl_taking *t) {
+  if (t->again) return 0;
+  if (t->deadline != 0) return go_on(t);
+  t->status = is_left(t) ? CORRAL_ECANCELLED : ask(t);
+  return 0;
+}
+
+int crl_taking_end(crl_taking *t, corral_lock **ret) {
+  if (t->again) return take_again(t->lock, &t->options, ret, t->error);
+  if (t->deadline != 0) crl_taking_leave(t);
+  if (t->status != CORRAL_OK) {
+    end_without(t, t->status);
     crl_lock_free(t->lock);
-    return status;
+    return t->status;
   }
   tell_locked(t);
-  crl_lock_begin(t->lock, t->options, owner, t->sent);
+  crl_lock_begin(t->lock, &t->options, t->owner, t->sent);
   *ret = t->lock;
   return CORRAL_OK;
 }
@@ -326,17 +346,12 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
 int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user,
                      corral_lock **ret, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
-  corral_lock_options options;
-  taking t = {.options = &options, .error = error, .began_us = crl_env_now_us()};
+  crl_taking t;
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_take: no ret");
-  int status = crl_context_enter(c, &t.context, error);
-  if (status == CORRAL_OK) status = crl_policy_lock(&options, user, error);
-  if (status == CORRAL_OK) status = crl_lock_new(t.context, name, name_len, &t.lock, error);
+  int status =
+      crl_taking_init(&t, c, &(crl_name){.key = name, .key_len = name_len}, user, 0, error);
   if (status != CORRAL_OK) return status;
-  uint64_t owner = owner_of(&options);
-  crl_lock_entry *has = crl_lock_table_again(t.context->locks, t.lock->entry.hash, owner,
-                                             t.lock->key.stored, t.lock->key.stored_len);
-  if (has == NULL) return take(&t, owner, ret);
-  crl_lock_free(t.lock);
-  return take_again((corral_lock *)(void *)has, &options, ret, error);
+  if (!t.again && t.deadline != 0) crl_taking_queue(&t);
+  while (crl_taking_turn(&t)) crl_taking_woken(&t, crl_waiter_sleep(&t.waiter, t.until));
+  return crl_taking_end(&t, ret);
 }

@@ -2,6 +2,7 @@
 #include "os/worker.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -15,11 +16,14 @@ struct crl_workers {
   pthread_cond_t work;
   crl_job *head, **tail;
   pthread_t threads[WORKERS];
-  int64_t started, idle, queued;
+  int64_t started, idle, queued; /* idle: without a job, or about to be */
   int closing;
 };
 
 static _Thread_local int place;
+static _Thread_local int is_ending;  /* its job is, and the thread counts as idle */
+static _Thread_local uint64_t owner; /* 0: none yet */
+static _Atomic uint64_t owners;
 
 int crl_worker_has_place(void) { return place; }
 
@@ -27,6 +31,13 @@ int crl_worker_set_place(int has_place) {
   int before = place;
   place = has_place;
   return before;
+}
+
+uint64_t crl_worker_new_owner(void) { return atomic_fetch_add(&owners, 1) + 1; }
+
+uint64_t crl_worker_owner(void) {
+  if (owner == 0) owner = crl_worker_new_owner();
+  return owner;
 }
 
 crl_workers *crl_workers_new(void) {
@@ -82,6 +93,7 @@ static void *work(void *arg) {
   __attribute__((cleanup(leave))) crl_workers *inside = workers;
   crl_env_thread_name("corral-worker");
   lock(workers);
+  workers->idle--;
   while (!workers->closing) {
     crl_job *job = workers->head;
     if (job == NULL) {
@@ -94,8 +106,11 @@ static void *work(void *arg) {
     if (workers->head == NULL) workers->tail = &workers->head;
     workers->queued--;
     unlock(workers);
+    owner = 0;
     job->run(job);
     lock(workers);
+    workers->idle -= is_ending;
+    is_ending = 0;
   }
   unlock(workers);
   inside = NULL;
@@ -105,7 +120,16 @@ static void *work(void *arg) {
 /* Starts one more thread if there are more queued jobs than idle threads. Under the mutex. */
 static void reinforce(crl_workers *workers) {
   if (workers->queued <= workers->idle || workers->started == WORKERS) return;
-  if (crl_env_thread(&workers->threads[workers->started], work, workers) == 0) workers->started++;
+  if (crl_env_thread(&workers->threads[workers->started], work, workers) != 0) return;
+  workers->started++;
+  workers->idle++; /* until it begins */
+}
+
+void crl_worker_is_ending(crl_workers *workers) {
+  lock(workers);
+  workers->idle += !is_ending;
+  is_ending = 1;
+  unlock(workers);
 }
 
 int crl_workers_submit(crl_workers *workers, crl_job *job) {

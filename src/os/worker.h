@@ -22,9 +22,17 @@ void crl_workers_free(crl_workers *workers);
 /* Hands a job to a thread: 0. Where no further thread can be started it waits for one of those that
  * there are; -1: there are none, and the job is still the caller's. */
 int crl_workers_submit(crl_workers *workers, crl_job *job);
+/* Called within a job that is about to end: a job that is handed over from now on may wait for this
+ * thread instead of starting one. */
+void crl_worker_is_ending(crl_workers *workers);
 /* True within a job that said so: a compute, or a function, that has a place (limiter.h). */
 int crl_worker_has_place(void);
 /* Returns what was said before. */
 int crl_worker_set_place(int has_place);
+/* A number of the calling thread, or of the job that runs on it: the owner of what is taken
+ * there. */
+uint64_t crl_worker_owner(void);
+/* A number that nobody has. */
+uint64_t crl_worker_new_owner(void);
 
 #endif

@@ -25,6 +25,7 @@ void of_the_herd(void **state);
 void each_function_of_the_herd_checks(void **state);
 void of_the_limbo(void **state);
 void of_the_limiter(void **state);
+void of_the_lock_steps(void **state);
 void of_the_locks(void **state);
 void of_the_looks(void **state);
 void of_the_loop(void **state);

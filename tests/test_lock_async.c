@@ -1,0 +1,439 @@
+/* test_lock_async.c: locks in event loops: no thread for a waiter, turns in order, owners that are
+ * calls, and no hold that nobody knows of. */
+#include "support/loop_kit.h"
+
+#include <corral/lock.h>
+#include <dirent.h>
+
+/* A call that takes a lock, and the hold that it was given. */
+typedef struct taker {
+  request r; /* the first member */
+  corral_lock *lock;
+} taker;
+
+static loop_desk opened(void) { return desk_open(CORRAL_OPTIONS(.store = store, .workers = 1)); }
+
+static int try_begin(corral_loop *loop, const char *name, const corral_lock_options *options,
+                     taker *t) {
+  t->r.is_work = 1;
+  return corral_lock_take_async(
+      loop, name, strlen(name), options,
+      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &t->r), &t->lock, &t->r.call,
+      NULL);
+}
+
+static void begin(corral_loop *loop, const char *name, const corral_lock_options *options,
+                  taker *t) {
+  assert_int_equal(try_begin(loop, name, options, t), CORRAL_OK);
+}
+
+static int taken(corral_loop *loop, const char *name, const corral_lock_options *options,
+                 taker *t) {
+  begin(loop, name, options, t);
+  RUN_UNTIL(loop, t->r.gones, 1);
+  assert_int_equal(t->r.dones, 1);
+  assert_true((t->lock != NULL) == (t->r.status == CORRAL_OK));
+  return t->r.status;
+}
+
+static int released(corral_loop *loop, corral_lock *lock) {
+  request r = {.is_work = 1};
+  assert_int_equal(
+      corral_lock_release_async(loop, lock,
+                                CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r),
+                                NULL, NULL),
+      CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  return r.status;
+}
+
+static corral_lock *held(corral *c, const char *name) {
+  corral_lock *lock = NULL;
+  assert_int_equal(corral_lock_take(c, name, strlen(name), NULL, &lock, NULL), CORRAL_OK);
+  return lock;
+}
+
+static int is_free(corral *c, const char *name) {
+  corral_lock *lock = NULL;
+  const corral_lock_options *once = CORRAL_LOCK(.wait_ms = CORRAL_OFF);
+  if (corral_lock_take(c, name, strlen(name), once, &lock, NULL) != CORRAL_OK) return 0;
+  return corral_lock_release(lock, NULL) == CORRAL_OK;
+}
+
+static void await_free(corral *c, const char *name) {
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  while (!is_free(c, name))
+    if (crl_env_now_ms() > until) fail_msg("%s is held", name);
+}
+
+/* ---- many waiters -------------------------------------------------------------------------- */
+
+enum { CROWD = 1000, THREADS = 10 };
+
+static int count_threads(void) {
+  int count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  for (const struct dirent *task; (task = readdir(tasks)) != NULL;) count += task->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+static taker crowd[CROWD];
+static int served[CROWD], count_served, inside, most_threads;
+static request releases[CROWD];
+
+static void on_turn(request *r) {
+  taker *t = (taker *)(void *)r;
+  corral_loop *loop = r->arg;
+  int number = (int)(t - crowd);
+  assert_int_equal(r->status, CORRAL_OK);
+  assert_int_equal(inside++, 0);
+  served[count_served++] = number;
+  if (number % 50 == 0) {
+    int count = count_threads();
+    if (count > most_threads) most_threads = count;
+  }
+  inside--;
+  releases[number] = (request){.is_work = 1};
+  assert_int_equal(
+      corral_lock_release_async(
+          loop, t->lock,
+          CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &releases[number]), NULL,
+          NULL),
+      CORRAL_OK);
+}
+
+static void a_thousand_waiters_take_turns_in_order_on_a_few_threads(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *first = held(d.c, "n");
+  count_served = inside = most_threads = 0;
+  for (int i = 0; i < CROWD; i++) {
+    crowd[i] = (taker){.r = {.on_done = on_turn, .arg = d.loop}};
+    begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &crowd[i]);
+  }
+  await_counter(d.c, CORRAL_EVENT_LOCK_WAIT, CROWD);
+  int waiting = count_threads();
+  assert_int_equal(corral_lock_release(first, NULL), CORRAL_OK);
+  for (int i = 0; i < CROWD; i++) RUN_UNTIL(d.loop, releases[i].gones, 1);
+  for (int i = 0; i < CROWD; i++) {
+    assert_int_equal(served[i], i);
+    assert_int_equal(crowd[i].r.dones, 1);
+    assert_int_equal(releases[i].status, CORRAL_OK);
+  }
+  assert_int_equal(count_served, CROWD);
+  assert_in_range(waiting, 1, THREADS - 1);
+  assert_in_range(most_threads, 1, THREADS - 1);
+  closed(&d);
+}
+
+static void calls_on_many_locks_share_the_threads(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  for (int i = 0; i < CROWD; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", i);
+    crowd[i] = (taker){0};
+    begin(d.loop, name, NULL, &crowd[i]);
+  }
+  for (int i = 0; i < CROWD; i++) RUN_UNTIL(d.loop, crowd[i].r.gones, 1);
+  assert_in_range(count_threads(), 1, THREADS - 1);
+  for (int i = 0; i < CROWD; i++) assert_int_equal(corral_lock_release(crowd[i].lock, NULL), 0);
+  closed(&d);
+}
+
+/* ---- the end of a wait --------------------------------------------------------------------- */
+
+static void a_release_of_another_corral_ends_the_wait(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral *other = loop_corral(CORRAL_OPTIONS(.store = store));
+  corral_lock *lock = held(other, "n");
+  taker t = {0};
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &t);
+  await_counter(d.c, CORRAL_EVENT_LOCK_WAIT, 1);
+  assert_int_equal(t.r.dones, 0);
+  assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
+  RUN_UNTIL(d.loop, t.r.gones, 1);
+  assert_int_equal(t.r.status, CORRAL_OK);
+  assert_true(corral_lock_fence(t.lock) > 0 && corral_lock_left_ms(t.lock) > 0);
+  assert_false(is_free(other, "n"));
+  assert_int_equal(released(d.loop, t.lock), CORRAL_OK);
+  assert_true(is_free(other, "n"));
+  corral_close(other);
+  closed(&d);
+}
+
+static void a_call_ends_by_its_deadline_and_names_the_holder(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *lock = held(d.c, "n");
+  taker once = {0}, waits = {0}, behind = {0};
+  assert_int_equal(taken(d.loop, "n", CORRAL_LOCK(.wait_ms = CORRAL_OFF), &once), CORRAL_EBUSY);
+  assert_non_null(strstr(once.r.text, "held by "));
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 30), &waits);
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 30), &behind);
+  RUN_UNTIL(d.loop, waits.r.gones + behind.r.gones, 2);
+  assert_int_equal(waits.r.status, CORRAL_EDEADLINE);
+  assert_int_equal(behind.r.status, CORRAL_EDEADLINE);
+  assert_non_null(strstr(behind.r.text, "held by "));
+  corral_lock_release(lock, NULL);
+  closed(&d);
+}
+
+static void a_cancel_token_ends_the_wait(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *lock = held(d.c, "n");
+  corral_cancel_token *cancel = corral_cancel_token_new();
+  taker first = {0}, behind = {0};
+  begin(d.loop, "n", CORRAL_LOCK(.cancel_token = cancel, .wait_ms = 600000), &first);
+  begin(d.loop, "n", CORRAL_LOCK(.cancel_token = cancel, .wait_ms = 600000), &behind);
+  corral_cancel_token_cancel(cancel);
+  RUN_UNTIL(d.loop, first.r.gones + behind.r.gones, 2);
+  assert_int_equal(first.r.status, CORRAL_ECANCELLED);
+  assert_int_equal(behind.r.status, CORRAL_ECANCELLED);
+  corral_lock_release(lock, NULL);
+  assert_true(is_free(d.c, "n"));
+  corral_cancel_token_free(cancel);
+  closed(&d);
+}
+
+static void what_is_wrong_is_refused_at_once(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  const corral_async *async = CORRAL_ASYNC(.done = request_done, .arg = &t.r);
+  corral_error error;
+  assert_int_equal(try_begin(d.loop, "", NULL, &t), CORRAL_EINVAL);
+  assert_int_equal(try_begin(d.loop, "n", CORRAL_LOCK(.ttl_ms = 1), &t), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take_async(d.loop, "n", 1, NULL, async, NULL, NULL, &error),
+                   CORRAL_EINVAL);
+  assert_non_null(strstr(error.text, "corral_lock_take_async"));
+  assert_int_equal(
+      corral_lock_take_async(d.loop, "n", 1, NULL, CORRAL_ASYNC(0), &t.lock, NULL, &error),
+      CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take_async(NULL, "n", 1, NULL, async, &t.lock, NULL, &error),
+                   CORRAL_EINVAL);
+  assert_int_equal(corral_lock_release_async(d.loop, NULL, async, NULL, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_extend_async(d.loop, NULL, 0, async, NULL, &error), CORRAL_EINVAL);
+  corral_loop_dispatch(d.loop);
+  assert_int_equal(t.r.dones, 0);
+  assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
+/* ---- owners -------------------------------------------------------------------------------- */
+
+static void calls_are_owners_of_their_own(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker first = {0}, second = {0};
+  const corral_lock_options *again = CORRAL_LOCK(.wait_ms = CORRAL_OFF, .reentrant = 1);
+  assert_int_equal(taken(d.loop, "n", again, &first), CORRAL_OK);
+  assert_int_equal(taken(d.loop, "n", again, &second), CORRAL_EBUSY);
+  assert_int_equal(released(d.loop, first.lock), CORRAL_OK);
+  closed(&d);
+}
+
+static void a_name_is_an_owner_in_any_call(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker first = {0}, second = {0}, third = {0};
+  const corral_lock_options *again = CORRAL_LOCK(.owner = "request 7", .reentrant = 1),
+                            *once = CORRAL_LOCK(.owner = "request 7");
+  assert_int_equal(taken(d.loop, "n", again, &first), CORRAL_OK);
+  assert_int_equal(taken(d.loop, "n", again, &second), CORRAL_OK);
+  assert_ptr_equal(first.lock, second.lock);
+  assert_int_equal(taken(d.loop, "n", once, &third), CORRAL_ERECURSION);
+  assert_int_equal(released(d.loop, first.lock), CORRAL_OK);
+  assert_false(is_free(d.c, "n"));
+  assert_int_equal(released(d.loop, second.lock), CORRAL_OK);
+  assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
+static corral_lock *of_a_function;
+static pthread_t function_thread;
+
+static int take_here(corral *c, void *arg, corral_error *error) {
+  (void)arg;
+  function_thread = pthread_self();
+  return corral_lock_take(c, "n", 1, CORRAL_LOCK(.wait_ms = CORRAL_OFF, .reentrant = 1),
+                          &of_a_function, error);
+}
+
+static int run_function(corral_loop *loop) {
+  request r = {.is_work = 1};
+  assert_int_equal(
+      corral_loop_run(loop, take_here,
+                      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r), NULL,
+                      NULL),
+      CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  return r.status;
+}
+
+/* Also on the thread on which the first one took the lock. */
+static void functions_of_a_loop_are_owners_of_their_own(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  assert_int_equal(run_function(d.loop), CORRAL_OK);
+  pthread_t first = function_thread;
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  do {
+    assert_int_equal(run_function(d.loop), CORRAL_EBUSY);
+    assert_true(crl_env_now_ms() < until);
+  } while (!pthread_equal(function_thread, first));
+  corral_lock_release(of_a_function, NULL);
+  closed(&d);
+}
+
+/* ---- holds that nobody knows of ------------------------------------------------------------ */
+
+/* Nobody waits until these end by themselves. */
+enum { LONG_MS = 3600000 };
+#define LONG CORRAL_LOCK(.ttl_ms = LONG_MS)
+
+static void a_cancelled_wait_leaves_no_hold(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *lock = held(d.c, "n");
+  taker first = {0}, behind = {0};
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &first);
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &behind);
+  corral_async_call_cancel(first.r.call);
+  corral_async_call_cancel(behind.r.call);
+  RUN_UNTIL(d.loop, first.r.gones + behind.r.gones, 2);
+  corral_lock_release(lock, NULL);
+  assert_true(is_free(d.c, "n"));
+  assert_int_equal(first.r.dones + behind.r.dones, 0);
+  assert_null(first.lock);
+  closed(&d);
+}
+
+static void a_hold_that_was_granted_before_the_cancel_is_released(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  begin(d.loop, "n", LONG, &t);
+  await_counter(d.c, CORRAL_EVENT_LOCKED, 1);
+  corral_async_call_cancel(t.r.call);
+  RUN_UNTIL(d.loop, t.r.gones, 1);
+  await_free(d.c, "n");
+  assert_int_equal(t.r.dones, 0);
+  assert_null(t.lock);
+  closed(&d);
+}
+
+static void two_takings_by_one_owner_that_are_cancelled_leave_no_hold(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t[2] = {0};
+  const corral_lock_options *again = CORRAL_LOCK(.owner = "me", .reentrant = 1, .ttl_ms = LONG_MS);
+  begin(d.loop, "n", again, &t[0]);
+  await_counter(d.c, CORRAL_EVENT_LOCKED, 1);
+  begin(d.loop, "n", again, &t[1]);
+  for (int i = 0; i < 2; i++) corral_async_call_cancel(t[i].r.call);
+  RUN_UNTIL(d.loop, t[0].r.gones + t[1].r.gones, 2);
+  await_free(d.c, "n");
+  closed(&d);
+}
+
+static void the_close_of_a_loop_leaves_no_hold(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker granted = {0}, waits = {0}, other = {0};
+  begin(d.loop, "n", LONG, &granted);
+  await_counter(d.c, CORRAL_EVENT_LOCKED, 1);
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &waits);
+  begin(d.loop, "m", LONG, &other);
+  corral_loop_close(d.loop);
+  assert_int_equal(granted.r.gones + waits.r.gones + other.r.gones, 3);
+  assert_int_equal(granted.r.dones + waits.r.dones + other.r.dones, 0);
+  await_free(d.c, "n");
+  await_free(d.c, "m");
+  corral_close(d.c);
+}
+
+/* ---- holds --------------------------------------------------------------------------------- */
+
+/* One of a corral's workers at most runs a function, and it is busy. */
+static _Atomic int goes_on;
+
+static int be_busy(corral *c, void *arg, corral_error *error) {
+  (void)c, (void)arg, (void)error;
+  while (!atomic_load(&goes_on)) crl_env_pause_us(200);
+  return CORRAL_OK;
+}
+
+static void locks_need_no_place_among_the_functions_of_a_loop(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  request busy = {.is_work = 1};
+  atomic_store(&goes_on, 0);
+  assert_int_equal(
+      corral_loop_run(d.loop, be_busy,
+                      CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &busy), NULL,
+                      NULL),
+      CORRAL_OK);
+  assert_int_equal(taken(d.loop, "n", NULL, &t), CORRAL_OK);
+  assert_int_equal(released(d.loop, t.lock), CORRAL_OK);
+  assert_int_equal(busy.gones, 0);
+  atomic_store(&goes_on, 1);
+  RUN_UNTIL(d.loop, busy.gones, 1);
+  closed(&d);
+}
+
+static int extended(corral_loop *loop, corral_lock *lock, int64_t ttl_ms) {
+  request r = {.is_work = 1};
+  assert_int_equal(
+      corral_lock_extend_async(loop, lock, ttl_ms,
+                               CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &r),
+                               NULL, NULL),
+      CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  return r.status;
+}
+
+static void a_hold_is_extended_and_its_loss_is_told(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  assert_int_equal(taken(d.loop, "n", CORRAL_LOCK(.ttl_ms = 60000), &t), CORRAL_OK);
+  assert_int_equal(extended(d.loop, t.lock, 600000), CORRAL_OK);
+  assert_true(corral_lock_left_ms(t.lock) > 500000);
+  assert_int_equal(extended(d.loop, t.lock, 1), CORRAL_EINVAL);
+  assert_int_equal(released(d.loop, t.lock), CORRAL_OK);
+  taker brief = {0};
+  assert_int_equal(taken(d.loop, "n", CORRAL_LOCK(.ttl_ms = 50, .keep = CORRAL_OFF), &brief),
+                   CORRAL_OK);
+  await_free(d.c, "n");
+  assert_int_equal(extended(d.loop, brief.lock, 0), CORRAL_ELOST);
+  assert_int_equal(released(d.loop, brief.lock), CORRAL_ELOST);
+  closed(&d);
+}
+
+#define T(test) cmocka_unit_test_setup(test, fresh_store)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      T(a_thousand_waiters_take_turns_in_order_on_a_few_threads),
+      T(calls_on_many_locks_share_the_threads),
+      T(a_release_of_another_corral_ends_the_wait),
+      T(a_call_ends_by_its_deadline_and_names_the_holder),
+      T(a_cancel_token_ends_the_wait),
+      T(what_is_wrong_is_refused_at_once),
+      T(calls_are_owners_of_their_own),
+      T(a_name_is_an_owner_in_any_call),
+      T(functions_of_a_loop_are_owners_of_their_own),
+      T(a_cancelled_wait_leaves_no_hold),
+      T(a_hold_that_was_granted_before_the_cancel_is_released),
+      T(two_takings_by_one_owner_that_are_cancelled_leave_no_hold),
+      T(the_close_of_a_loop_leaves_no_hold),
+      T(locks_need_no_place_among_the_functions_of_a_loop),
+      T(a_hold_is_extended_and_its_loss_is_told),
+  };
+  return cmocka_run_group_tests_name("lock_async", tests, NULL, NULL);
+}
