@@ -496,6 +496,20 @@ add_dependencies(test_streams corral_conformance)
 set_tests_properties(streams PROPERTIES
   ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
 
+# corral_valkey(NAME): the live test NAME again, on Valkey in place of Redis.
+find_program(CORRAL_VALKEY_SERVER valkey-server)
+function(corral_valkey name)
+  if(NOT CORRAL_VALKEY_SERVER)
+    return()
+  endif()
+  get_test_property(${name} ENVIRONMENT environment)
+  get_test_property(${name} RUN_SERIAL serial)
+  corral_script(valkey_${name} live 180 ${ARGN})
+  set_tests_properties(valkey_${name} PROPERTIES RUN_SERIAL ${serial})
+  corral_test_environment(valkey_${name} ${environment}
+    CORRAL_REDIS_SERVER=valkey-server)
+endfunction()
+
 # The conformance suite runs on each store; a store that isn't built, or has no server here, is
 # skipped. The suite measures how soon operations end.
 foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
@@ -506,6 +520,9 @@ foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
   set_tests_properties(conformance_${name} PROPERTIES RUN_SERIAL ON)
   corral_test_environment(conformance_${name}
     "CONFORMANCE=$<TARGET_FILE:corral_conformance>" "PLUGINS=${plugins} ${builtin}")
+  if(name MATCHES "^(redis|redlock)")
+    corral_valkey(conformance_${name} sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
+  endif()
 endforeach()
 
 # These measure how soon something happens.
@@ -519,6 +536,16 @@ foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endforeach()
+
+# The live tests of the redis: stores run on Valkey, too.
+foreach(name IN LISTS CORRAL_TESTS_live)
+  if(name MATCHES "^(redis|redlock)" AND TARGET test_${name})
+    corral_valkey(${name} test_${name})
+  endif()
+endforeach()
+if(CORRAL_REDIS AND NOT CORRAL_VALKEY_SERVER)
+  corral_skipped(valkey live "there is no valkey-server in PATH")
+endif()
 
 # Each public header compiles alone, as C11 and as C++17.
 include(CheckLanguage)
