@@ -229,14 +229,17 @@ int redis_cluster_carry(redis_cluster *c, int slot, int to, int most) {
   return count;
 }
 
-void redis_cluster_end(redis_cluster *c, int slot, int to) {
+/* `but`: a node that isn't told, but hears of it from the others; -1: none. */
+static void end_move(redis_cluster *c, int slot, int to, int but) {
   expect_ok(redis_server_ask(c->nodes[to], "CLUSTER SETSLOT %d NODE %s", slot, c->ids[to]),
             "the new node");
   for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
-    if (i != to && is_primary(c, i))
+    if (i != to && i != but && is_primary(c, i))
       expect_ok(redis_server_ask(c->nodes[i], "CLUSTER SETSLOT %d NODE %s", slot, c->ids[to]),
                 "the other nodes");
 }
+
+void redis_cluster_end(redis_cluster *c, int slot, int to) { end_move(c, slot, to, -1); }
 
 /* Keys that are made on the way go to the new node, so the old one has fewer and fewer. */
 void redis_cluster_move(redis_cluster *c, int slot, int to) {
@@ -250,7 +253,8 @@ void redis_cluster_seize(redis_cluster *c, int slot, int to) {
   int from = redis_cluster_owner(c, slot);
   expect_ok(redis_server_ask(c->nodes[to], "CLUSTER SETSLOT %d IMPORTING %s", slot, c->ids[from]),
             "importing");
-  redis_cluster_end(c, slot, to);
+  end_move(c, slot, to, from);
+  for (int i = 0; i < STEPS && has_slot(c, from, slot); i++) usleep(STEP_US);
 }
 
 void redis_cluster_empty(redis_cluster *c) {
