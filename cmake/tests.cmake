@@ -24,7 +24,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
     postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
-list(APPEND CORRAL_TESTS_live registry streams)
+list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live loop_looks loop_memcached nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend backend_feed hit)
@@ -524,6 +524,12 @@ foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
     corral_valkey(conformance_${name} sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
   endif()
 endforeach()
+
+corral_script(conformance_routed live 120 sh ${CMAKE_SOURCE_DIR}/tests/routed_test.sh)
+corral_test_environment(conformance_routed "CONFORMANCE=$<TARGET_FILE:corral_conformance>"
+  "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
+add_dependencies(test_routed corral_plugin_routed)
+corral_test_environment(routed "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
 
 # These measure how soon something happens.
 foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached

@@ -5,7 +5,8 @@
 # perhaps CORRAL_REDIS_SERVER, another program than redis-server.
 # Exit status 77 means skipped.
 set -eu
-: "${CONFORMANCE:?}" "${PLUGINS:=}" "${CORRAL_REDIS_SERVER:=redis-server}"
+: "${CONFORMANCE:?}" "${PLUGINS:=}"
+redis=${CORRAL_REDIS_SERVER:-redis-server}
 store=${1:?}
 root=$(mktemp -d)
 pids=
@@ -81,13 +82,13 @@ case $store in
   memory) uri=memory: ;;
   lmdb) uri=lmdb:$root/store ;;
   redis)
-    has "$CORRAL_REDIS_SERVER"
+    has "$redis"
     scheme=redis
-    start "$CORRAL_REDIS_SERVER" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     uri=redis://127.0.0.1:$port
     ;;
   redis_cluster)
-    has "$CORRAL_REDIS_SERVER"
+    has "$redis"
     has redis-cli
     scheme=node
     ports=
@@ -95,7 +96,7 @@ case $store in
       random_port
       bus=$port
       mkdir "$root/$first"
-      start "$CORRAL_REDIS_SERVER" --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
+      start "$redis" --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
         --save "''" --appendonly no --dir "$root/$first"
       last=$((first + 5460))
       [ $first -lt 10922 ] || last=16383
@@ -118,22 +119,23 @@ case $store in
       done
     done
     uri=redis+cluster://127.0.0.1:${ports%% *}/
+    move="sh $(dirname "$0")/support/move_slot.sh $ports"
     ;;
   redis_sentinel)
-    has "$CORRAL_REDIS_SERVER"
+    has "$redis"
     has redis-cli
     scheme=node
-    start "$CORRAL_REDIS_SERVER" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     echo "sentinel monitor main 127.0.0.1 $port 1" >"$root/sentinel.conf"
-    start "$CORRAL_REDIS_SERVER" "$root/sentinel.conf" --sentinel --port @ --bind 127.0.0.1 --dir "$root"
+    start "$redis" "$root/sentinel.conf" --sentinel --port @ --bind 127.0.0.1 --dir "$root"
     uri=redis+sentinel://127.0.0.1:$port/main
     ;;
   redlock)
-    has "$CORRAL_REDIS_SERVER"
+    has "$redis"
     scheme=redis
     hosts=
     for server in 1 2 3; do
-      start "$CORRAL_REDIS_SERVER" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+      start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
       hosts=$hosts${hosts:+,}127.0.0.1:$port
     done
     uri="redlock://$hosts?server_ms=2s"
@@ -152,4 +154,4 @@ case $store in
     exit 1
     ;;
 esac
-"$CONFORMANCE" "$uri"
+"$CONFORMANCE" ${move:+--move "$move"} "$uri"
