@@ -1,5 +1,5 @@
-/* test_routed.c: a corral on a store whose servers come and go, and whose keys move to other ones in
- * the middle of its batches (routed/store_routed.c). */
+/* test_routed.c: a corral on a store whose servers come and go, and whose keys move to other ones
+ * in the middle of its batches (routed/store_routed.c). */
 #include "support/many_kit.h"
 
 /* Each 11th operation moves the bucket of its key to another server. */
