@@ -18,6 +18,8 @@ TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openss
  python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server sqlite3
  nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev python3-yaml
  zsh fish chromium-headless-shell systemd"
+# Not every release has these; they are installed where there are any.
+RELEASE_PACKAGES="valkey-server"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
@@ -116,6 +118,12 @@ need() { # PACKAGE...
       $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -q -y --no-install-recommends install $absent
   } >"$log" 2>&1 </dev/null || { cat "$log" >&2; fail "installing failed"; }
+}
+
+known() { # PACKAGE...: those that this release has
+  for package in "$@"; do
+    ! apt-cache show "$package" >/dev/null 2>&1 || printf ' %s' "$package"
+  done
 }
 
 # A build that is there begins anew when CC names another compiler than its own.
@@ -232,6 +240,9 @@ quick() {
 all_tests() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES
+  # shellcheck disable=SC2046,SC2086
+  set -- $(known $RELEASE_PACKAGES)
+  [ $# -eq 0 ] || need "$@"
   build dev
   run_tests dev dev
   build tsan

@@ -24,7 +24,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
     postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
-list(APPEND CORRAL_TESTS_live registry streams)
+list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
 list(APPEND CORRAL_TESTS_live loop_live loop_looks loop_memcached nginx_fastcgi)
 list(APPEND CORRAL_TESTS_live backend backend_feed hit)
@@ -496,6 +496,20 @@ add_dependencies(test_streams corral_conformance)
 set_tests_properties(streams PROPERTIES
   ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
 
+# corral_valkey(NAME): the live test NAME again, on Valkey in place of Redis.
+find_program(CORRAL_VALKEY_SERVER valkey-server)
+function(corral_valkey name)
+  if(NOT CORRAL_VALKEY_SERVER)
+    return()
+  endif()
+  get_test_property(${name} ENVIRONMENT environment)
+  get_test_property(${name} RUN_SERIAL serial)
+  corral_script(valkey_${name} live 180 ${ARGN})
+  set_tests_properties(valkey_${name} PROPERTIES RUN_SERIAL ${serial})
+  corral_test_environment(valkey_${name} ${environment}
+    CORRAL_REDIS_SERVER=valkey-server)
+endfunction()
+
 # The conformance suite runs on each store; a store that isn't built, or has no server here, is
 # skipped. The suite measures how soon operations end.
 foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
@@ -506,7 +520,16 @@ foreach(name memory lmdb redis redis_cluster redis_sentinel redlock memcached)
   set_tests_properties(conformance_${name} PROPERTIES RUN_SERIAL ON)
   corral_test_environment(conformance_${name}
     "CONFORMANCE=$<TARGET_FILE:corral_conformance>" "PLUGINS=${plugins} ${builtin}")
+  if(name MATCHES "^(redis|redlock)")
+    corral_valkey(conformance_${name} sh ${CMAKE_SOURCE_DIR}/tests/conformance_test.sh ${name})
+  endif()
 endforeach()
+
+corral_script(conformance_routed live 120 sh ${CMAKE_SOURCE_DIR}/tests/routed_test.sh)
+corral_test_environment(conformance_routed "CONFORMANCE=$<TARGET_FILE:corral_conformance>"
+  "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
+add_dependencies(test_routed corral_plugin_routed)
+corral_test_environment(routed "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
 
 # These measure how soon something happens.
 foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached
@@ -519,6 +542,16 @@ foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endforeach()
+
+# The live tests of the redis: stores run on Valkey, too.
+foreach(name IN LISTS CORRAL_TESTS_live)
+  if(name MATCHES "^(redis|redlock)" AND TARGET test_${name})
+    corral_valkey(${name} test_${name})
+  endif()
+endforeach()
+if(CORRAL_REDIS AND NOT CORRAL_VALKEY_SERVER)
+  corral_skipped(valkey live "there is no valkey-server in PATH")
+endif()
 
 # Each public header compiles alone, as C11 and as C++17.
 include(CheckLanguage)

@@ -60,7 +60,7 @@ plain_map() {
 # The seed is the day's, so that each campaign plays other worlds; a failure names its seed.
 seed=$(date +%Y%m%d)000000
 
-swarm() { CORRAL_SEED_FROM=$seed CORRAL_SECONDS=$(($(share 10) / 2)) "$tests/test_swarm"; }
+swarm() { CORRAL_SEED_FROM=$seed CORRAL_SECONDS=$(($(share 10) / 4)) "$tests/test_swarm"; }
 loop_swarm() { CORRAL_SECONDS=$(($(share 5) / 2)) "$tests/test_loop_swarm"; }
 loop_swarm_tsan() {
   CORRAL_SECONDS=$(($(share 5) / 2)) plain_map "$root/build/tsan/tests/test_loop_swarm"

@@ -1,10 +1,12 @@
 #!/bin/sh
 # conformance_test.sh memory|lmdb|redis|redis_cluster|redis_sentinel|redlock|memcached: runs
 # corral-conformance on one store, on servers that the script starts.
-# The environment has CONFORMANCE, the program, and PLUGINS, those that are loaded or built in.
+# The environment has CONFORMANCE, the program, PLUGINS, those that are loaded or built in, and
+# perhaps CORRAL_REDIS_SERVER, another program than redis-server.
 # Exit status 77 means skipped.
 set -eu
 : "${CONFORMANCE:?}" "${PLUGINS:=}"
+redis=${CORRAL_REDIS_SERVER:-redis-server}
 store=${1:?}
 root=$(mktemp -d)
 pids=
@@ -80,13 +82,13 @@ case $store in
   memory) uri=memory: ;;
   lmdb) uri=lmdb:$root/store ;;
   redis)
-    has redis-server
+    has "$redis"
     scheme=redis
-    start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     uri=redis://127.0.0.1:$port
     ;;
   redis_cluster)
-    has redis-server
+    has "$redis"
     has redis-cli
     scheme=node
     ports=
@@ -94,7 +96,7 @@ case $store in
       random_port
       bus=$port
       mkdir "$root/$first"
-      start redis-server --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
+      start "$redis" --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
         --save "''" --appendonly no --dir "$root/$first"
       last=$((first + 5460))
       [ $first -lt 10922 ] || last=16383
@@ -117,22 +119,23 @@ case $store in
       done
     done
     uri=redis+cluster://127.0.0.1:${ports%% *}/
+    move="sh $(dirname "$0")/support/move_slot.sh $ports"
     ;;
   redis_sentinel)
-    has redis-server
+    has "$redis"
     has redis-cli
     scheme=node
-    start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+    start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
     echo "sentinel monitor main 127.0.0.1 $port 1" >"$root/sentinel.conf"
-    start redis-server "$root/sentinel.conf" --sentinel --port @ --bind 127.0.0.1 --dir "$root"
+    start "$redis" "$root/sentinel.conf" --sentinel --port @ --bind 127.0.0.1 --dir "$root"
     uri=redis+sentinel://127.0.0.1:$port/main
     ;;
   redlock)
-    has redis-server
+    has "$redis"
     scheme=redis
     hosts=
     for server in 1 2 3; do
-      start redis-server --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
+      start "$redis" --port @ --bind 127.0.0.1 --save "''" --appendonly no --dir "$root"
       hosts=$hosts${hosts:+,}127.0.0.1:$port
     done
     uri="redlock://$hosts?server_ms=2s"
@@ -151,4 +154,4 @@ case $store in
     exit 1
     ;;
 esac
-"$CONFORMANCE" "$uri"
+"$CONFORMANCE" ${move:+--move "$move"} "$uri"

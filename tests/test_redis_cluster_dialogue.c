@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "../plugins/redis/cluster.h"
 #include "store/pool.h"
@@ -251,6 +252,25 @@ static void a_key_that_was_moved_is_asked_for_there_from_then_on(void **state) {
   assert_true(fake_server_stop(other));
 }
 
+/* Dialogues over a name, without a host, and by an address of IPv6. */
+static void a_place_may_be_named_by_a_name_by_ipv6_or_by_its_port_alone(void **state) {
+  (void)state;
+  static const char *const hosts[] = {"127.0.0.1", "localhost", "", "?", "::ffff:127.0.0.1"};
+  for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+    char script[2000];
+    if (strchr(hosts[i], ':') != NULL && access("/proc/net/if_inet6", R_OK) != 0) continue;
+    fake_server *other = fake_server_start(GREETED_AS(ID_B) GET_K NONE GET_K NONE);
+    snprintf(script, sizeof script,
+             ENTERED GET_K "SEND -MOVED 7629 %s:%d\\r\\n-MOVED 7629 %s:%d\\r\\n\n", hosts[i],
+             fake_server_port(other), hosts[i], fake_server_port(other));
+    dialogue d = with(script);
+    if (looks(&d) != CORRAL_EMISS) fail_msg("%s: %s", hosts[i], d.error.text);
+    assert_int_equal(looks(&d), CORRAL_EMISS);
+    ended(&d);
+    assert_true(fake_server_stop(other));
+  }
+}
+
 static void a_key_on_its_way_is_asked_for_there_once_before_each_command(void **state) {
   (void)state;
   char script[2000];
@@ -363,6 +383,130 @@ static void a_replica_is_taken_for_what_it_is(void **state) {
   ended(&d);
 }
 
+/* ---- a cluster that starts, grows and shrinks ------------------------------------------------ */
+
+/* The map has these slots, at 127.0.0.1 and this port. */
+#define SLOTS_AT(first, last, port, id)                                                            \
+  "*3\\r\\n:" first "\\r\\n:" last "\\r\\n*3\\r\\n" HERE ":" port "\\r\\n$40\\r\\n" id "\\r\\n"
+
+static int refreshes(dialogue *d, corral_error *why) {
+  *why = (corral_error){0};
+  return crl_plugin_redis_cluster.refresh(d->c.store, d->c.host->now_ms() + LIMIT, why);
+}
+
+/* What a node says that has just been started. */
+#define SAYS(what) "SEND -" what "\\r\\n-" what "\\r\\n-" what "\\r\\n\n"
+static const char *const starting[] = {
+    "EXPECT TIME\\r\\n\n" SAYS("LOADING Redis is loading the dataset in memory"),
+    GREETED ASKED "SEND *0\\r\\n\n",
+    GREETED ASKED "SEND -LOADING Redis is loading the dataset in memory\\r\\n\n",
+    GREETED ASKED "SEND -MASTERDOWN Link with MASTER is down\\r\\n\n",
+    GREETED ASKED "SEND -CLUSTERDOWN The cluster is down\\r\\n\n",
+};
+
+static void a_node_that_starts_is_passed_over(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof starting / sizeof *starting; i++) {
+    char hosts[80];
+    fake_server *first = fake_server_start(starting[i]);
+    dialogue d = {.server = fake_server_start(ENTERED GET_K NONE)};
+    snprintf(hosts, sizeof hosts, "127.0.0.1:%d,127.0.0.1:%d", fake_server_port(first),
+             fake_server_port(d.server));
+    d.c = with_hosts(hosts);
+    d.pool = scripted_pool(&d.c, LIMIT);
+    if (looks(&d) != CORRAL_EMISS) fail_msg("%zu: %s", i, d.error.text);
+    ended(&d);
+    assert_true(fake_server_stop(first));
+  }
+}
+
+static void a_cluster_that_starts_is_asked_again_by_the_next_call(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof starting / sizeof *starting; i++) {
+    char script[2000];
+    snprintf(script, sizeof script, "%sACCEPT\n" ENTERED GET_K NONE, starting[i]);
+    dialogue d = with(script);
+    if (looks(&d) != CORRAL_EUNAVAILABLE) fail_msg("%zu: %s", i, d.error.text);
+    if (looks(&d) != CORRAL_EMISS) fail_msg("%zu: %s", i, d.error.text);
+    ended(&d);
+  }
+}
+
+static void a_look_that_meets_a_node_which_is_not_ready_is_asked_where_the_map_has_it(void **s) {
+  (void)s;
+  static const char *const replies[] = {
+      "LOADING Redis is loading the dataset in memory", "MASTERDOWN Link with MASTER is down",
+      "CLUSTERDOWN The cluster is down", "TRYAGAIN Multiple keys request during rehashing of slot"};
+  for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
+    char script[2000];
+    snprintf(script, sizeof script,
+             ENTERED GET_K "SEND -%s\\r\\n-%s\\r\\n\nACCEPT\n" GREETED GET_K NONE, replies[i],
+             replies[i]);
+    dialogue d = with(script);
+    if (looks(&d) != CORRAL_EMISS) fail_msg("%s: %s", replies[i], d.error.text);
+    ended(&d);
+  }
+}
+
+static void a_slot_that_nobody_has_is_served_once_somebody_has_it(void **state) {
+  (void)state;
+  corral_error why;
+  dialogue d = with(GREETED ASKED "SEND *1\\r\\n" SLOTS_AT(
+      "0", "99", "@PORT", ID_A) "\n" GET_K
+                                "SEND -CLUSTERDOWN Hash slot not served\\r\\n-CLUSTERDOWN\\r\\n\n"
+                                "ACCEPT\n" ENTERED "ACCEPT\n" GREETED GET_K NONE);
+  assert_int_equal(looks(&d), CORRAL_EUNAVAILABLE);
+  assert_string_equal(home(&d.c, 7629), "");
+  assert_int_equal(refreshes(&d, &why), CORRAL_OK);
+  assert_string_equal(why.text, "other nodes have some of the keys");
+  assert_int_equal(looks(&d), CORRAL_EMISS);
+  ended(&d);
+}
+
+static void after_a_scale_down_keys_are_asked_for_at_the_nodes_that_are_left(void **state) {
+  (void)state;
+  char script[2000], before[300];
+  corral_error why;
+  fake_server *leaving = fake_server_start(GREETED_AS(ID_B) GET_K NONE "CLOSE\n");
+  int port = fake_server_port(leaving);
+  snprintf(script, sizeof script,
+           GREETED ASKED "SEND *2\\r\\n" SLOTS_AT("0", "8191", "%d", ID_B)
+               SLOTS_AT("8192", "16383", "@PORT", ID_A) "\n" GET_K TO(
+                   "MOVED", "%d") "ACCEPT\n" ENTERED "ACCEPT\n" GREETED GET_K NONE,
+           port, port, port);
+  dialogue d = with(script);
+  assert_int_equal(looks(&d), CORRAL_EMISS);
+  snprintf(before, sizeof before, "%s", home(&d.c, 7629));
+  assert_string_not_equal(before, home(&d.c, 8192));
+  assert_true(fake_server_stop(leaving));
+  assert_int_equal(refreshes(&d, &why), CORRAL_OK);
+  assert_string_equal(why.text, "other nodes have some of the keys");
+  assert_string_not_equal(before, home(&d.c, 7629));
+  assert_int_equal(looks(&d), CORRAL_EMISS);
+  ended(&d);
+}
+
+/* Known nodes are asked, then the host of the URI; all have become another cluster's. */
+static void the_map_of_another_cluster_changes_nothing(void **state) {
+  (void)state;
+  enum { ASKED_FOR_IT = 4 };
+  char script[4000];
+  corral_error why;
+  size_t len = (size_t)snprintf(script, sizeof script, ENTERED GET_K NONE);
+  for (int i = 0; i < ASKED_FOR_IT; i++)
+    len += (size_t)snprintf(script + len, sizeof script - len,
+                            "ACCEPT\n" GREETED ASKED
+                            "SEND *1\\r\\n" SLOTS_AT("0", "16383", "7001", ID_C) "\n");
+  dialogue d = with(script);
+  assert_int_equal(looks(&d), CORRAL_EMISS);
+  char before[300];
+  snprintf(before, sizeof before, "%s", home(&d.c, 7629));
+  assert_int_equal(refreshes(&d, &why), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(why.text, "another cluster"));
+  assert_string_equal(home(&d.c, 7629), before);
+  ended(&d);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_key_has_the_slot_of_its_hash_tag),
@@ -373,6 +517,7 @@ int main(void) {
       cmocka_unit_test(a_map_of_another_cluster_is_refused),
       cmocka_unit_test(a_map_that_shares_a_replica_is_the_same_clusters),
       cmocka_unit_test(a_key_that_was_moved_is_asked_for_there_from_then_on),
+      cmocka_unit_test(a_place_may_be_named_by_a_name_by_ipv6_or_by_its_port_alone),
       cmocka_unit_test(a_key_on_its_way_is_asked_for_there_once_before_each_command),
       cmocka_unit_test(a_node_that_moves_a_key_to_itself_is_connected_to_anew),
       cmocka_unit_test(nodes_that_send_a_key_to_one_another_are_not_followed_for_ever),
@@ -381,6 +526,12 @@ int main(void) {
       cmocka_unit_test(nothing_is_sent_to_another_node_that_has_an_address),
       cmocka_unit_test(a_large_record_whose_slot_is_on_its_way_goes_without_staging),
       cmocka_unit_test(a_replica_is_taken_for_what_it_is),
+      cmocka_unit_test(a_node_that_starts_is_passed_over),
+      cmocka_unit_test(a_cluster_that_starts_is_asked_again_by_the_next_call),
+      cmocka_unit_test(a_look_that_meets_a_node_which_is_not_ready_is_asked_where_the_map_has_it),
+      cmocka_unit_test(a_slot_that_nobody_has_is_served_once_somebody_has_it),
+      cmocka_unit_test(after_a_scale_down_keys_are_asked_for_at_the_nodes_that_are_left),
+      cmocka_unit_test(the_map_of_another_cluster_changes_nothing),
   };
   return cmocka_run_group_tests_name("redis_cluster_dialogue", tests, default_signals, NULL);
 }

@@ -304,6 +304,24 @@ static void a_sentinel_that_starts_is_asked_again_by_the_next_call(void **state)
   assert_true(fake_server_stop(primary));
 }
 
+static void a_primary_that_starts_is_asked_again_by_the_next_call(void **state) {
+  (void)state;
+  static const char *const says[] = {"LOADING Redis is loading the dataset in memory",
+                                     "MASTERDOWN Link with MASTER is down"};
+  for (size_t i = 0; i < 2; i++) {
+    char script[800];
+    snprintf(script, sizeof script,
+             "EXPECT TIME\\r\\n\nSEND -%s\\r\\n-%s\\r\\n-%s\\r\\n\nACCEPT\n" GREETED LOOK, says[i],
+             says[i], says[i]);
+    fake_server *primary = fake_server_start(script);
+    dialogue d = with(naming(primary, CALLED NAMES "ACCEPT\n" CALLED NAMES), NULL, "");
+    assert_int_equal(looks(&d), CORRAL_EUNAVAILABLE);
+    if (looks(&d) != CORRAL_EMISS) fail_msg("%s: %s", says[i], d.error.text);
+    ended(&d);
+    assert_true(fake_server_stop(primary));
+  }
+}
+
 /* Its first connection is silent for the share of the first sentinel. */
 static void a_primary_that_is_slow_to_answer_is_tried_for_all_of_the_time(void **state) {
   (void)state;
@@ -417,6 +435,7 @@ int main(void) {
       cmocka_unit_test(sentinels_that_are_down_or_know_nothing_are_passed_over),
       cmocka_unit_test(what_is_wrong_with_sentinels_is_told),
       cmocka_unit_test(a_sentinel_that_starts_is_asked_again_by_the_next_call),
+      cmocka_unit_test(a_primary_that_starts_is_asked_again_by_the_next_call),
       cmocka_unit_test(a_primary_that_is_slow_to_answer_is_tried_for_all_of_the_time),
       cmocka_unit_test(sentinels_have_a_user_and_a_password_of_their_own),
       cmocka_unit_test(a_switch_that_a_sentinel_tells_sends_nothing_more_to_the_former_primary),

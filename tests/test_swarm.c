@@ -8,9 +8,12 @@
  *
  * In the healing mode computes fail for a while, and nothing else does.
  *
+ * In the cluster mode the key's slot moves from server to server, and replicas are promoted that
+ * lack the last changes; the processes have near copies (support/swarm_slots.h).
+ *
  * One seed is one world: CORRAL_SEED=n repeats that one. CORRAL_SEEDS=n sets the number of worlds
- * (250), CORRAL_SECONDS=n the least duration of each of the two modes, CORRAL_SEED_FROM=n (1) the
- * first seed. */
+ * (250), CORRAL_SECONDS=n the least duration of each of the four tests of the modes,
+ * CORRAL_SEED_FROM=n (1) the first seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,6 +50,14 @@ static void on_event(world *w, event *e) {
     case HEAL: on_heal(w, e); break;
     case REPLAYS_AT: on_replays(w, e); break;
     case REPLAYED: on_replayed(w, e); break;
+    case SLOT_MOVES: on_slot_moves(w); break;
+    case FAILS_OVER: on_fails_over(w); break;
+    case REPLICATES: on_replicates(w); break;
+    case CONFIRMS: on_confirms(w, e); break;
+    case ASKS_MAP: on_asks_map(w, e); break;
+    case REGISTERS: on_registers(w, e); break;
+    case REGISTERED: on_registered(w, e); break;
+    case PUSHED: on_pushed(w, e); break;
   }
 }
 
@@ -116,6 +127,7 @@ static world *live_on(world *w) {
   for (int i = 0; i < PROCESSES * FLIGHTS; i++)
     expect(w, !w->pilots[i].flying || w->processes[i / FLIGHTS].gone, "3: a flight never ended");
   check_wishes(w);
+  end_slots();
   end_processes(w);
   return w;
 }
@@ -136,6 +148,19 @@ static world *live_and_calm(uint64_t seed, control broken) {
   if (w->policy.ttl_ms < POLLED_MS) w->policy.ttl_ms = POLLED_MS;
   event e = {.at = w->faults_end, .what = FAULTS_END};
   plan_event(w, &e);
+  return live_on(w);
+}
+
+/* The cluster mode; with `calm` the liveness mode as well. */
+static world *live_in_a_cluster(uint64_t seed, int calm, control broken) {
+  world *w = &the_world;
+  make_world(w, seed, broken);
+  begin_slots(w);
+  if (calm) {
+    w->faults_end = between(w, 200, 1000);
+    event e = {.at = w->faults_end, .what = FAULTS_END};
+    plan_event(w, &e);
+  }
   return live_on(w);
 }
 
@@ -231,6 +256,53 @@ static void where_faults_end_each_call_is_served(void **state) {
   }
   printf("%llu worlds, %u calls in calm\n", (unsigned long long)count, served);
   if (count >= 100) assert_true(served > 20 * count);
+}
+
+static void expect_wild_cluster(const slots *sum, unsigned count) {
+  assert_true(sum->moves > 5 * count && sum->failovers > 5 * count && sum->lost > count);
+  assert_true(sum->hops > 10 * count && sum->near > 5 * count);
+  assert_true(sum->confirmed > 2 * count && sum->doubted > count / 2);
+}
+
+/* Runs worlds of the cluster mode. */
+static void promises_hold_in_clusters(int calm, unsigned *served) {
+  uint64_t first = number_of("CORRAL_SEED", number_of("CORRAL_SEED_FROM", 1)),
+           count = getenv("CORRAL_SEED") != NULL ? 1 : number_of("CORRAL_SEEDS", 250);
+  int64_t until = crl_env_now_ms() + (int64_t)number_of("CORRAL_SECONDS", 0) * 1000;
+  slots sum = {0};
+  for (uint64_t seed = first; seed < first + count; seed++) {
+    if (seed + 1 == first + count && crl_env_now_ms() < until) count++;
+    const world *w = live_in_a_cluster(seed, calm, SOUND);
+    if (w->violations > 0)
+      fail_msg("CORRAL_SEED=%llu: %u violations, the first: promise %s", (unsigned long long)seed,
+               w->violations, w->first);
+    sum.moves += w->slots.moves;
+    sum.failovers += w->slots.failovers;
+    sum.lost += w->slots.lost;
+    sum.hops += w->slots.hops;
+    sum.near += w->slots.near;
+    sum.confirmed += w->slots.confirmed;
+    sum.doubted += w->slots.doubted;
+    *served += w->served;
+  }
+  printf("%llu worlds, %u moves, %u failovers, %u of them with losses, %u hops, %u near copies, "
+         "%u changes confirmed, %u in doubt\n",
+         (unsigned long long)count, sum.moves, sum.failovers, sum.lost, sum.hops, sum.near,
+         sum.confirmed, sum.doubted);
+  if (count >= 100 && !calm) expect_wild_cluster(&sum, (unsigned)count);
+  if (count >= 100 && calm) assert_true(*served > 20 * count);
+}
+
+static void while_slots_move_and_replicas_are_promoted_the_promises_hold(void **state) {
+  (void)state;
+  unsigned served = 0;
+  promises_hold_in_clusters(0, &served);
+}
+
+static void where_moves_and_failovers_end_each_call_is_served(void **state) {
+  (void)state;
+  unsigned served = 0;
+  promises_hold_in_clusters(1, &served);
 }
 
 /* The default pauses, in six processes with callers all the time. */
@@ -387,10 +459,34 @@ static void a_store_whose_keys_end_with_their_leases_is_found_out(void **state) 
   assert_int_equal(broken_worlds(KEYS_END_WITH_THEIR_LEASES, 1000, "nobody else was granted"), 3);
 }
 
+/* The same in the cluster mode. */
+static unsigned broken_clusters(control broken, uint64_t seeds, const char *promise) {
+  unsigned worlds = 0;
+  for (uint64_t seed = 1; seed <= seeds && worlds < 3; seed++) {
+    const world *w = live_in_a_cluster(seed, 0, broken);
+    worlds += w->violations > 0 && strstr(w->first, promise) != NULL;
+    if (worlds == 3) printf("world %llu\n", (unsigned long long)seed);
+  }
+  return worlds;
+}
+
+static void near_copies_that_outlive_a_move_of_their_slot_are_found_out(void **state) {
+  (void)state;
+  assert_int_equal(broken_clusters(COPIES_OUTLIVE_MOVES, 1000, "near copy outlived"), 3);
+}
+
+static void invalidations_that_no_replica_has_confirmed_are_found_out(void **state) {
+  (void)state;
+  assert_int_equal(
+      broken_clusters(INVALIDATIONS_ARE_NOT_CONFIRMED, 1000, "before an invalidate was served"), 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(whatever_befalls_a_herd_the_promises_hold),
       cmocka_unit_test(where_faults_end_each_call_is_served),
+      cmocka_unit_test(while_slots_move_and_replicas_are_promoted_the_promises_hold),
+      cmocka_unit_test(where_moves_and_failovers_end_each_call_is_served),
       cmocka_unit_test(an_origin_that_is_back_is_fresh_within_500_ms_and_tried_4_times_in_3_s),
       cmocka_unit_test(failures_that_the_fleet_does_not_share_are_found_out),
       cmocka_unit_test(a_seed_makes_the_same_world_again),
@@ -409,6 +505,8 @@ int main(void) {
       cmocka_unit_test(computing_while_the_store_is_slow_is_found_out),
       cmocka_unit_test(a_process_that_waits_again_for_whom_it_has_passed_by_is_found_out),
       cmocka_unit_test(a_store_whose_keys_end_with_their_leases_is_found_out),
+      cmocka_unit_test(near_copies_that_outlive_a_move_of_their_slot_are_found_out),
+      cmocka_unit_test(invalidations_that_no_replica_has_confirmed_are_found_out),
   };
   return cmocka_run_group_tests_name("swarm", tests, NULL, NULL);
 }

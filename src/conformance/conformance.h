@@ -27,7 +27,8 @@
 enum {
   NEEDS_PROCESSES = 1,
   NEEDS_SERVER = 2,
-  NEEDS_NO_VALUES = 4 /* also for a store that has locks only */
+  NEEDS_NO_VALUES = 4, /* also for a store that has locks only */
+  NEEDS_MOVES = 8      /* keys that a program moves to other servers */
 };
 
 typedef struct test_case {
@@ -96,6 +97,8 @@ void world_set(const char *uri, const corral_store_info *declared);
 const corral_store_info *declared(void);
 /* True for a store whose servers come and go (corral_store.refresh). */
 bool servers_come_and_go(void);
+/* Calls corral_store.refresh. */
+void world_refresh(void);
 const char *world_uri(void);
 
 client *client_new(void);
@@ -106,6 +109,8 @@ int client_connect(client *c, int64_t deadline);
 /* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke;
  * that server is connected again when next needed. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
+/* How often an operation on this key is sent on, from the server that `route` tells. */
+unsigned client_hops(client *c, const key *k);
 /* True when the plugin has written behind an operation. client_perform's operations are longer than
  * corral_op, as those of a later corral may be. */
 bool world_trespassed(void);
@@ -136,6 +141,9 @@ key *key_of(const void *bytes, size_t len);
 key *lock_new(const char *stem);
 /* The same as key_new, on the same server as `other`. */
 key *key_near(const key *other, const char *stem);
+/* Sets the command that moves a key, which is its last argument, to another server. */
+void key_move_by(const char *command);
+void key_move(const key *k);
 /* Forgets all keys and holds, for a second process: the first one removes the keys. */
 void keys_forget(void);
 /* The server that the plugin's `route` tells; for an open store of several servers. */
@@ -401,6 +409,16 @@ extern const size_t test_case_count;
   X(a_watch_ends_when_it_is_stopped, 0)                                                            \
   X(a_watch_ends_by_its_time, 0)
 
+#define CASES_ROUTE(X)                                                                             \
+  X(a_value_goes_with_its_key, NEEDS_MOVES)                                                        \
+  X(a_lease_goes_with_its_key, NEEDS_MOVES)                                                        \
+  X(a_batch_some_of_whose_keys_have_moved, NEEDS_MOVES)                                            \
+  X(batches_while_keys_move, NEEDS_MOVES)                                                          \
+  X(a_key_that_was_moved_is_found_at_once_from_then_on, NEEDS_MOVES)                               \
+  X(a_refresh_learns_where_keys_are, NEEDS_MOVES)                                                  \
+  X(a_watch_tells_that_a_key_has_moved, NEEDS_MOVES)                                               \
+  X(a_change_after_a_move_is_told, NEEDS_MOVES)
+
 #define CASES_FAULT(X)                                                                             \
   X(a_reply_cut_before_its_first_byte, NEEDS_SERVER)                                               \
   X(a_reply_cut_after_its_first_byte, NEEDS_SERVER)                                                \
@@ -470,6 +488,7 @@ extern const size_t test_case_count;
   CASES_MANY(X)                                                                                    \
   CASES_RENEW(X)                                                                                   \
   CASES_WATCH(X)                                                                                   \
+  CASES_ROUTE(X)                                                                                   \
   CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X) CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);

@@ -21,31 +21,35 @@ typedef struct store_card {
 
 static struct options {
   bool quiet, list;
+  const char *move;
   const char *chosen[CHOSEN];
   size_t chosen_count;
 } options;
 
 static size_t totals[VERDICT_FAILED + 1];
 
-static const char help[] = "Usage: corral-conformance [--case NAME]... [--quiet] URI...\n"
-                           "       corral-conformance --list\n"
-                           "\n"
-                           "Runs the same cases against each store, and prints a line for each:\n"
-                           "  ok     it does what every store must\n"
-                           "  can't  it doesn't, and declares so\n"
-                           "  FAIL   what was expected, and what came\n"
-                           "\n"
-                           "      --case NAME  this case alone; may be repeated\n"
-                           "      --list       print the names of the cases\n"
-                           "  -q, --quiet      only the lines that aren't ok, and the totals\n"
-                           "      --help       this text\n"
-                           "      --version    the version\n"
-                           "\n"
-                           "Plugins are looked for as the library does: in CORRAL_PLUGIN_PATH, "
-                           "then where corral is installed.\n"
-                           "Keys are the run's own, and removed. Exit status: 0, 1 when a case "
-                           "failed, 125 when it was used wrongly or a store\n"
-                           "can't be opened.\n";
+static const char help[] =
+    "Usage: corral-conformance [--case NAME]... [--move COMMAND] [--quiet] URI...\n"
+    "       corral-conformance --list\n"
+    "\n"
+    "Runs the same cases against each store, and prints a line for each:\n"
+    "  ok     it does what every store must\n"
+    "  can't  it doesn't, and declares so\n"
+    "  FAIL   what was expected, and what came\n"
+    "\n"
+    "      --case NAME  this case alone; may be repeated\n"
+    "      --move COMMAND  moves the key that is its last argument to "
+    "another server of the store\n"
+    "      --list       print the names of the cases\n"
+    "  -q, --quiet      only the lines that aren't ok, and the totals\n"
+    "      --help       this text\n"
+    "      --version    the version\n"
+    "\n"
+    "Plugins are looked for as the library does: in CORRAL_PLUGIN_PATH, "
+    "then where corral is installed.\n"
+    "Keys are the run's own, and removed. Exit status: 0, 1 when a case "
+    "failed, 125 when it was used wrongly or a store\n"
+    "can't be opened.\n";
 
 /* ---- cases by name ------------------------------------------------------------------------- */
 
@@ -153,6 +157,10 @@ static void run_case(const test_case *test, const char *uri, const store_card *c
   } else if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {
     print_result(test, VERDICT_CANT,
                  "the store declares that it is this process's alone (CORRAL_REACH_PROCESS)");
+  } else if ((test->needs & NEEDS_MOVES) && card->plugin->refresh == NULL) {
+    print_result(test, VERDICT_CANT, "the store's servers don't come and go (refresh)");
+  } else if ((test->needs & NEEDS_MOVES) && options.move == NULL) {
+    print_result(test, VERDICT_CANT, "no program moves its keys (--move)");
   } else if ((test->needs & NEEDS_SERVER) && refused != NULL) {
     print_result(test, VERDICT_CANT, refused);
   } else {
@@ -225,14 +233,18 @@ static int choose(const char *name) {
 
 /* -1 to go on, else the exit status. */
 static int parse(int argc, char **argv) {
-  enum { OPT_CASE = 256, OPT_LIST, OPT_HELP, OPT_VERSION };
-  static const struct option longs[] = {
-      {"case", required_argument, NULL, OPT_CASE}, {"list", no_argument, NULL, OPT_LIST},
-      {"quiet", no_argument, NULL, 'q'},           {"help", no_argument, NULL, OPT_HELP},
-      {"version", no_argument, NULL, OPT_VERSION}, {0}};
+  enum { OPT_CASE = 256, OPT_MOVE, OPT_LIST, OPT_HELP, OPT_VERSION };
+  static const struct option longs[] = {{"case", required_argument, NULL, OPT_CASE},
+                                        {"list", no_argument, NULL, OPT_LIST},
+                                        {"move", required_argument, NULL, OPT_MOVE},
+                                        {"quiet", no_argument, NULL, 'q'},
+                                        {"help", no_argument, NULL, OPT_HELP},
+                                        {"version", no_argument, NULL, OPT_VERSION},
+                                        {0}};
   for (int option, status = -1; (option = getopt_long(argc, argv, "q", longs, NULL)) != -1;) {
     switch (option) {
       case OPT_CASE: status = choose(optarg); break;
+      case OPT_MOVE: key_move_by(options.move = optarg); break;
       case OPT_LIST: options.list = true; break;
       case 'q': options.quiet = true; break;
       case OPT_HELP: return fputs(help, stdout) < 0 ? EXIT_BROKEN : 0;

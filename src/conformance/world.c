@@ -2,6 +2,8 @@
 #include "conformance.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "os/env.h"
 #include "record/envelope.h"
@@ -93,6 +95,12 @@ static void open_world(void) {
 }
 
 bool servers_come_and_go(void) { return world.plugin->refresh != NULL; }
+
+void world_refresh(void) {
+  corral_error error = {0};
+  int status = world.plugin->refresh(world.store, now_ms() + LIMIT_MS, &error);
+  check(status == CORRAL_OK, "refresh: %s: %s", corral_status_name(status), error.text);
+}
 
 /* ---- clients ------------------------------------------------------------------------------- */
 
@@ -194,20 +202,31 @@ static int perform_on(client *c, size_t server, const size_t *routes, corral_op 
   return status;
 }
 
-/* Asks the server that an operation was sent to, as a corral does. */
-static int follow(client *c, corral_op *op, int64_t deadline) {
-  int worst = CORRAL_OK;
-  for (int hops = 0; hops < HOPS && op->status == CORRAL_EMOVED; hops++) {
+/* True when an operation was not sent: its server is another one by now, or the handle was one of
+ * a former server of that number. */
+static bool was_not_sent(corral_op *op, int64_t deadline) {
+  if (!servers_come_and_go() || op->status != CORRAL_EUNAVAILABLE || now_ms() >= deadline)
+    return false;
+  world_refresh();
+  op->server = (uint32_t)server_of(op->key, op->key_len);
+  return true;
+}
+
+/* Asks the server that an operation was sent to, as a corral does. Returns how often. */
+static unsigned follow(client *c, corral_op *op, int64_t deadline, int *worst) {
+  unsigned hops = 0;
+  for (; hops < HOPS && (op->status == CORRAL_EMOVED || was_not_sent(op, deadline)); hops++) {
     size_t server = op->server;
     check(servers_come_and_go() && server < c->servers, "EMOVED to server %zu", server);
     op->status = CORRAL_EINDOUBT;
     int status = perform_on(c, server, &server, op, 1, deadline);
-    if (status != CORRAL_OK) worst = status;
+    if (status != CORRAL_OK && op->status != CORRAL_EUNAVAILABLE) *worst = status;
   }
   op->flags &= ~(uint32_t)CORRAL_OP_ASKING;
-  return worst;
+  return hops;
 }
 
+/* Where servers go, a handle may break with nothing sent: then its operations were asked again. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline) {
   int worst = CORRAL_OK;
   size_t *routes = calloc(count, sizeof *routes);
@@ -221,12 +240,24 @@ int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline) {
     int status = perform_on(c, server, routes, ops, count, deadline);
     if (status != CORRAL_OK) worst = status;
   }
+  size_t refused = 0;
   for (size_t i = 0; i < count; i++) {
-    int status = follow(c, &ops[i], deadline);
-    if (status != CORRAL_OK) worst = status;
+    (void)follow(c, &ops[i], deadline, &worst);
+    refused += ops[i].status == CORRAL_EUNAVAILABLE || ops[i].status == CORRAL_EINDOUBT;
   }
   free(routes);
-  return worst;
+  return worst == CORRAL_EUNAVAILABLE && servers_come_and_go() && refused == 0 ? CORRAL_OK : worst;
+}
+
+unsigned client_hops(client *c, const key *k) {
+  corral_op op = op_of(CORRAL_VERB_GET, k, 0);
+  int worst = CORRAL_OK;
+  size_t server = server_of(k->bytes, k->len);
+  op.server = (uint32_t)server;
+  (void)perform_on(c, server, &server, &op, 1, now_ms() + LIMIT_MS);
+  unsigned hops = follow(c, &op, now_ms() + LIMIT_MS, &worst);
+  op_drop(&op);
+  return hops;
 }
 
 void op_drop(corral_op *op) {
@@ -357,6 +388,25 @@ key *lock_new(const char *stem) {
   key *k = key_of(text, len < world.declared.max_key ? len : world.declared.max_key);
   k->is_lock = true;
   return k;
+}
+
+static const char *mover;
+
+void key_move_by(const char *command) { mover = command; }
+
+void key_move(const key *k) {
+  char text[256], line[512];
+  int status = -1;
+  snprintf(text, sizeof text, "%.*s", (int)k->len, (const char *)k->bytes);
+  snprintf(line, sizeof line, "%s \"$0\"", mover);
+  pid_t pid = fork();
+  if (pid == 0) {
+    execl("/bin/sh", "sh", "-c", line, text, (char *)NULL);
+    _exit(127);
+  }
+  bool ended = pid > 0 && waitpid(pid, &status, 0) == pid;
+  check(ended && WIFEXITED(status) && WEXITSTATUS(status) == 0, "--move: '%s %s' failed", mover,
+        text);
 }
 
 key *key_near(const key *other, const char *stem) {

@@ -206,12 +206,21 @@ int redis_cluster_next(redis_cluster *c, int slot) {
   return redis_cluster_primary(c, (shard + 1) % REDIS_CLUSTER_PRIMARIES);
 }
 
+/* Valkey wants the replicas of the node that is told to answer, and refuses while one is late. */
+static void set_slot(redis_cluster *c, int node, int slot, const char *what, int other) {
+  const char *reply = "";
+  for (int i = 0; i < STEPS; i++) {
+    reply = redis_server_ask(c->nodes[node], "CLUSTER SETSLOT %d %s %s", slot, what, c->ids[other]);
+    if (strncmp(reply, "NOREPLICAS", 10) != 0) break;
+    usleep(STEP_US);
+  }
+  expect_ok(reply, what);
+}
+
 void redis_cluster_begin(redis_cluster *c, int slot, int to) {
   int from = redis_cluster_owner(c, slot);
-  expect_ok(redis_server_ask(c->nodes[to], "CLUSTER SETSLOT %d IMPORTING %s", slot, c->ids[from]),
-            "importing");
-  expect_ok(redis_server_ask(c->nodes[from], "CLUSTER SETSLOT %d MIGRATING %s", slot, c->ids[to]),
-            "migrating");
+  set_slot(c, to, slot, "IMPORTING", from);
+  set_slot(c, from, slot, "MIGRATING", to);
 }
 
 int redis_cluster_carry(redis_cluster *c, int slot, int to, int most) {
@@ -229,14 +238,14 @@ int redis_cluster_carry(redis_cluster *c, int slot, int to, int most) {
   return count;
 }
 
-void redis_cluster_end(redis_cluster *c, int slot, int to) {
-  expect_ok(redis_server_ask(c->nodes[to], "CLUSTER SETSLOT %d NODE %s", slot, c->ids[to]),
-            "the new node");
+/* `but`: a node that isn't told, but hears of it from the others; -1: none. */
+static void end_move(redis_cluster *c, int slot, int to, int but) {
+  set_slot(c, to, slot, "NODE", to);
   for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
-    if (i != to && is_primary(c, i))
-      expect_ok(redis_server_ask(c->nodes[i], "CLUSTER SETSLOT %d NODE %s", slot, c->ids[to]),
-                "the other nodes");
+    if (i != to && i != but && is_primary(c, i)) set_slot(c, i, slot, "NODE", to);
 }
+
+void redis_cluster_end(redis_cluster *c, int slot, int to) { end_move(c, slot, to, -1); }
 
 /* Keys that are made on the way go to the new node, so the old one has fewer and fewer. */
 void redis_cluster_move(redis_cluster *c, int slot, int to) {
@@ -248,9 +257,9 @@ void redis_cluster_move(redis_cluster *c, int slot, int to) {
 /* The former one keeps the keys until it hears of it, and removes them then. */
 void redis_cluster_seize(redis_cluster *c, int slot, int to) {
   int from = redis_cluster_owner(c, slot);
-  expect_ok(redis_server_ask(c->nodes[to], "CLUSTER SETSLOT %d IMPORTING %s", slot, c->ids[from]),
-            "importing");
-  redis_cluster_end(c, slot, to);
+  set_slot(c, to, slot, "IMPORTING", from);
+  end_move(c, slot, to, from);
+  for (int i = 0; i < STEPS && has_slot(c, from, slot); i++) usleep(STEP_US);
 }
 
 void redis_cluster_empty(redis_cluster *c) {

@@ -60,7 +60,9 @@ static const char *write_config(const redis_server *server, const char *config) 
 /* `config` NULL: no sentinel. */
 static int start(redis_server **ret, const char *config, const char *const *args) {
   char program[SERVER_PROCESS_PATH], port[12];
-  if (!server_process_find("redis-server", "redis-server", program)) return 0;
+  const char *name = getenv("CORRAL_REDIS_SERVER");
+  if (name == NULL) name = "redis-server";
+  if (!server_process_find(name, name, program)) return 0;
   redis_server *server = calloc(1, sizeof *server);
   if (server == NULL) die("calloc");
   server_process *process = &server->process;

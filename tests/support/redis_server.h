@@ -1,5 +1,5 @@
 /* redis_server.h: a real redis-server for one test, with a folder of its own, removed with the
- * test.
+ * test. CORRAL_REDIS_SERVER in the environment names another program, such as valkey-server.
  *
  *   static redis_server *server;
  *   if (!redis_server_start(&server, NULL)) skip();   prints that redis-server is missing

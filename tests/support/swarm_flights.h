@@ -19,6 +19,7 @@ static void send(world *w, const scheduler *p, event *e) {
   int64_t there = mishap(w, number, 5) ? between(w, 0, 4 * LEASE_MS) : way(w), back = way(w);
   e->flight = (int)(p - w->pilots);
   e->life = p->life;
+  e->server = process_of(w, p)->server;
   e->ask_number = p->ask_number;
   memcpy(e->token, p->token, CORRAL_TOKEN);
   e->what = ARRIVES;
@@ -53,6 +54,8 @@ static void ask_store(world *w, scheduler *p, corral_verb verb) {
   if (verb == CORRAL_VERB_GET || verb == CORRAL_VERB_CLAIM) {
     p->floor = w->floor;
     p->expire_floor = w->expire_floor;
+    p->looked = w->now;
+    if (has_slots(w)) p->near_epoch = crl_near_epoch(near_of[(p - w->pilots) / FLIGHTS], NEAR_HASH);
   }
   if (verb == CORRAL_VERB_CLAIM && (!p->claimed || w->control != CLAIMS_SHARE_A_TOKEN))
     crl_record_put(p->token, roll(w) | 1, 8);
@@ -343,6 +346,7 @@ static void take_look(world *w, scheduler *p, const event *e) {
   p->has_held = 0;
   p->found = e->read;
   p->found_floor = p->floor;
+  keep_copy(w, p, e);
   expect(w, e->told.look.lives.fresh == 0 || e->read >= p->expire_floor,
          "2: what was expired was found fresh");
 }
@@ -410,7 +414,8 @@ static void on_take_off(world *w) {
   if (w->now < WORLD_MS && (++w->take_offs < TAKE_OFFS || w->healing.outage > 0))
     plan_event(w, &again);
   if (process_of(w, p)->gone) return;
-  if (p->flying || process_of(w, p)->paused_until > w->now || joins(w, p)) return;
+  if (p->flying || process_of(w, p)->paused_until > w->now) return;
+  if (is_near(w, (int)(p - w->pilots) / FLIGHTS) || joins(w, p)) return;
   unsigned life = p->life + 1;
   memset(p, 0, sizeof *p);
   p->life = life;
@@ -433,6 +438,7 @@ static void kill_process(world *w, int number) {
   forget_replays(w, number);
   w->processes[number] = (process){.life = w->processes[number].life + 1,
                                    .paused_until = w->processes[number].paused_until};
+  if (has_slots(w)) begin_map(w, number);
   crl_outbox_free(held_by[number]);
   held_by[number] = crl_outbox_new(1 << 20, 100 * WORLD_MS);
   w->kills++;
@@ -470,6 +476,7 @@ static void on_faults_end(world *w) {
     if (ends == 2) of->away = 1;
     of->gone = ends != 2;
     of->life++; /* it hears of no heal, and of no reply to a replay */
+    if (has_slots(w)) push(w, i, SILENCE_MS);
   }
 }
 
@@ -477,6 +484,7 @@ static void on_faults_end(world *w) {
 static void on_flush(world *w) {
   event again = {.at = w->now + between(w, 200, 4000), .what = FLUSH};
   if (faults_ended(w)) return;
+  tell_watches(w);
   w->record_len = 0;
   w->held = 0;
   w->verdict_until = 0;

@@ -58,6 +58,7 @@ static void on_change(world *w) {
   e.at = w->now + between(w, 0, 10);
   process *from = e.process == OUTSIDE ? NULL : &w->processes[e.process];
   if (from != NULL) e.life = from->life;
+  if (from != NULL) e.server = from->server;
   event lost = e;
   lost.what = CHANGED;
   lost.at = w->now + OP_MS;
@@ -79,19 +80,23 @@ static void on_change(world *w) {
 
 static void change_there(world *w, event *e) {
   corral_op op;
-  if (e->thing == THE_TAG)
-    w->tag_version = (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
-  else
+  if (e->thing == THE_KEY) {
     at_store(w, e, &op);
+    return;
+  }
+  w->tag_version = (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
+  w->slots.changes++;
 }
 
 static void on_changes(world *w, event *e) {
+  int lives = e->process == OUTSIDE || w->processes[e->process].life == e->life;
+  if (astray(w, e, e->process, lives)) return;
   change_there(w, e);
   if (e->reply_in < 0) return;
   event reply = *e;
   reply.what = CHANGED;
   reply.at = w->now + e->reply_in;
-  plan_event(w, &reply);
+  plan_confirmed(w, &reply);
 }
 
 /* Changes within the process when its own change returns, as corral_invalidate, corral_expire and
@@ -106,6 +111,7 @@ static void settle_at_home(world *w, const event *e) {
     crl_outbox_invalidated(held, key, sizeof key, w->now);
   else
     crl_outbox_drop_fill(held, key, sizeof key);
+  if (has_slots(w)) crl_near_drop(near_of[e->process], NEAR_HASH);
   for (int i = 0; i < FLIGHTS; i++)
     w->pilots[e->process * FLIGHTS + i].detached = w->control != JOINS_WHAT_IS_DETACHED;
   if (!invalidates) return;
@@ -119,9 +125,11 @@ static void settle_at_home(world *w, const event *e) {
     crl_outbox_invalidate(held, key, sizeof key, NULL, w->now);
 }
 
+/* Nothing confirms an expiry: a failover may undo it. */
 static void on_changed(world *w, const event *e) {
-  if (e->told.status == CORRAL_OK)
-    raise_to(e->verb == CORRAL_VERB_EXPIRE ? &w->expire_floor : &w->floor, e->read);
+  if (e->told.status == CORRAL_OK && e->verb == CORRAL_VERB_INVALIDATE) raise_floor(w, e->read);
+  if (e->told.status == CORRAL_OK && e->verb == CORRAL_VERB_EXPIRE && !has_slots(w))
+    raise_to(&w->expire_floor, e->read);
   if (e->process != OUTSIDE && w->processes[e->process].life == e->life) settle_at_home(w, e);
 }
 
@@ -146,6 +154,7 @@ static void on_partition(world *w) {
   if (w->processes[number].away) return;
   w->processes[number].away = 1;
   w->processes[number].rounds = 0;
+  if (has_slots(w)) push(w, number, SILENCE_MS); /* its watch ends */
   w->outages++;
   heal_at(w, number, w->now + between(w, 5, 700));
 }
@@ -160,6 +169,7 @@ static void send_replay(world *w, int number, int entry, corral_verb verb) {
              .entry = entry,
              .verb = verb,
              .lease_ms = LEASE_MS,
+             .server = w->processes[number].server,
              .read = r->read,
              .reply_in = between(w, 0, 6),
              .at = w->now + between(w, 0, 6)};
@@ -231,6 +241,7 @@ static int is_to_settle(world *w, const event *e, corral_op *op) {
 
 static void on_replays(world *w, event *e) {
   corral_op op = {.status = CORRAL_OK};
+  if (astray(w, e, e->process, w->processes[e->process].life == e->life)) return;
   if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE)
     memset(&op, 0, sizeof op);
   else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG)
@@ -245,7 +256,7 @@ static void on_replays(world *w, event *e) {
   reply.at = w->now + e->reply_in;
   reply.told.status = op.status;
   reply.newer = e->verb == CORRAL_VERB_CLAIM && op.status == CORRAL_OK && is_to_settle(w, e, &op);
-  plan_event(w, &reply);
+  plan_confirmed(w, &reply);
 }
 
 static void end_replay(world *w, event *e) {
@@ -274,7 +285,7 @@ static void on_replayed(world *w, event *e) {
       crl_outbox_return(held_by[e->process], &r->entry);
   } else if (e->verb == CORRAL_VERB_INVALIDATE) {
     crl_outbox_replayed(held_by[e->process], &r->entry);
-    raise_to(&w->floor, e->read);
+    raise_floor(w, e->read);
     w->replayed_changes++;
   } else if (e->verb == CORRAL_VERB_CLAIM && e->told.status == CORRAL_OK) {
     int left = r->entry.fill.hard_ttl > w->now - r->entry.fill.made;

@@ -2,7 +2,7 @@
 #ifndef TESTS_SWARM_STORE_H
 #define TESTS_SWARM_STORE_H
 
-#include "swarm_world.h"
+#include "swarm_slots.h"
 #include "support/op_kit.h"
 
 static void watch_claim(world *w, const event *e, const corral_op *op) {
@@ -100,6 +100,7 @@ static int is_leased(const world *w) {
 static void apply(world *w, const corral_change *change) {
   uint8_t record[sizeof w->record];
   if (change->action == CORRAL_ACTION_KEEP) return;
+  tell_watches(w);
   w->record_len = change->action == CORRAL_ACTION_REMOVE ? 0 : change->front_len + change->body_len;
   if (w->record_len == 0) return;
   assert_true(w->record_len <= sizeof record);
@@ -165,6 +166,7 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   look->has_value = 1;
   look->lives = lives;
   reply->read = w->truth;
+  if (has_slots(w)) reply->print = crl_watch_print(w->record, w->record_len);
   reply->version = crl_record_take(w->record + envelope.payload_at, 8);
   reply->has_found = 1;
 }
@@ -211,6 +213,8 @@ static void on_arrives(world *w, event *e) {
     arrive_late(w, e);
     return;
   }
+  const scheduler *p = &w->pilots[e->flight];
+  if (astray(w, e, e->flight / FLIGHTS, p->flying && p->life == e->life)) return;
   at_store(w, e, &op);
   if (e->reply_in < 0 || e->verb == CORRAL_VERB_EXTEND) return;
   event reply = {.at = w->now + e->reply_in,

@@ -37,6 +37,13 @@ enum {
    * a host's lock whose holder shows no lease */
   CALM_MS = 10 * LEASE_MS,
   SERVED_MS = 350,
+  /* in the cluster mode: longest time of a report by a watch, until a connection that has ended is
+   * noticed, and between two looks at the map */
+  PUSH_MS = 6,
+  SILENCE_MS = 20,
+  MAP_MS = 60,
+  NEAR_LATE_MS = MAP_MS + SILENCE_MS + 3 * PUSH_MS,
+  FLOORS = 1024,
   TRIES_MS = 3000,
   OUTSIDE = -1 /* number of a process that is never killed, paused or cut off */
 };
@@ -63,7 +70,16 @@ typedef enum what {
   FAULTS_END,
   HEAL,
   REPLAYS_AT,
-  REPLAYED
+  REPLAYED,
+  /* in the cluster mode */
+  SLOT_MOVES,
+  FAILS_OVER,
+  REPLICATES,
+  CONFIRMS,
+  ASKS_MAP,
+  REGISTERS,
+  REGISTERED,
+  PUSHED
 } what;
 
 /* The target of a change: the value's key or its tag. */
@@ -92,6 +108,11 @@ typedef struct event {
   uint64_t tag_version;    /* the tag's version as read; 0: none */
   uint64_t remembered;     /* the tag's version in the found record */
   int has_found, newer;
+  /* in the cluster mode: the server that is asked; the process's map; the record's print */
+  unsigned server, map, epoch;
+  uint64_t print, change;
+  int64_t sent;
+  enum what then;
 } event;
 
 typedef struct scheduler {
@@ -112,6 +133,8 @@ typedef struct scheduler {
   uint8_t product[RECORD];
   size_t product_len;
   int64_t hard_ttl;
+  uint64_t near_epoch; /* before its look, which was at `looked` */
+  int64_t looked;
 } scheduler;
 
 /* A held entry being replayed to the store. */
@@ -131,6 +154,10 @@ typedef struct process {
   uint64_t own_change;     /* origin version of the latest change of this process, failed or not */
   /* number of the hold of its host's lock that it passed by; as it remembers */
   unsigned passed_hold, remembered_hold;
+  /* in the cluster mode: the slot's server by its map, which has a number; the server that tells of
+   * the key's next change, 0: none; when its watch hears of what was told last */
+  unsigned server, map, registered;
+  int64_t heard_at;
 } process;
 
 /* A deliberate defect in the model, to show that the oracle detects it. */
@@ -151,7 +178,9 @@ typedef enum control {
   SLOW_IS_AWAY,
   KEYS_END_WITH_THEIR_LEASES,
   HOLDERS_ARE_NOT_REMEMBERED,
-  VERDICTS_ARE_NOT_STORED
+  VERDICTS_ARE_NOT_STORED,
+  COPIES_OUTLIVE_MOVES,
+  INVALIDATIONS_ARE_NOT_CONFIRMED
 } control;
 
 /* The store's record of a tag. */
@@ -160,6 +189,30 @@ typedef struct tag_version {
   uint64_t hard;
   int64_t since;
 } tag_version;
+
+/* What a server has: the store's part of a world, and what the oracle knows of it. */
+typedef struct stored {
+  uint8_t record[2 * RECORD];
+  size_t record_len;
+  int64_t expires;
+  tag_version tag_version;
+  uint64_t truth;
+  uint8_t holder[CORRAL_TOKEN];
+  int held;
+  int64_t held_until, verdict_until;
+} stored;
+
+/* The cluster mode. */
+typedef struct slots {
+  unsigned server;              /* has the slot; 0: another mode */
+  unsigned epoch;               /* of the slot: how often it has had another server */
+  uint64_t changes, replicated; /* changes so far, and those that the replica has */
+  stored replica;
+  int64_t floor_at[FLOORS]; /* when world.floor became `floor` */
+  uint64_t floor[FLOORS];
+  size_t floors;
+  unsigned moves, failovers, lost, hops, near, confirmed, doubted; /* counters */
+} slots;
 
 /* The healing mode: no faults but one outage of the origin, fast messages and computes, and callers
  * all the time. */
@@ -175,6 +228,7 @@ typedef struct world {
   control control;
   int64_t faults_end; /* the liveness mode: when they end for the core; 0: another mode */
   healing healing;
+  slots slots;
   event heap[EVENTS];
   size_t events;
   scheduler pilots[PROCESSES * FLIGHTS];
