@@ -14,7 +14,8 @@
  *
  * In the plan's texts %ORIGIN% is "http://127.0.0.1:PORT" of the origin, %REDIS% is the store's
  * URI; nginx_server.h defines further words. The module is $CORRAL_NGINX_MODULE; $CORRAL_ASAN names
- * a library to load before it. */
+ * a library to load before it. With another nginx, $CORRAL_NGINX, the module is the file
+ * ngx_http_corral_module.so in that folder; without such a file it is a part of that nginx. */
 #ifndef TESTS_NGINX_KIT_H
 #define TESTS_NGINX_KIT_H
 

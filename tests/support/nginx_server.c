@@ -280,9 +280,17 @@ static void begin(nginx_server *server) {
   }
 }
 
+int nginx_server_find(char ret_path[SERVER_PROCESS_PATH]) {
+  const char *folder = getenv("CORRAL_NGINX");
+  if (folder == NULL) return server_process_find("nginx", "nginx", ret_path);
+  int len = snprintf(ret_path, SERVER_PROCESS_PATH, "%s/nginx", folder);
+  if (len < SERVER_PROCESS_PATH && *folder == '/' && access(ret_path, X_OK) == 0) return 1;
+  die(NULL, "CORRAL_NGINX is no absolute path of a folder with nginx");
+}
+
 int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
   char program[SERVER_PROCESS_PATH], www[96];
-  if (!server_process_find("nginx", "nginx", program)) return 0;
+  if (!nginx_server_find(program)) return 0;
   nginx_server *server = calloc(1, sizeof *server);
   if (server == NULL) die(NULL, "calloc");
   server->process.death_signal = SIGTERM; /* nginx ends its workers too on SIGTERM */
