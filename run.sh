@@ -21,7 +21,7 @@ TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server memcached openss
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
-BENCH_PACKAGES="valgrind strace liburcu-dev"
+BENCH_PACKAGES="valgrind strace liburcu-dev wrk"
 PORTABILITY_PACKAGES="gcc-s390x-linux-gnu gcc-arm-linux-gnueabihf gcc-i686-linux-gnu
  qemu-user-static musl-tools make dpkg-dev clang"
 
