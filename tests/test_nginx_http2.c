@@ -233,10 +233,11 @@ static void a_body_goes_to_the_origin_and_its_answer_to_this_client_alone(void *
 
 /* True when nginx and libcurl have HTTP/3. */
 static int has_http3(void) {
-  char program[SERVER_PROCESS_PATH], command[SERVER_PROCESS_PATH + 60];
+  char program[SERVER_PROCESS_PATH], command[SERVER_PROCESS_PATH + 100];
   if ((curl_version_info(CURLVERSION_NOW)->features & CURL_VERSION_HTTP3) == 0) return 0;
   if (!nginx_server_find(program)) return 0;
-  snprintf(command, sizeof command, "'%s' -V 2>&1 | grep -q http_v3_module", program);
+  snprintf(command, sizeof command,
+           "LD_PRELOAD=\"$CORRAL_ASAN\" '%s' -V 2>&1 | grep -q http_v3_module", program);
   return system(command) == 0;
 }
 

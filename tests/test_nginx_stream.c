@@ -334,6 +334,21 @@ static void a_fragment_streams_into_its_page_twice(void **state) {
   }
 }
 
+/* Older versions of nginx take an interim answer for the final one. */
+static void an_interim_answer_is_not_the_one_that_is_kept(void **state) {
+  (void)state;
+  if (nginx_server_version() < 1029000) skip();
+  int client = ask("/hinted"), upstream = hand_origin_take(&origin, "/hinted");
+  hand_send(upstream, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole");
+  const char *answer = hand_client_await(client, "whole");
+  assert_non_null(strstr(answer, "HTTP/1.1 200 OK\r\n"));
+  assert_null(strstr(answer, "a.css"));
+  ends(client);
+  close(upstream);
+  is_stored("/hinted", "whole");
+}
+
 /* A client over nginx's unix socket, which holds few bytes; its answer is not chunked. */
 static int ask_slowly(const char *path) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -463,6 +478,7 @@ int main(void) {
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),
       cmocka_unit_test(a_refresh_joins_no_answer_that_is_coming),
       cmocka_unit_test(a_fragment_streams_into_its_page_twice),
+      cmocka_unit_test(an_interim_answer_is_not_the_one_that_is_kept),
       cmocka_unit_test(a_slow_client_slows_nobody_and_gets_each_byte),
       cmocka_unit_test(waiters_of_a_killed_leader_elect_anew),
       cmocka_unit_test(two_tiers_on_one_store_dont_wait_for_each_other),

@@ -67,8 +67,8 @@ char *nginx_kit_http(const nginx_kit_plan *plan) {
   if (asprintf(&text,
                "corral_zone pages store=%%REDIS%% %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% "
                "backlog=1024;\n%s\n}",
-               plan->zone != NULL ? plan->zone : "near=off", plan->http != NULL ? plan->http : "",
-               plan->locations) < 0)
+               plan->zone != NULL ? plan->zone : "near=off op=10s away_after=20s",
+               plan->http != NULL ? plan->http : "", plan->locations) < 0)
     abort();
   char *made = filled(text);
   free(text);

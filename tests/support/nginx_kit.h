@@ -36,12 +36,14 @@
 
 typedef struct nginx_kit_plan {
   const char *locations; /* inside server { } */
-  const char *zone;      /* parameters of the zone "pages" besides its store; NULL: "near=off" */
-  const char *http;      /* more lines of http { }; NULL for none */
-  const char *main;      /* more lines before http { }; NULL for none */
-  int workers;           /* 0: one */
-  int is_daemon;         /* as in nginx_plan */
-  int is_weighed;        /* 1: a sanitizer gives memory back at once that is freed */
+  /* parameters of the zone "pages" besides its store; NULL: no near copies, and patience with the
+   * store of a busy machine */
+  const char *zone;
+  const char *http; /* more lines of http { }; NULL for none */
+  const char *main; /* more lines before http { }; NULL for none */
+  int workers;      /* 0: one */
+  int is_daemon;    /* as in nginx_plan */
+  int is_weighed;   /* 1: a sanitizer gives memory back at once that is freed */
 } nginx_kit_plan;
 
 extern http_origin *nginx_kit_origin;

@@ -36,6 +36,8 @@ typedef struct nginx_plan {
 /* Finds nginx: its absolute path. Returns 0 when it isn't installed, after "SKIPPED: ..." on
  * stderr. */
 int nginx_server_find(char ret_path[SERVER_PROCESS_PATH]);
+/* Its version as nginx itself writes it: 1029003 is 1.29.3. 0 when it isn't installed. */
+int nginx_server_version(void);
 
 /* Starts the server and waits until it accepts and all its workers run. Returns 0 when nginx isn't
  * installed, after "SKIPPED: ..." on stderr. */
