@@ -47,7 +47,8 @@ usage: ./run.sh [demo|test|quick|package] [--no-install]
           processors are kept awake, or with --idle may sleep; --both: both, one by one; --write
           writes the table of both into docs/performance.md
   portability  build for other machines, C libraries and compilers, and run the tests of `quick`;
-          each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto; default: all
+          each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto, nginx
+          (its module in other versions, also in those of $NGINX_SOURCES); default: all
 
   --no-install   don't install missing packages of the system: list them and stop
   --help         this text
@@ -266,7 +267,7 @@ portability() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES $PORTABILITY_PACKAGES
   # shellcheck disable=SC2086
-  sh cmake/portability.sh build/portability ${parts:-s390x armhf i386 musl clang lto}
+  sh cmake/portability.sh build/portability ${parts:-s390x armhf i386 musl clang lto nginx}
 }
 
 install=yes
@@ -286,7 +287,7 @@ for argument in "$@"; do
       [ -z "$command" ] || fail "one command at a time; not both '$command' and '$argument'"
       command=$argument
       ;;
-    s390x | armhf | i386 | musl | clang | lto)
+    s390x | armhf | i386 | musl | clang | lto | nginx)
       [ "$command" = portability ] || fail "'$argument' is for portability, and stands behind it"
       parts="$parts $argument"
       ;;
