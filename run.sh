@@ -23,7 +23,7 @@ RELEASE_PACKAGES="valkey-server"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
-BENCH_PACKAGES="valgrind strace liburcu-dev"
+BENCH_PACKAGES="valgrind strace liburcu-dev wrk"
 PORTABILITY_PACKAGES="gcc-s390x-linux-gnu gcc-arm-linux-gnueabihf gcc-i686-linux-gnu
  qemu-user-static musl-tools make dpkg-dev clang"
 
@@ -49,7 +49,8 @@ usage: ./run.sh [demo|test|quick|package] [--no-install]
           processors are kept awake, or with --idle may sleep; --both: both, one by one; --write
           writes the table of both into docs/performance.md
   portability  build for other machines, C libraries and compilers, and run the tests of `quick`;
-          each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto; default: all
+          each PART is one of s390x, armhf, i386 (under qemu-user), musl, clang, lto, nginx
+          (its module in other versions, also in those of $NGINX_SOURCES); default: all
 
   --no-install   don't install missing packages of the system: list them and stop
   --help         this text
@@ -277,7 +278,7 @@ portability() {
   # shellcheck disable=SC2086
   need $BUILD_PACKAGES $TEST_PACKAGES $PORTABILITY_PACKAGES
   # shellcheck disable=SC2086
-  sh cmake/portability.sh build/portability ${parts:-s390x armhf i386 musl clang lto}
+  sh cmake/portability.sh build/portability ${parts:-s390x armhf i386 musl clang lto nginx}
 }
 
 install=yes
@@ -297,7 +298,7 @@ for argument in "$@"; do
       [ -z "$command" ] || fail "one command at a time; not both '$command' and '$argument'"
       command=$argument
       ;;
-    s390x | armhf | i386 | musl | clang | lto)
+    s390x | armhf | i386 | musl | clang | lto | nginx)
       [ "$command" = portability ] || fail "'$argument' is for portability, and stands behind it"
       parts="$parts $argument"
       ;;

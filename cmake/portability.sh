@@ -5,6 +5,8 @@
 #   musl                with musl-gcc; the libraries are built from Debian's sources, and plugins
 #                       with other libraries are compiled alone
 #   clang, lto          with clang, and with gcc -O3 -flto
+#   nginx               the module, into the nginx of other releases of Debian, and into the sources
+#                       that NGINX_SOURCES lists as tests/nginx_versions.sh takes them
 # A warning of a compiler is a failure. Builds and libraries go to FOLDER; no package is installed.
 # The script prints a line for each part, and the sums. docs/build.md says more.
 set -u
@@ -20,13 +22,15 @@ PLUGINS="libhiredis-dev libssl-dev libmemcached-dev libpq-dev libmariadb-dev lib
 # These look at the sources, or need programs of this machine.
 OF_SOURCES='^(ci|run_elsewhere|readme|record_readers|tidy|manual|format|clang_tidy|arrows)$'
 
-# debian runs apt-get for ARCH with a state of its own in HOME, beside the system's.
+# debian runs apt-get for ARCH with a state of its own in HOME, beside the system's; $release is
+# another Debian's name.
+release=
 debian() { # HOME ARCH ARGUMENT...
   home=$1 arch=$2
   shift 2
   mkdir -p "$home/lists/partial" "$home/archives/partial"
   # shellcheck source=/dev/null
-  codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  codename=${release:-$(. /etc/os-release && echo "$VERSION_CODENAME")}
   key=signed-by=/usr/share/keyrings/debian-archive-keyring.gpg
   for kind in deb deb-src; do
     echo "$kind [$key] http://deb.debian.org/debian $codename main"
@@ -199,6 +203,28 @@ lto() {
     -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG" && used lto
 }
 
+# ---- nginx ---------------------------------------------------------------------------------
+
+nginx_of() { # RELEASE: its source is in $folder/nginx.sources/RELEASE
+  release=$1 home=$folder/nginx.sources
+  [ ! -e "$home/$1" ] || return 0
+  rm -rf "$home"/nginx*
+  debian "$home" "$(dpkg --print-architecture)" update && source_of "$home" nginx &&
+    mv "$home/nginx" "$home/$1"
+}
+
+# The module may also be a part of nginx, which the last one shows.
+nginx() {
+  nginx_of bookworm && nginx_of trixie || return 1
+  cmake -G Ninja -S "$root" -B "$folder/nginx" -DCMAKE_BUILD_TYPE=Debug \
+    -DCMAKE_C_FLAGS_DEBUG="-g -O1" -DCORRAL_CHECKS=ON -DCORRAL_SANITIZE=address,undefined \
+    -DCORRAL_NGINX=ON &&
+    cmake --build "$folder/nginx" --target corral_nginx_tests || return 1
+  # shellcheck disable=SC2086
+  sh "$root/tests/nginx_versions.sh" "$folder/nginx" "$folder/nginx.versions" \
+    "$home/bookworm" "$home/trixie" "static:$home/trixie" ${NGINX_SOURCES:-}
+}
+
 # one runs a part, with a log.
 one() { # PART
   log=$folder/$1.log
@@ -209,7 +235,10 @@ one() { # PART
   ! grep -n 'warning: ' "$log" || { echo "warnings: see $log"; return 1; }
 }
 
-tests_of() { sed -n 's/^100% tests passed.* out of \([0-9]*\)$/\1 tests/p' "$folder/$1.log"; }
+tests_of() {
+  sed -n 's/^100% tests passed.* out of \([0-9]*\)$/\1 tests/p
+    s/^\([0-9]*\) passed, 0 failed$/\1 versions/p' "$folder/$1.log"
+}
 
 for part in "$@"; do
   if why=$(one "$part"); then

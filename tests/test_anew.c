@@ -140,6 +140,54 @@ static void what_is_stored_and_copied_is_replaced_or_stays(void **state) {
   }
 }
 
+/* ---- many keys ----------------------------------------------------------------------------- */
+
+static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
+  (void)arg;
+  for (size_t i = 0; i < count; i++) (void)compute(fills[i], NULL, 0, NULL);
+  return CORRAL_OK;
+}
+
+/* Asks for the keys a, b and a again, which have these pages. */
+static void get_many(corral *c, int64_t anew, int of_a, int of_b, corral_how how) {
+  corral_item items[3] = {
+      {.key = "a", .key_len = 1}, {.key = "b", .key_len = 1}, {.key = "a", .key_len = 1}};
+  const corral_call *call = CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 3600000, .anew = anew));
+  assert_int_equal(corral_get_many(c, items, 3, call, compute_many, NULL), CORRAL_OK);
+  for (int i = 0; i < 3; i++) {
+    char text[16];
+    snprintf(text, sizeof text, "page %d", i == 1 ? of_b : of_a);
+    if (items[i].status != CORRAL_OK) fail_msg("%d: %s", i, items[i].error.text);
+    assert_int_equal(corral_value_size(items[i].value), strlen(text));
+    assert_memory_equal(corral_value_data(items[i].value), text, strlen(text));
+    assert_int_equal(corral_value_how(items[i].value), how);
+    corral_value_unref(items[i].value);
+  }
+}
+
+static void each_key_of_a_batch_is_replaced_once_or_stays(void **state) {
+  (void)state;
+  for (int near = 0; near < 2; near++) {
+    corral *c;
+    computes = fails = 0;
+    assert_int_equal(
+        corral_open(CORRAL_OPTIONS(.store = "memory:", .near_bytes = near ? 1 << 20 : CORRAL_OFF),
+                    &c, NULL),
+        CORRAL_OK);
+    get_many(c, 1, 1, 2, CORRAL_COMPUTED);
+    get_many(c, 0, 1, 2, CORRAL_FRESH);
+    get_many(c, 1, 3, 4, CORRAL_COMPUTED);
+    get_many(c, 0, 3, 4, CORRAL_FRESH);
+    fails = 1;
+    get_many(c, 1, 3, 4, CORRAL_FRESH);
+    assert_int_equal(computes, 6);
+    get_many(c, 1, 3, 4, CORRAL_FRESH); /* the failure is remembered */
+    get_many(c, 0, 3, 4, CORRAL_FRESH);
+    assert_int_equal(computes, 6);
+    corral_close(c);
+  }
+}
+
 #define T(test) cmocka_unit_test(test)
 
 int main(void) {
@@ -151,6 +199,7 @@ int main(void) {
       T(nobody_waits_for_another_s_rebuild),
       T(without_the_store_a_copy_is_an_answer_only_if_that_fails),
       T(what_is_stored_and_copied_is_replaced_or_stays),
+      T(each_key_of_a_batch_is_replaced_once_or_stays),
   };
   return cmocka_run_group_tests_name("anew", tests, NULL, NULL);
 }

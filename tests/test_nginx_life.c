@@ -16,10 +16,11 @@ static nginx_server *server;
 
 static int start(void **state) {
   (void)state;
-  server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
-                                             .workers = 2,
-                                             .zone = "near=4m near_ttl=50ms compute=1h jitter=0",
-                                             .http = "keepalive_requests 100000;"});
+  server = nginx_kit_start(
+      &(nginx_kit_plan){.locations = LOCATIONS,
+                        .workers = 2,
+                        .zone = "near=4m near_ttl=50ms compute=1h jitter=0 op=10s away_after=20s",
+                        .http = "keepalive_requests 100000;"});
   return 0;
 }
 

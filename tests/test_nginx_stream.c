@@ -2,8 +2,10 @@
  * client and to the waiters of its worker; clients that leave, an origin that breaks off, answers
  * that can't be kept. The test moves origin and clients by hand, so orders are exact. */
 #include <signal.h>
+#include <sys/un.h>
 
 #define LOCATIONS                                                                                  \
+  "listen unix:%SOCKET% sndbuf=16k;"                                                               \
   "location = /status { corral_status; }"                                                          \
   "location = /twice { ssi on; default_type text/html; "                                           \
   "  return 200 '<<!--# include virtual=\"$arg_part\" -->|<!--# include virtual=\"$arg_part\" "    \
@@ -11,6 +13,8 @@
   "location = /purge { corral_purge pages http://localhost$arg_path; }"                            \
   "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
   "  corral_max_size 100k; corral_refresh $http_pragma; proxy_pass http://127.0.0.1:%d; }"         \
+  "location /wide/ { corral pages; corral_valid 200 1m; corral_max_size 100k; "                    \
+  "  proxy_buffer_size 64k; proxy_buffers 4 64k; proxy_pass http://127.0.0.1:%d; }"                \
   "location /none/ { corral pages; corral_at_failure error; proxy_pass http://127.0.0.1:%d; }"     \
   "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
   "  proxy_pass http://127.0.0.1:%d; }"
@@ -330,24 +334,78 @@ static void a_fragment_streams_into_its_page_twice(void **state) {
   }
 }
 
-static void a_slow_client_slows_nobody(void **state) {
+/* Older versions of nginx take an interim answer for the final one. */
+static void an_interim_answer_is_not_the_one_that_is_kept(void **state) {
   (void)state;
-  enum { PARTS = 600, SIZE = 40000 }; /* more than sockets hold */
-  int clients[2], upstream;
-  herd("/slow", clients, 1, &upstream);
-  hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
-  for (int i = 0; i < 2; i++) hand_client_await(clients[i], "first");
-  for (int i = 0; i < PARTS; i++) {
-    send_part(upstream, 'x', SIZE);
-    hand_send(upstream, "3\r\nend\r\n");
-    hand_client_await(clients[1], "end");
-  }
-  hand_send(upstream, "4\r\nlast\r\n0\r\n\r\n");
-  hand_client_await(clients[1], "last");
-  assert_true(hand_client_drain(clients[0]) > (size_t)PARTS * SIZE);
-  ends(clients[0]);
-  ends(clients[1]);
+  if (nginx_server_version() < 1029000) skip();
+  int client = ask("/hinted"), upstream = hand_origin_take(&origin, "/hinted");
+  hand_send(upstream, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
+  hand_send(upstream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole");
+  const char *answer = hand_client_await(client, "whole");
+  assert_non_null(strstr(answer, "HTTP/1.1 200 OK\r\n"));
+  assert_null(strstr(answer, "a.css"));
+  ends(client);
   close(upstream);
+  is_stored("/hinted", "whole");
+}
+
+/* A client over nginx's unix socket, which holds few bytes; its answer is not chunked. */
+static int ask_slowly(const char *path) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  char request[100];
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  snprintf(at.sun_path, sizeof at.sun_path, "%s/socket", nginx_server_folder(server));
+  assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+  snprintf(request, sizeof request, "GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n", path);
+  hand_send(fd, request);
+  return fd;
+}
+
+/* Reads to the end: the body, of *size bytes. To be freed. */
+static char *read_body(int fd, size_t *size) {
+  size_t room = 1 << 22, got = 0;
+  char *text = calloc(1, room + 1);
+  for (ssize_t n = 1; n > 0 && got<room; got += n> 0 ? (size_t)n : 0)
+    n = hand_is_readable(fd, HAND_PATIENCE_MS) ? recv(fd, text + got, room - got, 0) : 0;
+  const char *body = strstr(text, "\r\n\r\n");
+  if (body == NULL) fail_msg("no answer");
+  *size = got - (size_t)(body + 4 - text);
+  memmove(text, body + 4, *size);
+  return text;
+}
+
+/* Either client is the slow one. What waits for it is in memory, in a file, and in memory again. */
+static void a_slow_client_slows_nobody_and_gets_each_byte(void **state) {
+  (void)state;
+  enum { PARTS = 50, SIZE = 40000 };
+  for (int slow_leads = 0; slow_leads < 2; slow_leads++) {
+    char path[32], *sent = calloc(1, (size_t)PARTS * SIZE + 16), *at = stpcpy(sent, "first");
+    snprintf(path, sizeof path, "/wide/%d", slow_leads);
+    long before = nginx_kit_counter(server, "join");
+    int slow = slow_leads ? ask_slowly(path) : -1, fast = slow_leads ? -1 : ask(path);
+    int upstream = hand_origin_take(&origin, path);
+    if (slow_leads) fast = ask(path);
+    if (!slow_leads) slow = ask_slowly(path);
+    await_joined(before, 1);
+    hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
+    for (int i = 0; i < PARTS; i++, at += SIZE) {
+      memset(at, 'a' + i % 26, SIZE - 1);
+      at[SIZE - 1] = '.';
+      send_part(upstream, at[0], SIZE - 1);
+      hand_send(upstream, "1\r\n.\r\n");
+      hand_client_await(fast, ".");
+    }
+    hand_send(upstream, "0\r\n\r\n");
+    ends(fast);
+    close(upstream);
+    size_t size;
+    char *got = read_body(slow, &size);
+    assert_int_equal(size, at - sent);
+    assert_memory_equal(got, sent, size);
+    close(slow);
+    free(got);
+    free(sent);
+  }
   assert_non_null(strstr(nginx_server_log(server), "buffered to a temporary file"));
 }
 
@@ -420,7 +478,8 @@ int main(void) {
       cmocka_unit_test(nobody_joins_an_answer_after_a_purge),
       cmocka_unit_test(a_refresh_joins_no_answer_that_is_coming),
       cmocka_unit_test(a_fragment_streams_into_its_page_twice),
-      cmocka_unit_test(a_slow_client_slows_nobody),
+      cmocka_unit_test(an_interim_answer_is_not_the_one_that_is_kept),
+      cmocka_unit_test(a_slow_client_slows_nobody_and_gets_each_byte),
       cmocka_unit_test(waiters_of_a_killed_leader_elect_anew),
       cmocka_unit_test(two_tiers_on_one_store_dont_wait_for_each_other),
   };

@@ -365,12 +365,10 @@ static unsigned holds(ngx_http_request_t *r, ngx_array_t *conditions) {
   return conditions != NULL && ngx_http_test_predicates(r, conditions) == NGX_DECLINED;
 }
 
-/* The body may decide the answer: it goes to the origin, and the answer to this client alone. */
+/* The body may decide the answer: it goes to the origin, and the answer to this client alone. One
+ * of unknown length counts as chunked, under HTTP/2 and HTTP/3 too. */
 static int has_body(const ngx_http_request_t *r) {
   if (r != r->main) return 0;
-#if (NGX_HTTP_V2)
-  if (r->stream != NULL && !r->stream->in_closed) return 1;
-#endif
   return r->headers_in.content_length_n > 0 || r->headers_in.chunked;
 }
 

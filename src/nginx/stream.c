@@ -136,6 +136,7 @@ static ngx_chain_t *link_to(crl_ngx_reader *reader, const crl_ngx_piece *piece) 
     buf->memory = 1;
     buf->start = buf->pos = (u_char *)(uintptr_t)piece->bytes + skipped;
     buf->end = buf->last = (u_char *)(uintptr_t)piece->bytes + piece->size;
+    buf->file_last = piece->from + (off_t)piece->size; /* nginx reads this for files only */
   }
   reader->at += (off_t)(piece->size - skipped);
   return link;
@@ -248,11 +249,13 @@ static void begin(crl_ngx_reader *reader) {
 
 /* ---- room ---------------------------------------------------------------------------------- */
 
-static off_t unsent(const crl_ngx_reader *reader) {
-  off_t size = 0;
+/* The first byte of the body that the reader's buffers still refer to in memory. Bytes of the file
+ * don't count: nginx may have copied some that are not sent yet. */
+static off_t first_unsent(const crl_ngx_reader *reader) {
   for (ngx_chain_t *link = reader->busy; link != NULL; link = link->next)
-    size += ngx_buf_size(link->buf);
-  return size;
+    if (!link->buf->in_file && ngx_buf_size(link->buf) > 0)
+      return link->buf->file_last - ngx_buf_size(link->buf);
+  return reader->at;
 }
 
 /* Frees what all readers have sent. */
@@ -261,7 +264,7 @@ static void trim(crl_ngx_stream *stream) {
   for (ngx_queue_t *at = ngx_queue_head(&stream->readers);
        at != ngx_queue_sentinel(&stream->readers); at = ngx_queue_next(at)) {
     crl_ngx_reader *reader = ngx_queue_data(at, crl_ngx_reader, link);
-    if (!reader->is_gone) least = ngx_min(least, reader->at - unsent(reader));
+    if (!reader->is_gone) least = ngx_min(least, first_unsent(reader));
   }
   crl_ngx_body_trim(&stream->body, least);
 }
@@ -380,15 +383,15 @@ int crl_ngx_stream_start(crl_ngx_stream *stream) {
   return 1;
 }
 
-/* Runs all readers. One that ends may end others: those of the same main request. */
+/* Runs all readers. One that ends may end others: those of the same main request. Each stays among
+ * the readers meanwhile, as the subrequest may run, and free what all of them have sent. */
 static void pump_all(crl_ngx_stream *stream) {
-  ngx_queue_t todo;
-  ngx_queue_init(&todo);
-  if (ngx_queue_empty(&stream->readers)) return;
-  ngx_queue_add(&todo, &stream->readers);
-  ngx_queue_init(&stream->readers);
-  while (!ngx_queue_empty(&todo)) {
-    ngx_queue_t *at = ngx_queue_head(&todo);
+  size_t count = 0;
+  for (ngx_queue_t *at = ngx_queue_head(&stream->readers);
+       at != ngx_queue_sentinel(&stream->readers); at = ngx_queue_next(at))
+    count++;
+  for (; count > 0 && !ngx_queue_empty(&stream->readers); count--) {
+    ngx_queue_t *at = ngx_queue_head(&stream->readers);
     crl_ngx_reader *reader = ngx_queue_data(at, crl_ngx_reader, link);
     ngx_connection_t *connection = reader->ctx->r->connection;
     ngx_queue_remove(at);

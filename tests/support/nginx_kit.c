@@ -2,6 +2,7 @@
 #include "support/nginx_kit.h"
 #include "support/room.h"
 
+#include <limits.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -12,12 +13,26 @@ redis_server *nginx_kit_redis;
 
 static int failures; /* counted by nginx_kit_end */
 
-int nginx_kit_open(void) {
-  const char *module = getenv("CORRAL_NGINX_MODULE");
+static char load_module[PATH_MAX]; /* the directive; empty: the module is a part of nginx */
+
+static int find_module(void) {
+  char path[PATH_MAX];
+  const char *folder = getenv("CORRAL_NGINX"), *module = getenv("CORRAL_NGINX_MODULE");
+  if (folder != NULL) {
+    snprintf(path, sizeof path, "%s/ngx_http_corral_module.so", folder);
+    module = path;
+    if (access(module, F_OK) != 0) return 1;
+  }
   if (module == NULL || access(module, R_OK) != 0) {
     fprintf(stderr, "SKIPPED: $CORRAL_NGINX_MODULE is no file: the nginx module wasn't built\n");
     return 0;
   }
+  int len = snprintf(load_module, sizeof load_module, "load_module %s;\n", module);
+  return len < (int)sizeof load_module;
+}
+
+int nginx_kit_open(void) {
+  if (!find_module()) return 0;
   if (!redis_server_start(&nginx_kit_redis, NULL)) return 0;
   nginx_kit_origin = http_origin_start();
   return 1;
@@ -52,8 +67,8 @@ char *nginx_kit_http(const nginx_kit_plan *plan) {
   if (asprintf(&text,
                "corral_zone pages store=%%REDIS%% %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% "
                "backlog=1024;\n%s\n}",
-               plan->zone != NULL ? plan->zone : "near=off", plan->http != NULL ? plan->http : "",
-               plan->locations) < 0)
+               plan->zone != NULL ? plan->zone : "near=off op=10s away_after=20s",
+               plan->http != NULL ? plan->http : "", plan->locations) < 0)
     abort();
   char *made = filled(text);
   free(text);
@@ -64,9 +79,7 @@ nginx_server *nginx_kit_another(const nginx_kit_plan *plan) {
   const char *asan = getenv("CORRAL_ASAN");
   char *preload = NULL, *leaks = NULL, *main_text = NULL, *http = nginx_kit_http(plan);
   nginx_server *server = NULL;
-  if (asprintf(&main_text, "load_module %s;\n%s", getenv("CORRAL_NGINX_MODULE"),
-               plan->main != NULL ? plan->main : "") < 0)
-    abort();
+  if (asprintf(&main_text, "%s%s", load_module, plan->main != NULL ? plan->main : "") < 0) abort();
   if (asprintf(&preload, "LD_PRELOAD=%s", asan != NULL ? asan : "") < 0) abort();
   if (asprintf(&leaks,
                "LSAN_OPTIONS=print_suppressions=0:suppressions=%s/tests/support/nginx_leaks.txt",
@@ -134,21 +147,23 @@ void nginx_kit_end(nginx_server *server, int may_be_killed) {
 
 const char *nginx_kit_config(const char *http, int *status) {
   static char said[4096];
-  char folder[ROOM_PATH], file[64], *command = NULL, *made = filled(http);
+  char program[SERVER_PROCESS_PATH], folder[ROOM_PATH], file[64];
+  char *command = NULL, *made = filled(http);
   const char *asan = getenv("CORRAL_ASAN");
+  if (!nginx_server_find(program)) skip();
   room_folder(folder, "nginx");
   snprintf(file, sizeof file, "%s/nginx.conf", folder);
   FILE *to = fopen(file, "we");
   if (to == NULL) abort();
   fprintf(to,
-          "load_module %s;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log "
+          "%spid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log "
           "off;\n%s\n}\n",
-          getenv("CORRAL_NGINX_MODULE"), folder, made);
+          load_module, folder, made);
   fclose(to);
   if (asprintf(&command,
-               "PATH=$PATH:/usr/sbin; LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 nginx -t -q -e "
-               "stderr -c %s 2>&1; status=$?; echo; echo exit status $status; rm -rf %s",
-               asan != NULL ? asan : "", file, folder) < 0)
+               "LD_PRELOAD='%s' ASAN_OPTIONS=detect_leaks=0 '%s' -t -q -e stderr -c %s 2>&1; "
+               "status=$?; echo; echo exit status $status; rm -rf %s",
+               asan != NULL ? asan : "", program, file, folder) < 0)
     abort();
   FILE *from = popen(command, "re");
   if (from == NULL) abort();

@@ -14,7 +14,8 @@
  *
  * In the plan's texts %ORIGIN% is "http://127.0.0.1:PORT" of the origin, %REDIS% is the store's
  * URI; nginx_server.h defines further words. The module is $CORRAL_NGINX_MODULE; $CORRAL_ASAN names
- * a library to load before it. */
+ * a library to load before it. With another nginx, $CORRAL_NGINX, the module is the file
+ * ngx_http_corral_module.so in that folder; without such a file it is a part of that nginx. */
 #ifndef TESTS_NGINX_KIT_H
 #define TESTS_NGINX_KIT_H
 
@@ -35,12 +36,14 @@
 
 typedef struct nginx_kit_plan {
   const char *locations; /* inside server { } */
-  const char *zone;      /* parameters of the zone "pages" besides its store; NULL: "near=off" */
-  const char *http;      /* more lines of http { }; NULL for none */
-  const char *main;      /* more lines before http { }; NULL for none */
-  int workers;           /* 0: one */
-  int is_daemon;         /* as in nginx_plan */
-  int is_weighed;        /* 1: a sanitizer gives memory back at once that is freed */
+  /* parameters of the zone "pages" besides its store; NULL: no near copies, and patience with the
+   * store of a busy machine */
+  const char *zone;
+  const char *http; /* more lines of http { }; NULL for none */
+  const char *main; /* more lines before http { }; NULL for none */
+  int workers;      /* 0: one */
+  int is_daemon;    /* as in nginx_plan */
+  int is_weighed;   /* 1: a sanitizer gives memory back at once that is freed */
 } nginx_kit_plan;
 
 extern http_origin *nginx_kit_origin;

@@ -280,9 +280,30 @@ static void begin(nginx_server *server) {
   }
 }
 
+int nginx_server_find(char ret_path[SERVER_PROCESS_PATH]) {
+  const char *folder = getenv("CORRAL_NGINX");
+  if (folder == NULL) return server_process_find("nginx", "nginx", ret_path);
+  int len = snprintf(ret_path, SERVER_PROCESS_PATH, "%s/nginx", folder);
+  if (len < SERVER_PROCESS_PATH && *folder == '/' && access(ret_path, X_OK) == 0) return 1;
+  die(NULL, "CORRAL_NGINX is no absolute path of a folder with nginx");
+}
+
+int nginx_server_version(void) {
+  char program[SERVER_PROCESS_PATH], command[SERVER_PROCESS_PATH + 100];
+  int part[3] = {0};
+  if (!nginx_server_find(program)) return 0;
+  snprintf(command, sizeof command,
+           "LD_PRELOAD=\"$CORRAL_ASAN\" ASAN_OPTIONS=detect_leaks=0 '%s' -v 2>&1", program);
+  FILE *from = popen(command, "re");
+  if (from == NULL || fscanf(from, "%*[^/]/%d.%d.%d", &part[0], &part[1], &part[2]) != 3)
+    die(NULL, command);
+  pclose(from);
+  return part[0] * 1000000 + part[1] * 1000 + part[2];
+}
+
 int nginx_server_start(nginx_server **ret, const nginx_plan *plan) {
   char program[SERVER_PROCESS_PATH], www[96];
-  if (!server_process_find("nginx", "nginx", program)) return 0;
+  if (!nginx_server_find(program)) return 0;
   nginx_server *server = calloc(1, sizeof *server);
   if (server == NULL) die(NULL, "calloc");
   server->process.death_signal = SIGTERM; /* nginx ends its workers too on SIGTERM */

@@ -11,11 +11,14 @@
  * a unix socket and %FOLDER% the server's folder, which has an empty folder `www`. Everything that
  * nginx writes is in that folder. When the test's main thread ends, nginx ends with all its
  * workers. Run as root, its workers stay root. Any error ends the test with a message that includes
- * nginx's log. */
+ * nginx's log. With a folder as CORRAL_NGINX in the environment, its file `nginx` is the server,
+ * instead of the one that is installed. */
 #ifndef TESTS_NGINX_SERVER_H
 #define TESTS_NGINX_SERVER_H
 
 #include <sys/types.h>
+
+#include "support/server_process.h"
 
 typedef struct nginx_server nginx_server;
 
@@ -29,6 +32,12 @@ typedef struct nginx_plan {
   int is_daemon;                  /* 1: for nginx_server_upgrade */
   const char *const *environment; /* "NAME=VALUE"..., up to NULL, or NULL; workers inherit these */
 } nginx_plan;
+
+/* Finds nginx: its absolute path. Returns 0 when it isn't installed, after "SKIPPED: ..." on
+ * stderr. */
+int nginx_server_find(char ret_path[SERVER_PROCESS_PATH]);
+/* Its version as nginx itself writes it: 1029003 is 1.29.3. 0 when it isn't installed. */
+int nginx_server_version(void);
 
 /* Starts the server and waits until it accepts and all its workers run. Returns 0 when nginx isn't
  * installed, after "SKIPPED: ..." on stderr. */
