@@ -234,6 +234,9 @@ bad 125 "lock: no NAME given" lock
 bad 125 "lock: no command given" lock name
 bad 125 "lock: a NAME of 0 bytes is not accepted" lock '' -- true
 bad 125 "lock: unknown option '--keep': accepted are --no-wait" lock --keep name -- true
+bad 125 "lock: unknown option '-c': a shell's command line is written -- sh -c '...'" \
+  lock name -c 'echo hi'
+bad 125 "run: unknown option '-c': a shell's command line is written -- sh -c" run -c 'echo hi'
 bad 125 "lock: unknown option '--mac': did you mean --max?" lock --mac 5 name -- true
 bad 125 "lock: option '-w' needs a value" lock -nw
 bad 125 "lock: option '-E' needs a value" lock -E

@@ -92,6 +92,10 @@ static bool has_name(const struct option *longs, const char *name, size_t len) {
   return false;
 }
 
+static bool runs_a_command(const char *subcommand) {
+  return strcmp(subcommand, "lock") == 0 || strcmp(subcommand, "run") == 0;
+}
+
 /* `shown`: the word as it may be shown; its name without dashes is `len` bytes at `name`. */
 static void say_unknown(const place *at, const struct option *longs, const char *shown,
                         const char *name, size_t len) {
@@ -107,6 +111,9 @@ static void say_unknown(const place *at, const struct option *longs, const char 
   else if (at->subcommand[0] == '\0' && cli_flag_is_any(name, len))
     cli_say("unknown option '%s': it stands behind the subcommand, as in corral run %s", shown,
             shown);
+  else if (strcmp(shown, "-c") == 0 && runs_a_command(at->subcommand)) /* flock and su have it */
+    cli_say("%s: unknown option '-c': a shell's command line is written -- sh -c '...'",
+            at->subcommand);
   else if (best != NULL)
     cli_say("%s%sunknown option '%s': did you mean --%s?", at->subcommand, at->colon, shown, best);
   else {
