@@ -35,7 +35,8 @@
 
 typedef struct nginx_kit_plan {
   const char *locations; /* inside server { } */
-  const char *zone;      /* parameters of the zone "pages" besides its store; NULL: "near=off" */
+  const char *store;     /* of the zone "pages"; NULL: %REDIS% */
+  const char *zone;      /* its other parameters; NULL: "near=off" */
   const char *http;      /* more lines of http { }; NULL for none */
   const char *main;      /* more lines before http { }; NULL for none */
   int workers;           /* 0: one */
