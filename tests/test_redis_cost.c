@@ -15,7 +15,7 @@
 #include "support/moving_kit.h"
 #include "support/redis_cluster.h"
 
-enum { KEYS = 60, ATTEMPTS = 50, CROWD = 32, HANDLES = 4 };
+enum { KEYS = 60, ATTEMPTS = 50, CROWD = 32, HANDLES = 2 };
 
 static redis_cluster *cluster;
 static redis_server *alone;
