@@ -251,6 +251,17 @@ threads() {
   row "4 processes x 16 threads, the server's CPU" "$(column threads 'unix   4 x 16 ' 11)" "<= 0.4"
 }
 
+clusters() {
+  run_alone cluster
+  row "hit on 3 nodes, 1 thread, to one Redis" "$(behind cluster '1 thread, us' ratio)" "<= 1.05"
+  row "the servers' CPU of it" "$(behind cluster "1 thread, servers' CPU" ratio)" ""
+  run cluster
+  row "hits of 64 threads, throughput to one Redis" "$(behind cluster '64 threads, us' inverse)" \
+    "$([ "$(processors | wc -l)" -lt 4 ] || echo '>= 1.5')"
+  row "the servers' CPU of each" "$(behind cluster "64 threads, servers' CPU" ratio)" "<= 1.05"
+  row "commands of a hit, to one Redis" "$(behind cluster 'hit, commands' ratio)" "<= 1.0"
+}
+
 misses() {
   run_alone miss
   row "cold miss, round trips to the value" "$(behind miss 'corral ' 'round trips,')" "<= 2"
@@ -359,6 +370,7 @@ measure() { # REGIME PART...
     case $name in
       hits) part "A hit on Redis" && hits ;;
       threads) part "Many threads on one Redis, unix socket" && threads ;;
+      clusters) part "A hit on a Redis Cluster" && clusters ;;
       misses) part "A miss" && misses ;;
       waking) part "Waking" && waking ;;
       memcached) part "memcached" && memcached ;;
@@ -404,7 +416,7 @@ if [ "$regimes" != idle ] && ! taskset -c "$(processors | head -n 1)" chrt -i 0 
   echo "chrt -i or taskset is not permitted here: the processors may sleep"
   regimes=idle write=no
 fi
-sleepy="hits threads misses waking memcached locks commands loops"
+sleepy="hits threads clusters misses waking memcached locks commands loops"
 for regime in $regimes; do
   case "$regimes $regime" in
     "awake idle idle")

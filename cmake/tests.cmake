@@ -17,7 +17,8 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
-list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm)
+list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_alike
+    redis_cost)
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
@@ -38,7 +39,7 @@ list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config ngin
     nginx_stream_store nginx_stream_life nginx_memory)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
 list(APPEND CORRAL_TESTS_live nginx_away nginx_purge nginx_status nginx_whole nginx_cli
-    nginx_wait nginx_stale nginx_http2)
+    nginx_wait nginx_stale nginx_http2 nginx_cluster)
 list(APPEND CORRAL_TESTS_live postgresql_warm mariadb_warm postgresql_replica warm_store)
 list(APPEND CORRAL_TESTS_live postgresql_transaction)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
@@ -77,6 +78,7 @@ set(CORRAL_TESTS_LINK_pool_queue
 set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom,--wrap=crl_waiter_sleep)
+set(CORRAL_TESTS_LINK_redis_alike -Wl,--wrap=crl_waiter_sleep)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)
 
 # Stories that break invariants; some include the source of what they break.

@@ -10,7 +10,7 @@
 #include "os/env.h"
 #include "policy/options.h"
 #include "support/allocations_kit.h"
-#include "support/redis_server.h"
+#include "support/redis_cluster.h"
 
 enum { HITS = 100, ATTEMPTS = 50 };
 
@@ -156,6 +156,24 @@ static void a_hit_on_redis_is_that_and_two_system_calls(void **state) {
   redis_server_stop(server);
 }
 
+/* A key of each node. */
+static void a_hit_on_a_cluster_is_the_same_on_each_node(void **state) {
+  (void)state;
+  redis_cluster *cluster = NULL;
+  int seen[REDIS_CLUSTER_NODES] = {0}, left = REDIS_CLUSTER_PRIMARIES;
+  if (!redis_cluster_start(&cluster)) skip();
+  for (int i = 0; left > 0; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "key:%d", i);
+    int owner = redis_cluster_owner(cluster, redis_cluster_slot(cluster, key));
+    if (seen[owner]++ == 0) {
+      hits_cost(redis_cluster_uri(cluster), key, &(struct counts){1, 1, 2, 1, 0, 1, 1, 0, 0, 0});
+      left--;
+    }
+  }
+  redis_cluster_stop(cluster);
+}
+
 /* ---- a look within a look ------------------------------------------------------------------ */
 
 /* As a store that is made of another corral. */
@@ -271,6 +289,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_hit_in_a_file_takes_no_mutex, lab_make_room,
                                       lab_leave_room),
       cmocka_unit_test(a_hit_on_redis_is_that_and_two_system_calls),
+      cmocka_unit_test(a_hit_on_a_cluster_is_the_same_on_each_node),
       cmocka_unit_test(a_look_within_a_look_leaves_that_alone),
       cmocka_unit_test(a_policy_is_resolved_once_and_each_one_counts),
       cmocka_unit_test(policies_that_differ_in_one_field_are_two),

@@ -157,7 +157,10 @@ enum {
   /* INVALIDATE, SETTLE, set by the host: the change voids what was stored before it. A store whose
    * replicas must confirm such changes (info.confirms) answers OK when enough of them have, else
    * EINDOUBT: it is done here, and may be undone by a replica that takes over */
-  CORRAL_OP_CONFIRM = 1024
+  CORRAL_OP_CONFIRM = 1024,
+  /* set by the plugin with CORRAL_EMOVED: `route` names that server by now anyway, so nothing is to
+   * be learnt from this */
+  CORRAL_OP_MAPPED = 2048
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */

@@ -21,7 +21,13 @@
 #include "cluster.h"
 #include "redlock.h"
 
-enum { PORT = 6379, SEEDS = 100 };
+enum {
+  PORT = 6379,
+  SEEDS = 100,
+  /* Each process has as many to each node, and a message carries what has queued for a node: fewer
+   * connections make it carry more. */
+  NODE_HANDLES = 2
+};
 
 /* ---- the URI ------------------------------------------------------------------------------- */
 
@@ -118,6 +124,7 @@ static int cluster_open(const corral_host *host, const corral_uri *uri, void **r
   }
   snprintf(c->base.name, sizeof c->base.name, "%.140s", c->seeds[0]->store.name);
   crl_redis_cluster_describe(c, info);
+  info->handles = NODE_HANDLES;
   *ret_store = c;
   return CORRAL_OK;
 }

@@ -39,14 +39,15 @@ static int read_place(const crl_redis_store *said_by, const char *text, unsigned
 static void follow(crl_redis_handle *h, corral_op *op, unsigned slot, size_t number, int for_good) {
   crl_redis_cluster *c = crl_redis_cluster_of(h->store);
   const crl_redis_node *said_by = (const crl_redis_node *)(const void *)h->store;
-  if (said_by->number == number)
-    h->elsewhere = 1;
-  else if (for_good && crl_redis_slot_give(c, slot, number))
-    crl_redis_slots_moved(c);
+  int is_itself = said_by->number == number,
+      is_news = for_good && !is_itself && crl_redis_slot_give(c, slot, number);
+  if (is_itself) h->elsewhere = 1;
+  if (is_news) crl_redis_slots_moved(c);
   atomic_store(&c->hint, (uint32_t)number);
   op->server = (uint32_t)number;
-  op->flags &= ~(uint32_t)CORRAL_OP_ASKING;
+  op->flags &= ~(uint32_t)(CORRAL_OP_ASKING | CORRAL_OP_MAPPED);
   if (!for_good) op->flags |= CORRAL_OP_ASKING;
+  if (for_good && !is_itself && !is_news) op->flags |= CORRAL_OP_MAPPED;
   op->status = CORRAL_EMOVED;
 }
 

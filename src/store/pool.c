@@ -187,6 +187,7 @@ static void refuse_one(corral_op *op, int status) {
 static int goes_on(const crl_pool *pool, corral_op *op) {
   if (op->status == CORRAL_EMOVED) {
     op->server %= (uint32_t)servers(pool);
+    op->flags &= ~(uint32_t)CORRAL_OP_MAPPED;
     return 1;
   }
   size_t route = op->server;
@@ -197,10 +198,11 @@ static int goes_on(const crl_pool *pool, corral_op *op) {
   return 1;
 }
 
-/* A key on its way is as it should be: nothing is to be learnt from that. */
+/* A key on its way is as it should be, and so is one that went to a server before the map was
+ * known: nothing is to be learnt from that. */
 static int is_astray(const corral_op *op) {
   return op->status == CORRAL_EUNAVAILABLE || op->status == CORRAL_EINDOUBT ||
-         (op->status == CORRAL_EMOVED && (op->flags & CORRAL_OP_ASKING) == 0);
+         (op->status == CORRAL_EMOVED && (op->flags & (CORRAL_OP_ASKING | CORRAL_OP_MAPPED)) == 0);
 }
 
 /* Asks the servers of those operations that go on, each once. `batch`: room for all. */

@@ -65,8 +65,9 @@ static char *filled(const char *text) {
 char *nginx_kit_http(const nginx_kit_plan *plan) {
   char *text = NULL;
   if (asprintf(&text,
-               "corral_zone pages store=%%REDIS%% %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% "
+               "corral_zone pages store=%s %s;\n%s\nserver { listen 127.0.0.1:%%PORT%% "
                "backlog=1024;\n%s\n}",
+               plan->store != NULL ? plan->store : "%REDIS%",
                plan->zone != NULL ? plan->zone : "near=off op=10s away_after=20s",
                plan->http != NULL ? plan->http : "", plan->locations) < 0)
     abort();

@@ -36,8 +36,8 @@
 
 typedef struct nginx_kit_plan {
   const char *locations; /* inside server { } */
-  /* parameters of the zone "pages" besides its store; NULL: no near copies, and patience with the
-   * store of a busy machine */
+  const char *store;     /* of the zone "pages"; NULL: %REDIS% */
+  /* its other parameters; NULL: no near copies, and patience with the store of a busy machine */
   const char *zone;
   const char *http; /* more lines of http { }; NULL for none */
   const char *main; /* more lines before http { }; NULL for none */
