@@ -16,8 +16,8 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
  libexpat1-dev zlib1g-dev nginx-dev"
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server nutcracker memcached openssl g++
  util-linux python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server
- sqlite3 nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev python3-yaml
- zsh fish chromium-headless-shell systemd"
+ sqlite3 nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev
+ python3-yaml zsh fish chromium-headless-shell systemd"
 PACKAGE_PACKAGES="build-essential debhelper lintian"
 FUZZ_PACKAGES="clang libclang-rt-dev llvm"
 case ${CC:-} in *clang*) BUILD_PACKAGES="$BUILD_PACKAGES $FUZZ_PACKAGES" ;; esac
