@@ -328,6 +328,20 @@ static void what_a_proxy_cannot_keep_is_refused(void **state) {
     assert_non_null(strstr(error.text, "as proxies do: confirm_replicas, wait_replicas"));
     corral_close(c);
   }
+  /* a key that is too long for it doesn't look like a server that is away */
+  static char key[10000];
+  corral_value *of_long = NULL;
+  memset(key, 'k', sizeof key);
+  corral *long_keys = opened(twemproxy_uri(proxy), &n);
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(
+        corral_get_or_compute(long_keys, key, sizeof key, NULL, compute, NULL, &of_long),
+        CORRAL_OK);
+    assert_int_equal(corral_value_kept(of_long), CORRAL_KEPT_NOT);
+    corral_value_unref(of_long);
+  }
+  assert_int_equal(corral_counter(long_keys, CORRAL_EVENT_STORE_DOWN), 0);
+  corral_close(long_keys);
   /* a database that can't be selected isn't another one */
   char uri[120];
   corral_value *value = NULL;
