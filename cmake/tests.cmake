@@ -17,8 +17,8 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
-list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_alike
-    redis_cost)
+list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_alike redis_cost
+    redis_rights)
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
@@ -211,7 +211,8 @@ foreach(name postgresql mariadb zookeeper etcd)
   endif()
 endforeach()
 if(NOT CORRAL_REDIS)
-  list(FILTER support EXCLUDE REGEX "/(redis_server|redis_cluster|redis_sentinels|nginx_kit)\\.c$")
+  list(FILTER support EXCLUDE REGEX
+    "/(redis_server|redis_cluster|redis_sentinels|twemproxy|nginx_kit)\\.c$")
 endif()
 if(NOT CORRAL_MEMCACHED)
   list(FILTER support EXCLUDE REGEX "/memcached_server\\.c$")

@@ -30,7 +30,10 @@ static void watch(fuzz_dialogue *d) {
 /* Byte 0: 1: a correct greeting comes first; 2: the server hangs up at the end; 4: locks without
  * scripts; 8: replicas confirm locks; 16: a watch. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const char *const right[] = {"+OK\r\n*2\r\n$10\r\n1700001000\r\n$6\r\n123456\r\n", NULL};
+  static const char *const right[] = {"+OK\r\n"
+                                      "$33\r\nrole:master\r\nconnected_slaves:1\r\n\r\n"
+                                      "*2\r\n$10\r\n1700001000\r\n$6\r\n123456\r\n",
+                                      NULL};
   static const char *const none[] = {NULL};
   static const char *const uris[] = {"redis+unix:///fuzz", "redis+unix:///fuzz?scripts=no",
                                      "redis+unix:///fuzz?wait_replicas=1&wait_ms=50ms"};

@@ -72,7 +72,7 @@ static void what_goes_on_now_is_told_while_it_does(void **state) {
   enum { WAITERS = 5 };
   http_client *clients[WAITERS + 1];
   assert_true(has_json("\"now\":{\"calls\":0,\"leading\":0,\"waiting\":0,\"near\":0,\"breaker\":0,"
-                       "\"store_up\":true}"));
+                       "\"store_up\":true,\"wake\":{\"push\":"));
   http_origin_answer(nginx_kit_origin, "/held", HTTP_ANSWER(.body = "page", .held = 1));
   for (int i = 0; i <= WAITERS; i++) {
     clients[i] = http_client_new(nginx_server_address(server));
@@ -144,6 +144,40 @@ static void the_log_tells_why_an_answer_is_not_the_usual_one(void **state) {
     fail_msg("%s", log);
 }
 
+static double wake_row(const char *mode) {
+  char name[80];
+  snprintf(name, sizeof name, "corral_wake{zone=\"pages\",mode=\"%s\"}", mode);
+  return row(name);
+}
+
+/* A worker that asks for a page has a watch from then on. */
+static void how_workers_learn_of_changes_and_what_the_store_lacks_is_told(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/wake", HTTP_ANSWER(.body = "page"));
+  nginx_kit_expect(server, "/wake", NULL, 200, "page", NULL);
+  for (int i = 0; i < 2000 && wake_row("push") < 1; i++)
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  assert_true(wake_row("push") >= 1 && wake_row("poll") == 0 && wake_row("redirect") == 0);
+  assert_false(has_json("\"wake\":{\"push\":0,"));
+  redis_server_may_hang_up(nginx_kit_redis);
+  redis_server_ask(nginx_kit_redis, "ACL SETUSER default -client|tracking -client|setname");
+  redis_server_ask(nginx_kit_redis, "CLIENT KILL TYPE normal SKIPME yes");
+  for (int i = 0; i < 2000 && wake_row("push") > 0; i++)
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+  assert_true(wake_row("push") == 0 && wake_row("poll") >= 1);
+  assert_true(has_json("\"wake\":{\"push\":0,\"redirect\":0,\"poll\":"));
+  for (int i = 0; i < 2000 && event_row("warning") < 1; i++) {
+    char path[32];
+    snprintf(path, sizeof path, "/wake%d", i);
+    http_origin_answer(nginx_kit_origin, path, HTTP_ANSWER(.body = "page"));
+    nginx_kit_expect(server, path, NULL, 200, "page", NULL);
+  }
+  const char *log = nginx_server_log(server), *line = strstr(log, "[warn]");
+  if (line == NULL || strstr(line, "corral_zone \"pages\": redis ") == NULL ||
+      strstr(line, "refused: CLIENT SETNAME (no name)") == NULL)
+    fail_msg("%s", log);
+}
+
 static void a_store_that_is_away_is_told_until_it_is_back(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/away", HTTP_ANSWER(.body = "page"));
@@ -168,6 +202,7 @@ int main(void) {
       T(times_are_counted_by_their_length),
       T(counters_and_times_outlive_a_reload),
       T(the_log_tells_why_an_answer_is_not_the_usual_one),
+      T(how_workers_learn_of_changes_and_what_the_store_lacks_is_told),
       T(a_store_that_is_away_is_told_until_it_is_back),
   };
   int failed = cmocka_run_group_tests_name("nginx_status", tests, start, stop);

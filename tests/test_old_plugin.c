@@ -77,6 +77,29 @@ static void a_plugin_with_longer_operations_gets_them_ended_in_zeros(void **stat
   computes_once("longop:");
 }
 
+static char warned[240];
+
+static void on_warning(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event == CORRAL_EVENT_WARNING) snprintf(warned, sizeof warned, "%s", info->detail);
+}
+
+static void a_plugin_that_warns_of_its_server_is_heard(void **state) {
+  (void)state;
+  corral *c = NULL;
+  corral_error error = {0};
+  int runs = 0;
+  if (corral_open(CORRAL_OPTIONS(.store = "warns:", .on_event = on_warning), &c, &error) !=
+      CORRAL_OK)
+    fail_msg("%s", error.text);
+  for (int i = 0; i < 2; i++) (void)ask(c, &runs);
+  assert_int_equal(runs, 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_WARNING), 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_STORE_ANEW), 0);
+  assert_string_equal(warned, "warns: its disk is slow");
+  corral_close(c);
+}
+
 static void refused(const char *scheme, const char *const texts[]) {
   corral *c = NULL;
   corral_error error = {0};
@@ -248,6 +271,7 @@ int main(void) {
       cmocka_unit_test(a_plugin_of_an_older_abi_is_refused_with_both_numbers),
       cmocka_unit_test(a_plugin_of_abi_2_is_refused_with_both_numbers),
       cmocka_unit_test(a_plugin_with_longer_operations_gets_them_ended_in_zeros),
+      cmocka_unit_test(a_plugin_that_warns_of_its_server_is_heard),
       cmocka_unit_test(an_op_size_that_is_none_is_refused),
       cmocka_unit_test(all_tables_of_a_plugin_are_found_by_its_file),
       cmocka_unit_test(one_bad_table_of_two_refuses_both),

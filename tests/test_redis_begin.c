@@ -20,7 +20,7 @@ extern const corral_store crl_plugin_redis;
 enum { LIMIT = 20000, MOST = 4 };
 
 /* Without TIME each look has its PTTL: two replies. */
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n-NOPERM no\\r\\n\n"
+#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO-NOPERM no\\r\\n\n"
 #define ASKED "EXPECT PTTL\\r\\n$1\\r\\nk\\r\\n\n"
 
 typedef struct dialogue {

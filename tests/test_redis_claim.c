@@ -244,7 +244,7 @@ static void a_replica_is_named_as_one(void **state) {
   closed(&c);
 }
 
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n-NOPERM no\\r\\n\n"
+#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO-NOPERM no\\r\\n\n"
 #define BY_SET "EXPECT $3\\r\\nSET\\r\\n$1\\r\\nk\\r\\n\nEXPECT $2\\r\\nNX\\r\\n$3\\r\\nGET\\r\\n\n"
 #define BY_SCRIPT "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\n"
 
@@ -304,11 +304,12 @@ static void a_look_asks_for_the_ttl_alone(void **state) {
   char bytes[4 * CORRAL_FRONT + 1], script[2048], uri[64];
   for (size_t i = 0; i < len; i++) snprintf(bytes + 4 * i, 5, "\\x%02x", front[i]);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    snprintf(script, sizeof script,
-             "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
-             "EXPECT 1048575\\r\\n\nSEND $%zu\\r\\n%s\\r\\n\n"
-             "EXPECT *2\\r\\n$4\\r\\nPTTL\\r\\n$1\\r\\nk\\r\\n\n%s",
-             len, bytes, cases[i].reply);
+    snprintf(
+        script, sizeof script,
+        "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+        "EXPECT 1048575\\r\\n\nSEND $%zu\\r\\n%s\\r\\n\n"
+        "EXPECT *2\\r\\n$4\\r\\nPTTL\\r\\n$1\\r\\nk\\r\\n\n%s",
+        len, bytes, cases[i].reply);
     fake_server *fake = fake_server_start(script);
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", fake_server_port(fake));
     client c = opened(uri);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <corral/lock.h>
 
 #include "support/moving_kit.h"
@@ -488,6 +489,41 @@ static void a_watched_copy_is_soon_dropped_while_slots_move(void **state) {
 
 /* ---- other URIs ---------------------------------------------------------------------------- */
 
+typedef struct warnings {
+  pthread_mutex_t mutex;
+  int count;
+  char text[8][240];
+} warnings;
+
+static void on_warning(const corral_event_info *info, void *arg) {
+  warnings *w = arg;
+  if (info->event != CORRAL_EVENT_WARNING) return;
+  pthread_mutex_lock(&w->mutex);
+  snprintf(w->text[w->count++ % 8], sizeof w->text[0], "%s", info->detail);
+  pthread_mutex_unlock(&w->mutex);
+}
+
+static void each_primary_that_goes_on_without_its_replica_is_warned_of_once(void **state) {
+  (void)state;
+  warnings w = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+  corral *c = opened(&(corral_options){.on_event = on_warning, .event_arg = &w});
+  for (int i = 0; i < 90; i++) {
+    char key[24];
+    snprintf(key, sizeof key, "warned%d", i);
+    gets(c, key, NULL);
+  }
+  assert_int_equal(w.count, REDIS_CLUSTER_PRIMARIES);
+  for (int shard = 0; shard < REDIS_CLUSTER_PRIMARIES; shard++) {
+    char place[40];
+    int said = 0;
+    redis_server *node = redis_cluster_node(cluster, redis_cluster_primary(cluster, shard));
+    snprintf(place, sizeof place, ":%d: min-replicas-to-write", redis_server_port(node));
+    for (int i = 0; i < w.count; i++) said += strstr(w.text[i], place) != NULL;
+    assert_int_equal(said, 1);
+  }
+  corral_close(c);
+}
+
 static void a_uri_without_cluster_says_what_to_write(void **state) {
   (void)state;
   corral *c = NULL;
@@ -539,6 +575,7 @@ int main(void) {
       T(a_copy_is_dropped_when_the_connection_that_watches_it_ends),
       T(an_invalidation_is_not_undone_by_a_slot_that_moves),
       T(a_watched_copy_is_soon_dropped_while_slots_move),
+      T(each_primary_that_goes_on_without_its_replica_is_warned_of_once),
       T(a_uri_without_cluster_says_what_to_write),
       T(a_server_without_a_cluster_says_what_to_write),
       T(a_killed_primary_costs_its_own_keys_until_the_failover_and_others_nothing),

@@ -23,7 +23,8 @@ enum { LIMIT = 20000, HOPS = 5 };
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 #define ID_C "cccccccccccccccccccccccccccccccccccccccc"
 /* Key "k" has slot 7629. Without TIME each look has its PTTL. */
-#define GREETED_AS(id) "EXPECT TIME\\r\\n\nSEND +OK\\r\\n$40\\r\\n" id "\\r\\n-NOPERM no\\r\\n\n"
+#define GREETED_AS(id)                                                                             \
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n$40\\r\\n" id "\\r\\n@INFO-NOPERM no\\r\\n\n"
 #define GREETED GREETED_AS(ID_A)
 #define ASKED "EXPECT SLOTS\\r\\n\n"
 #define RANGE(host, port, id)                                                                      \

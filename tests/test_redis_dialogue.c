@@ -20,7 +20,7 @@ extern const corral_store crl_plugin_redis;
 enum { LIMIT = 20000, SHORT = 500 };
 
 /* Without TIME each look has its PTTL; test_redis_look.c has the others. */
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n-NOPERM no\\r\\n\n"
+#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO-NOPERM no\\r\\n\n"
 #define GET_K "EXPECT PTTL\\r\\n$1\\r\\nk\\r\\n\n"
 #define EVALSHA_K "EXPECT EVALSHA\nEXPECT $1\\r\\nk\\r\\n\n"
 
@@ -388,22 +388,24 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
        "max number of clients", CORRAL_EUNAVAILABLE},
       {"EXPECT TIME\nSEND -DENIED Redis is running in protected mode\\r\\n\nCLOSE\n",
        "protected mode", CORRAL_EAUTH},
-      {"EXPECT TIME\nSEND +OK\\r\\n-LOADING Redis is loading\\r\\n\n", "LOADING",
+      {"EXPECT TIME\nSEND +OK\\r\\n@INFO-LOADING Redis is loading\\r\\n\n", "LOADING",
        CORRAL_EUNAVAILABLE},
-      {"EXPECT TIME\nSEND -NOAUTH Authentication required.\\r\\n-NOAUTH Authentication "
+      {"EXPECT TIME\nSEND -NOAUTH Authentication required.\\r\\n@INFO-NOAUTH Authentication "
        "required.\\r\\n\n",
        "NOAUTH", CORRAL_EAUTH},
       {"EXPECT TIME\nSEND SSH-2.0-OpenSSH_9.2\\r\\n\n", "not one of a Redis server",
        CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n+OK\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$19\\r\\n9223372036854775807\\r\\n$1\\r\\n0\\r\\n\n",
-       "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nSEND +OK\\r\\n*2\\r\\n$20\\r\\n-9223372036854775808\\r\\n$1\\r\\n0\\r\\n\n",
+      {"EXPECT TIME\nSEND +OK\\r\\n@INFO+OK\\r\\n\n", "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nSEND "
+       "+OK\\r\\n@INFO*2\\r\\n$19\\r\\n9223372036854775807\\r\\n$1\\r\\n0\\r\\n\n",
        "TIME", CORRAL_EPROTOCOL},
       {"EXPECT TIME\nSEND "
-       "+OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$19\\r\\n9223372036854775807\\r\\n\n",
+       "+OK\\r\\n@INFO*2\\r\\n$20\\r\\n-9223372036854775808\\r\\n$1\\r\\n0\\r\\n\n",
        "TIME", CORRAL_EPROTOCOL},
-      {"EXPECT TIME\nCLOSE\n", "closed", CORRAL_EUNAVAILABLE},
+      {"EXPECT TIME\nSEND "
+       "+OK\\r\\n@INFO*2\\r\\n$10\\r\\n1700000000\\r\\n$19\\r\\n9223372036854775807\\r\\n\n",
+       "TIME", CORRAL_EPROTOCOL},
+      {"EXPECT TIME\nCLOSE\nACCEPT\nEXPECT PING\nCLOSE\n", "closed", CORRAL_EUNAVAILABLE},
       {"HANG\n", "time allowed", CORRAL_EUNAVAILABLE},
   };
   for (size_t i = 0; i < sizeof greetings / sizeof *greetings; i++) {
@@ -418,7 +420,7 @@ static void a_bad_greeting_is_told_for_what_it_is(void **state) {
 
 static void a_name_that_is_refused_is_done_without(void **state) {
   (void)state;
-  dialogue d = connected("EXPECT TIME\\r\\n\nSEND -NOPERM no\\r\\n-NOPERM no\\r\\n\n" GET_K
+  dialogue d = connected("EXPECT TIME\\r\\n\nSEND -NOPERM no\\r\\n@INFO-NOPERM no\\r\\n\n" GET_K
                          "SEND $-1\\r\\n:-2\\r\\n\n");
   corral_op op = op_of(CORRAL_VERB_GET);
   assert_int_equal(perform(&d, &op, 1, LIMIT), CORRAL_OK);

@@ -128,6 +128,56 @@ static void a_user_who_may_not_do_it_is_told_so(void **state) {
   closed(&c);
 }
 
+/* What a lease, a verdict and a life are to one user they are to the other. */
+static void a_user_without_the_time_learns_it_from_the_keys(void **state) {
+  (void)state;
+  start(NULL);
+  client c, whole = opened(redis_server_uri(server));
+  redis_server_ask(server, "ACL SETUSER timeless on >x ~* +@all -time");
+  assert_int_equal(opens("timeless:x@", &c), CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    client *one = i == 0 ? &c : &whole, *other = i == 0 ? &whole : &c;
+    corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1); /* of no key, by the script */
+    op.claim.lease_ms = HOUR / 2;
+    assert_int_equal(perform(one, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, CORRAL_OK);
+    assert_in_range(op.state.left_ms, HOUR / 2 - LIMIT, HOUR / 2);
+    dropped(&op);
+    op = op_of(CORRAL_VERB_CLAIM, "k", 2);
+    assert_int_equal(perform(other, &op, 1), CORRAL_OK);
+    assert_int_equal(op.status, CORRAL_EBUSY);
+    assert_in_range(op.state.left_ms, HOUR / 2 - LIMIT, HOUR / 2);
+    dropped(&op);
+    op = op_of(CORRAL_VERB_EXTEND, "k", 1);
+    op.extend.lease_ms = HOUR;
+    assert_int_equal(done(one, &op), CORRAL_OK);
+    assert_in_range(looks(other, "k").until_ms, HOUR - LIMIT, HOUR);
+    assert_int_equal(verdict(one, "k", 1, 7, HOUR), CORRAL_OK);
+    assert_int_equal(does(other, CORRAL_VERB_CLAIM, "k", 2), CORRAL_EBUSY);
+    assert_int_equal(invalidates(one, "k"), CORRAL_OK);
+    assert_int_equal(does(one, CORRAL_VERB_CLAIM, "k", 3), CORRAL_OK);
+    assert_int_equal(fills(one, "k", 3, 100), CORRAL_OK);
+    assert_in_range(looks(other, "k").life_ms, HOUR - LIMIT, HOUR);
+    assert_in_range(looks(one, "k").life_ms, HOUR - LIMIT, HOUR);
+    assert_int_equal(does(one, CORRAL_VERB_CLAIM, "k", 4), CORRAL_OK); /* beside the body */
+    assert_int_equal(looks(other, "k").header.state, CORRAL_LEASED);
+    op = op_of(CORRAL_VERB_RENEW, "k", 4);
+    op.renew.ttl_ms = 2 * HOUR;
+    assert_int_equal(done(one, &op), CORRAL_OK);
+    assert_in_range(looks(other, "k").life_ms, 2 * HOUR - LIMIT, 2 * HOUR);
+    assert_int_equal(invalidates(one, "k"), CORRAL_OK);
+  }
+  /* a key without an end tells no time, and isn't taken for one of long ago */
+  redis_server_ask(server, "SET k foreign");
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "k", 1), CORRAL_EFOREIGN);
+  assert_int_equal(does(&whole, CORRAL_VERB_CLAIM, "mine", 1), CORRAL_OK);
+  redis_server_ask(server, "PERSIST mine");
+  assert_int_equal(does(&c, CORRAL_VERB_CLAIM, "mine", 2), CORRAL_EAUTH);
+  assert_non_null(strstr(c.error.text, "+time"));
+  closed(&whole);
+  closed(&c);
+}
+
 static void a_user_bound_to_a_prefix_may_fill_large_records(void **state) {
   (void)state;
   start(NULL);
@@ -287,6 +337,7 @@ int main(void) {
       cmocka_unit_test(a_unix_socket_and_a_db_work_as_well),
       cmocka_unit_test(users_are_known_by_name_and_password),
       cmocka_unit_test(a_user_who_may_not_do_it_is_told_so),
+      cmocka_unit_test(a_user_without_the_time_learns_it_from_the_keys),
       cmocka_unit_test(a_user_bound_to_a_prefix_may_fill_large_records),
       cmocka_unit_test(a_user_who_may_only_remove_invalidates_without_a_mark),
       cmocka_unit_test(a_full_server_serves_hits_extends_and_takes_leases_back),

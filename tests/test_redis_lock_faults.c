@@ -165,7 +165,7 @@ static void a_release_whose_reply_is_lost_is_unknown_and_never_lost(void **state
 /* ---- unexpected replies -------------------------------------------------------------------- */
 
 #define GREETED                                                                                    \
-  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define NUMBER(first) first "\\x00\\x00\\x00\\x00\\x00\\x00\\x00"
 #define FOUR "\\x00\\x00\\x00\\x00"
 #define MINUS(first) first "\\xff\\xff\\xff\\xff\\xff\\xff\\xff"

@@ -449,7 +449,7 @@ static void a_lease_that_ends_within_the_bounds_ends_with_its_key(void **state) 
 /* ---- dialogues ----------------------------------------------------------------------------- */
 
 #define TIME_IS(seconds) "*2\\r\\n$10\\r\\n" seconds "\\r\\n$1\\r\\n0\\r\\n"
-#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n" TIME_IS("1700000000") "\n"
+#define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO" TIME_IS("1700000000") "\n"
 #define LOOK "EXPECT GETRANGE\\r\\n$1\\r\\nk\\r\\n\n"
 #define MISS "$0\\r\\n\\r\\n"
 

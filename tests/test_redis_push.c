@@ -19,6 +19,11 @@ static int is_handle(const char *line) {
   return strstr(line, " name=corral ") != NULL && !is_watch(line);
 }
 
+/* Without RESP3: the connection that registers, and the one that is told. */
+static int registers(const char *line) { return is_watch(line); }
+static int is_ear(const char *line) { return strstr(line, " cmd=subscribe ") != NULL; }
+static int is_usual(const char *line) { return is_handle(line) && !is_ear(line); }
+
 /* Closes connections on the server's side; returns how many. */
 static int kills(int (*is_meant)(const char *line)) {
   char *list = strdup(redis_server_ask(redis, "CLIENT LIST")), *rest = NULL;
@@ -36,13 +41,15 @@ static int kills(int (*is_meant)(const char *line)) {
 
 typedef struct log {
   char said[8][240];
-  _Atomic int count;
+  _Atomic int count, wake;
 } log;
 
 static void on_event(const corral_event_info *info, void *arg) {
   log *l = arg;
   const char *detail = info->detail;
+  assert_int_equal(info->wake >= 0, info->event == CORRAL_EVENT_WATCH);
   if (info->event != CORRAL_EVENT_WATCH) return;
+  l->wake = info->wake;
   int at = atomic_load(&l->count);
   snprintf(l->said[at % 8], sizeof l->said[0], "%s", detail == NULL ? "" : detail);
   atomic_store(&l->count, at + 1);
@@ -411,6 +418,7 @@ static void a_user_without_tracking_polls_and_the_event_says_so(void **state) {
   say s = {.text = "v"};
   (void)asks_by(c, "k", &policy, &s);
   says(&l, 0, "poll: ");
+  assert_int_equal(l.wake, CORRAL_WAKE_POLL);
   says(&l, 0, "it refuses CLIENT TRACKING: NOPERM");
   copies(c, "k", &s); /* copies answer by near_ms */
   policy.near_ms = 1;
@@ -421,7 +429,111 @@ static void a_user_without_tracking_polls_and_the_event_says_so(void **state) {
   corral_close(c);
 }
 
+/* ---- a server without RESP3 ---------------------------------------------------------------- */
+
+static redis_server *usual_server;
+
+/* Nobody may be refused HELLO by his rights, but a server may not know it. */
+static int start_without_hello(void **state) {
+  static const char *const args[] = {"--rename-command", "HELLO", "GOODBYE", NULL};
+  usual_server = redis;
+  if (redis != NULL) redis_server_start(&redis, args);
+  return lab_make_room(state);
+}
+
+static int stop_without_hello(void **state) {
+  if (redis != NULL) redis_server_stop(redis);
+  redis = usual_server;
+  return lab_leave_room(state);
+}
+
+static const char *limited_to(const char *rights) {
+  static char uri[96];
+  redis_server_ask(redis, "ACL DELUSER simple");
+  redis_server_ask(redis, "ACL SETUSER simple on >secret ~* &* +@all");
+  redis_server_ask(redis, "ACL SETUSER simple %s", rights);
+  snprintf(uri, sizeof uri, "redis://simple:secret@127.0.0.1:%d", redis_server_port(redis));
+  return uri;
+}
+
+/* Other connections may come and go; a copy is told of until one of the watch's ends. */
+static void without_hello_a_second_connection_is_told(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  static log l;
+  l.count = 0;
+  corral *c = with_copies(redis_server_unix_uri(redis), &l);
+  say s = {.text = "v"};
+  for (int round = 1; round <= 3; round++) {
+    watched_copies(c, "k", &s);
+    assert_true(kills(is_usual) > 0);
+    assert_true(strtol(redis_server_ask(redis, "DEL k"), NULL, 10) == 1);
+    computes(c, "k", &s, round + 1);
+  }
+  watched_copies(c, "k", &s);
+  redis_server_ask(redis, "FLUSHALL");
+  computes(c, "k", &s, 5);
+  says(&l, 0, "redirect (RESP2)");
+  assert_int_equal(l.wake, CORRAL_WAKE_REDIRECT);
+  assert_int_equal(l.count, 1);
+  corral_close(c);
+}
+
+static void the_end_of_either_connection_ends_the_copies(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  static log l;
+  l.count = 0;
+  corral *c = with_copies(redis_server_unix_uri(redis), &l);
+  say s = {.text = "v"};
+  for (int round = 1; round <= 4; round++) {
+    watched_copies(c, "k", &s);
+    assert_int_equal(kills(round % 2 == 0 ? registers : is_ear), 1);
+    redis_server_ask(redis, "DEL k");
+    computes(c, "k", &s, round + 1);
+    says(&l, (2 * round - 1) % 8, "poll: ");
+    says(&l, (2 * round) % 8, "redirect (RESP2)");
+  }
+  corral_close(c);
+}
+
+static void a_redirect_that_falls_silent_is_given_up(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  static log l;
+  l.count = 0;
+  corral *c = with_copies(redis_server_unix_uri(redis), &l);
+  say s = {.text = "v"};
+  watched_copies(c, "k", &s);
+  redis_server_pause(redis);
+  says(&l, 1, "poll: ");
+  redis_server_resume(redis);
+  says(&l, 2, "redirect (RESP2)");
+  corral_close(c);
+}
+
+static void without_what_a_redirect_needs_the_event_says_what_is_refused(void **state) {
+  (void)state;
+  if (redis == NULL) skip();
+  static const char *const rights[] = {"-client|tracking", "-subscribe", "resetchannels",
+                                       "-client|id"};
+  static const char *const refused[] = {"HELLO, and CLIENT TRACKING", "HELLO, and SUBSCRIBE",
+                                        "HELLO, and SUBSCRIBE", "HELLO, and CLIENT ID"};
+  for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+    static log l;
+    l.count = 0;
+    corral *c = with_copies(limited_to(rights[i]), &l);
+    say s = {.text = "v"};
+    corral_policy policy = far_sighted();
+    (void)asks_by(c, "k", &policy, &s);
+    says(&l, 0, "poll: ");
+    says(&l, 0, refused[i]);
+    corral_close(c);
+  }
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, lab_make_room, lab_leave_room)
+#define S(test) cmocka_unit_test_setup_teardown(test, start_without_hello, stop_without_hello)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
@@ -435,6 +547,10 @@ int main(void) {
       T(a_change_between_settle_and_registration_is_seen),
       T(a_waiter_is_woken_though_all_handles_were_closed),
       T(a_user_without_tracking_polls_and_the_event_says_so),
+      S(without_hello_a_second_connection_is_told),
+      S(the_end_of_either_connection_ends_the_copies),
+      S(a_redirect_that_falls_silent_is_given_up),
+      S(without_what_a_redirect_needs_the_event_says_what_is_refused),
   };
   redis_server_start(&redis, NULL);
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

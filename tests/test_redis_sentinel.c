@@ -398,11 +398,45 @@ static void a_server_that_is_a_replica_for_a_while_is_used_again(void **state) {
   redis_server_stop(other);
 }
 
+typedef struct warnings {
+  _Atomic int count;
+  char text[240];
+} warnings;
+
+static void on_warning(const corral_event_info *info, void *arg) {
+  warnings *w = arg;
+  if (info->event != CORRAL_EVENT_WARNING) return;
+  snprintf(w->text, sizeof w->text, "%s", info->detail);
+  atomic_fetch_add(&w->count, 1);
+}
+
+/* Both before its name is known, and after. */
+static void a_primary_that_goes_on_without_its_replica_is_warned_of_once(void **state) {
+  (void)state;
+  static warnings w;
+  char wanted[60];
+  redis_server *primary = server_of(redis_sentinels_primary(set));
+  corral *c = opened(&(corral_options){.on_event = on_warning, .event_arg = &w});
+  for (int i = 0; i < KEYS; i++) gets(c, of_number(i), NULL);
+  assert_int_equal(atomic_load(&w.count), 1);
+  snprintf(wanted, sizeof wanted, ":%d: min-replicas-to-write isn't set",
+           redis_server_port(primary));
+  assert_non_null(strstr(w.text, wanted));
+  corral_close(c);
+  redis_server_ask(primary, "CONFIG SET min-replicas-to-write 1");
+  c = opened(&(corral_options){.on_event = on_warning, .event_arg = &w});
+  for (int i = 0; i < KEYS; i++) gets(c, of_number(i), NULL);
+  assert_int_equal(atomic_load(&w.count), 1);
+  corral_close(c);
+  redis_server_ask(primary, "CONFIG SET min-replicas-to-write 0");
+}
+
 int main(void) {
 #define T(test) cmocka_unit_test_setup_teardown(test, start, history_room_close)
   const struct CMUnitTest tests[] = {
       T(values_tags_and_locks_are_on_the_primary),
       T(the_database_of_the_uri_is_used),
+      T(a_primary_that_goes_on_without_its_replica_is_warned_of_once),
       T(a_copy_is_dropped_when_another_process_changes_its_value),
       T(a_sentinel_that_goes_is_replaced_by_another),
       T(a_killed_primary_costs_no_error_and_a_compute_of_a_key_in_each_process),

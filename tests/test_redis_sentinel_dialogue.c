@@ -19,7 +19,7 @@
 enum { LIMIT = 20000 };
 
 /* Without TIME each look has its PTTL. */
-#define GREETED_BY(role) "EXPECT TIME\\r\\n\nSEND +OK\\r\\n" role "-NOPERM no\\r\\n\n"
+#define GREETED_BY(role) "EXPECT TIME\\r\\n\nSEND +OK\\r\\n" role "@INFO-NOPERM no\\r\\n\n"
 #define MASTER "*3\\r\\n$6\\r\\nmaster\\r\\n:0\\r\\n*0\\r\\n"
 #define SLAVE                                                                                      \
   "*5\\r\\n$5\\r\\nslave\\r\\n$9\\r\\n127.0.0.1\\r\\n:1\\r\\n$9\\r\\nconnected\\r\\n:0\\r\\n"

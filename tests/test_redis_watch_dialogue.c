@@ -9,10 +9,11 @@
 /* ---- a scripted server --------------------------------------------------------------------- */
 
 #define GREETED                                                                                    \
-  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO*2\\r\\n$10\\r\\n1700000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define HELLO "EXPECT HELLO\\r\\n$1\\r\\n3\\r\\n\n"
 #define WELCOME "SEND \\x252\\r\\n$6\\r\\nserver\\r\\n$5\\r\\nredis\\r\\n+modules\\r\\n*0\\r\\n\n"
 #define ASKED HELLO WELCOME "EXPECT TRACKING\n"
+#define NO_HELLO HELLO "SEND -NOPROTO unsupported protocol version\\r\\n\nACCEPT\n" GREETED
 #define TRACKED ASKED "SEND +OK\\r\\n\n"
 #define PUSH ">2\\r\\n$10\\r\\ninvalidate\\r\\n"
 
@@ -49,8 +50,15 @@ static void a_server_that_does_not_know_it_is_unsupported(void **state) {
     const char *steps;
     int status;
   } servers[] = {
-      {HELLO "SEND -ERR unknown command 'HELLO', with args\\r\\n\n", CORRAL_EUNSUPPORTED},
-      {HELLO "SEND -NOPROTO unsupported protocol version\\r\\n\n", CORRAL_EUNSUPPORTED},
+      {NO_HELLO "EXPECT ID\\r\\n\nSEND -ERR unknown command 'CLIENT', with args\\r\\n\n",
+       CORRAL_EUNSUPPORTED},
+      {NO_HELLO "EXPECT ID\\r\\n\nSEND +OK\\r\\n\n", CORRAL_EPROTOCOL},
+      {NO_HELLO "EXPECT ID\\r\\n\nSEND :0\\r\\n\n", CORRAL_EPROTOCOL},
+      {NO_HELLO "EXPECT ID\\r\\n\nSEND :7\\r\\n\nEXPECT invalidate\nSEND -NOPERM no\\r\\n\n",
+       CORRAL_EUNSUPPORTED},
+      {NO_HELLO "EXPECT ID\\r\\n\nSEND :7\\r\\n\nEXPECT invalidate\nSEND +OK\\r\\n\n",
+       CORRAL_EPROTOCOL},
+      {NO_HELLO "CLOSE\n", CORRAL_EUNAVAILABLE},
       {ASKED "SEND -ERR Unknown subcommand or wrong number of arguments\\r\\n\n",
        CORRAL_EUNSUPPORTED},
       {ASKED "SEND -NOPERM no\\r\\n\n", CORRAL_EUNSUPPORTED},

@@ -58,7 +58,9 @@
     "a key of the store holds a record of a later version of corral, which is left alone")         \
   X(STORE_ANEW, "store_anew", "the store's files were damaged or replaced: it goes on empty")      \
   X(COMPUTED, "computed", "a compute ended with an answer, which is no failure")                   \
-  X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")
+  X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")                 \
+  X(WARNING, "warning",                                                                            \
+    "a server of the store lacks something: a right, or a setting that a promise needs")
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,6 +74,21 @@ typedef enum corral_event {
       CORRAL_EVENT_COUNT
 } corral_event;
 
+/* How a process learns of changes in the store. X(identifier, name). New rows go to the end. PUSH:
+ * the store tells of them on the connection that asked for that. REDIRECT: on another one. POLL:
+ * nobody tells, so waiters look again, and copies answer by their time. */
+#define CORRAL_WAKE_MAP(X)                                                                         \
+  X(PUSH, "push")                                                                                  \
+  X(REDIRECT, "redirect")                                                                          \
+  X(POLL, "poll")
+
+typedef enum corral_wake {
+#define CORRAL_WAKE_ENUM(id, name) CORRAL_WAKE_##id,
+  CORRAL_WAKE_MAP(CORRAL_WAKE_ENUM)
+#undef CORRAL_WAKE_ENUM
+      CORRAL_WAKE_COUNT
+} corral_wake;
+
 /* One event. The library fills it; a later version may append members, and `size` tells which there
  * are. All that it points to is valid during the call of the hook only. */
 typedef struct corral_event_info {
@@ -84,6 +101,7 @@ typedef struct corral_event_info {
   int64_t duration_us; /* of the compute, the wait or the store operation; -1: not measured */
   int64_t bytes;       /* of the value; of the record where one was stored; -1: none */
   int server;          /* number of the store's server, from 0; -1: not about one server */
+  int wake;            /* watch: CORRAL_WAKE_PUSH and the like; -1: another event */
 } corral_event_info;
 
 /* Called for each event, on the thread where it happens, while the library holds no lock of its

@@ -602,6 +602,7 @@ enum {
   CORRAL_REACH_FLEET = 3 /* any number of hosts */
 };
 enum { CORRAL_SERVERS = 1024 };
+enum { CORRAL_WARNING = 1 /* not a status: of a text that comes with CORRAL_OK, see `connect` */ };
 
 /* Properties of a store, set by `open`; preset to the defaults in brackets. */
 typedef struct corral_store_info {
@@ -658,8 +659,10 @@ typedef struct corral_store {
   void (*close)(void *store);
   /* Required. Makes a handle, by `deadline` (host->now_ms). Any status; CORRAL_EAUTH and the like
    * with a text for the user. A text with CORRAL_OK, here and of `perform` (host->fail(error,
-   * CORRAL_OK, ...)), says that the store had to begin anew: the event store_anew. CORRAL_EBUSY,
-   * for a store whose handle all threads share: the store is well, but others were first. */
+   * CORRAL_OK, ...)), says that the store had to begin anew: the event store_anew. One with
+   * CORRAL_WARNING in place of that, and CORRAL_OK returned, is what the user should know of the
+   * server, told once: the event warning. CORRAL_EBUSY, for a store whose handle all threads share:
+   * the store is well, but others were first. */
   int (*connect)(void *store, int64_t deadline, void **ret_handle, corral_error *error);
   /* Required. Closes a handle and frees it. */
   void (*disconnect)(void *handle);
@@ -684,7 +687,8 @@ typedef struct corral_store {
    * no harm.
    *  watch    opens a watch, by `deadline`; CORRAL_EUNSUPPORTED: this server has none, and watch
    *           isn't called again. A text with CORRAL_OK says how changes are learnt of; it becomes
-   *           the detail of the event watch, as the text of an error does.
+   *           the detail of the event watch, as the text of an error does. The code in *error is
+   *           CORRAL_WAKE_REDIRECT, or as it was: CORRAL_WAKE_PUSH.
    *  changes  blocks until there is a change, `stop_fd` is readable, or `until`; calls
    *           told(arg, hash) with host->hash64 of each key that changed, 0: any key may have
    *           changed. Without register_keys (below) it tells each change of every key that begins

@@ -134,13 +134,14 @@ static int cluster_open(const corral_host *host, const corral_uri *uri, void **r
 int crl_redis_cluster_connect_server(void *store, size_t server, int64_t deadline,
                                      void **ret_handle, corral_error *error) {
   crl_redis_cluster *c = store;
-  if (server == CRL_REDIS_FRONT_DOOR) return c->ways->enter(c, deadline, ret_handle, error);
+  if (server == CRL_REDIS_FRONT_DOOR)
+    return crl_redis_cluster_connect(store, deadline, ret_handle, error);
   crl_redis_node *node = crl_redis_node_hold(c, server);
   if (node == NULL)
     return c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: the cluster has no such node",
                               c->base.name);
   if (crl_redis_node_is_known(c, node))
-    return crl_redis_connect(&node->store, deadline, ret_handle, error);
+    return crl_redis_connect_telling(&node->store, deadline, ret_handle, error);
   int status =
       c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: has no keys any more", node->store.name);
   crl_redis_node_let_go(&node->store);
@@ -150,7 +151,9 @@ int crl_redis_cluster_connect_server(void *store, size_t server, int64_t deadlin
 int crl_redis_cluster_connect(void *store, int64_t deadline, void **ret_handle,
                               corral_error *error) {
   crl_redis_cluster *c = store;
-  return c->ways->enter(c, deadline, ret_handle, error);
+  int status = c->ways->enter(c, deadline, ret_handle, error);
+  if (status == CORRAL_OK) crl_redis_tell_warnings(*ret_handle, error);
+  return status;
 }
 
 size_t crl_redis_cluster_route(void *store, const void *key, size_t key_len) {

@@ -74,6 +74,11 @@ void crl_redis_slots_moved(crl_redis_cluster *c) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
+static void hold(crl_redis_store *store) {
+  crl_redis_node *n = (crl_redis_node *)(void *)store;
+  atomic_fetch_add(&n->holders, 1);
+}
+
 crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place *place,
                                    size_t number) {
   crl_redis_node *n = calloc(1, sizeof *n);
@@ -91,6 +96,7 @@ crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place 
   s->base = base;
   s->kind = base->kind;
   s->let_go = crl_redis_node_let_go;
+  s->hold = hold;
   s->server = n->host;
   s->port = place->port;
   s->user = base->user;
@@ -104,6 +110,7 @@ crl_redis_node *crl_redis_node_new(crl_redis_store *base, const crl_redis_place 
   s->wait_replicas = base->wait_replicas;
   s->confirm_replicas = base->confirm_replicas;
   s->wait_ms = base->wait_ms;
+  s->is_quiet = number == CRL_REDIS_FRONT_DOOR; /* it is met by its own number, too */
   snprintf(s->name, sizeof s->name,
            strchr(n->host, ':') != NULL ? "%s [%.120s]:%d" : "%s %.120s:%d",
            s->kind == CRL_REDIS_SENTINEL ? "sentinel" : "redis", n->host, s->port);

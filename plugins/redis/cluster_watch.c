@@ -212,16 +212,16 @@ int crl_redis_cluster_watch(void *store, size_t server, int64_t deadline, void *
   w->cluster = c;
   w->asked_at = now_ms(w);
   w->ear = -1;
-  status = open_any(w, deadline, error);
+  corral_error why = {.status = CORRAL_OK};
+  status = open_any(w, deadline, &why);
   if (status != CORRAL_OK) {
+    c->base.host->fail(error, status, "%s", why.text);
     crl_redis_cluster_unwatch(w);
     return status;
   }
   *ret_watch = w;
-  return c->base.host->fail(error, CORRAL_OK,
-                            c->ways->listen != NULL ? "%s: push (RESP3), of the primary"
-                                                    : "%s: push (RESP3), of each node",
-                            c->base.name);
+  return crl_redis_watch_mode(
+      &c->base, why.code, c->ways->listen != NULL ? ", of the primary" : ", of each node", error);
 }
 
 /* ---- registering --------------------------------------------------------------------------- */

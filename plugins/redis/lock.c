@@ -83,6 +83,19 @@ static int repairs(const crl_redis_handle *h, const corral_op *op) {
   return (op->flags & CORRAL_OP_REPAIR) != 0 && !h->store->scriptless;
 }
 
+/* A proxy knows no TIME; the key says which of its servers is asked. */
+static void put_time(crl_redis_handle *h, const corral_op *op) {
+  crl_redis_out_command(&h->out, h->is_bare ? 4 : 1);
+  if (!h->is_bare) {
+    crl_redis_out_text(&h->out, "TIME");
+    return;
+  }
+  crl_redis_out_text(&h->out, "EVAL");
+  crl_redis_out_text(&h->out, "return redis.pcall('TIME')");
+  crl_redis_out_number(&h->out, 1);
+  crl_redis_out_word(&h->out, op->key, op->key_len);
+}
+
 static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
   static const char *const commands[] = {"GET", "PTTL"};
   const corral_op *op = slot->op;
@@ -97,8 +110,7 @@ static void put_show(crl_redis_handle *h, crl_redis_slot *slot, int round) {
     crl_redis_out_text(&h->out, commands[i]);
     crl_redis_out_word(&h->out, op->key, op->key_len);
   }
-  crl_redis_out_command(&h->out, 1);
-  crl_redis_out_text(&h->out, "TIME");
+  put_time(h, op);
   slot->replies = slot->staged + 3;
 }
 

@@ -79,6 +79,10 @@ static int judge_claim(crl_redis_handle *h, corral_op *op, redisReply *reply) {
     return crl_redis_result_nonsense(h, op);
   const redisReply *record = reply->element[2];
   int status = op->status;
+  if (status == CORRAL_OK && reply->element[1]->integer == 0) {
+    crl_redis_record_granted(h, op); /* no key was there, by whose end the time is told */
+    return CORRAL_OK;
+  }
   op->state.same = reply->element[3]->integer != 0;
   size_t len = record->len < sizeof front ? record->len : sizeof front;
   if (op->state.same)

@@ -1,5 +1,6 @@
-/* plugin.c: the table of redis: (redis.c, perform.c, begin.c, watch.c). In the same plugin are
- * those of redis+sentinel: (sentinel.c), redis+cluster: (cluster.c) and redlock: (redlock.c). */
+/* plugin.c: the table of redis: (redis.c, greet.c, perform.c, begin.c, watch.c). In the same
+ * plugin are those of redis+sentinel: (sentinel.c), redis+cluster: (cluster.c) and redlock:
+ * (redlock.c). */
 #include "sentinel.h"
 
 const corral_store crl_plugin_redis = {
@@ -12,7 +13,7 @@ const corral_store crl_plugin_redis = {
     .summary = "Redis: value and lease in one key, hits in one round trip",
     .open = crl_redis_open,
     .close = crl_redis_close,
-    .connect = crl_redis_connect,
+    .connect = crl_redis_connect_telling,
     .disconnect = crl_redis_disconnect,
     .perform = crl_redis_perform,
     .watch = crl_redis_watch,

@@ -1,4 +1,4 @@
-/* redis.c: Redis as a store: the URI, connecting.
+/* redis.c: Redis as a store: the URI.
  *
  *   redis://[user:password@]host[:port][/db]
  *   rediss://...   the same with TLS
@@ -20,8 +20,9 @@
  *
  * Redis 5 or later, or a server that speaks like it; from Redis 7 on a key that isn't there is
  * claimed without a script. A user (ACL) needs: get set pttl getrange setrange pexpire rename
- * unlink time eval evalsha, select for a db, client|setname for the connection's name, and for a
- * watch (watch.c; Redis 6 or later) client|tracking and getrange.
+ * unlink time eval evalsha (from Redis 7 on pexpiretime will do for time), select for a db,
+ * client|setname for the connection's name, info for a warning (greet.c), and for a watch (watch.c;
+ * Redis 6 or later) client|tracking and getrange.
  * Locks need get set pttl pexpire time eval evalsha, or, without scripts, watch unwatch multi exec
  * discard in place of the last two; and wait for wait_replicas. A handle belongs to one thread at a
  * time. */
@@ -140,7 +141,7 @@ static int read_locks(crl_redis_store *s, const corral_uri *uri, corral_error *e
   const char *scripts = s->host->uri_get(uri, "scripts");
   s->wait_ms = 100;
   if (scripts != NULL && strcmp(scripts, "no") == 0)
-    s->scriptless = 1;
+    s->scriptless = s->no_scripts = 1;
   else if (scripts != NULL && strcmp(scripts, "yes") == 0)
     s->scripts_only = 1;
   else if (scripts != NULL && strcmp(scripts, "auto") != 0)
@@ -257,169 +258,4 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   info->confirms = s->confirm_replicas > 0;
   *ret_store = s;
   return CORRAL_OK;
-}
-
-/* ---- connect, disconnect ------------------------------------------------------------------- */
-
-typedef enum greeting { AUTH, SELECT, SETNAME, MYID, ROLE, TIME, GREETINGS } greeting;
-
-static int is_said(const crl_redis_store *s, greeting what) {
-  crl_redis_store *own = (crl_redis_store *)(uintptr_t)s;
-  return (what != AUTH || s->password != NULL) && (what != SELECT || s->db != 0) &&
-         (what != MYID || s->kind == CRL_REDIS_NODE) &&
-         (what != ROLE || s->kind == CRL_REDIS_PRIMARY ||
-          (s->kind == CRL_REDIS_PLAIN && atomic_load(&own->demoted) > 0)) &&
-         (what != TIME || s->kind != CRL_REDIS_SENTINEL);
-}
-
-static void say(crl_redis_handle *h, greeting what) {
-  const crl_redis_store *s = h->store;
-  crl_redis_out *out = &h->out;
-  switch (what) {
-    case AUTH:
-      crl_redis_out_command(out, s->user != NULL ? 3 : 2);
-      crl_redis_out_text(out, "AUTH");
-      if (s->user != NULL) crl_redis_out_text(out, s->user);
-      crl_redis_out_text(out, s->password);
-      break;
-    case SELECT:
-      crl_redis_out_command(out, 2);
-      crl_redis_out_text(out, "SELECT");
-      crl_redis_out_number(out, s->db);
-      break;
-    case SETNAME:
-      crl_redis_out_command(out, 3);
-      crl_redis_out_text(out, "CLIENT");
-      crl_redis_out_text(out, "SETNAME");
-      crl_redis_out_text(out, s->client_name);
-      break;
-    case MYID:
-      crl_redis_out_command(out, 2);
-      crl_redis_out_text(out, "CLUSTER");
-      crl_redis_out_text(out, "MYID");
-      break;
-    default: crl_redis_out_command(out, 1); crl_redis_out_text(out, what == ROLE ? "ROLE" : "TIME");
-  }
-}
-
-/* 1: the error is harmless: the connection's name isn't needed, and a user who may not ask for the
- * time can still read. But any reply may be the server's reason to refuse service. */
-static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
-  if (crl_redis_reply_is_error(reply, "NOPERM"))
-    return what == SETNAME || what == MYID || what == TIME ||
-           (what == ROLE && h->store->kind == CRL_REDIS_PLAIN);
-  if (what != SETNAME) return 0;
-  int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
-  return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
-         crl_redis_reply_is_error(reply, "NOAUTH");
-}
-
-/* The id of a cluster's node. */
-static int hear_id(const crl_redis_handle *h, const redisReply *reply, corral_error *error) {
-  if (reply->type != REDIS_REPLY_STRING || crl_redis_node_is(h->store, reply->str, reply->len))
-    return CORRAL_OK;
-  return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
-                              "%s: another node than the cluster said has this address",
-                              h->store->name);
-}
-
-/* A replica isn't written to, whoever named it, and a sentinel has no keys. */
-static int hear_role(const crl_redis_handle *h, const redisReply *reply, corral_error *error) {
-  const redisReply *role = reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
-                                   reply->element[0]->type == REDIS_REPLY_STRING
-                               ? reply->element[0]
-                               : NULL;
-  if (role == NULL)
-    return h->store->host->fail(error, CORRAL_EPROTOCOL,
-                                "%s: a strange answer to ROLE: is it a Redis server?",
-                                h->store->name);
-  if (strcmp(role->str, "master") == 0) return CORRAL_OK;
-  if (h->store->kind == CRL_REDIS_PLAIN && reply->elements > 2 &&
-      reply->element[1]->type == REDIS_REPLY_STRING &&
-      reply->element[2]->type == REDIS_REPLY_INTEGER)
-    return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
-                                strchr(reply->element[1]->str, ':') != NULL
-                                    ? "%.80s: is a replica: write %s://[%.80s]:%lld"
-                                    : "%.80s: is a replica: write %s://%.80s:%lld",
-                                h->store->name, h->store->tls ? "rediss" : "redis",
-                                reply->element[1]->str, reply->element[2]->integer);
-  return h->store->host->fail(error, CORRAL_EUNAVAILABLE, "%s: is no primary: its role is %.20s",
-                              h->store->name, role->str);
-}
-
-static int hear(crl_redis_handle *h, greeting what, const redisReply *reply, int64_t before,
-                corral_error *error) {
-  static const int otherwise[GREETINGS] = {[AUTH] = CORRAL_EAUTH,
-                                           [SELECT] = CORRAL_EURI,
-                                           [MYID] = CORRAL_EUNSUPPORTED,
-                                           [ROLE] = CORRAL_EUNSUPPORTED,
-                                           [TIME] = CORRAL_EUNAVAILABLE};
-  int is_error = reply->type == REDIS_REPLY_ERROR;
-  if (is_error && !is_harmless(h, what, reply))
-    return crl_redis_reply_error(h->store, reply, otherwise[what], error);
-  if (what == TIME) return crl_redis_clock_hear(h, reply, before, error);
-  if (is_error) return CORRAL_OK;
-  if (what == MYID) return hear_id(h, reply, error);
-  if (what == ROLE) return hear_role(h, reply, error);
-  if (reply->type != REDIS_REPLY_STATUS)
-    return h->store->host->fail(error, CORRAL_EPROTOCOL,
-                                "%s: a strange greeting: is it a Redis server?", h->store->name);
-  return CORRAL_OK;
-}
-
-static int greet(crl_redis_handle *h, int64_t deadline, corral_error *error) {
-  size_t sent;
-  int64_t before = h->store->host->boot_ms();
-  h->now = h->store->host->now_ms();
-  for (greeting what = AUTH; what < GREETINGS; what++)
-    if (is_said(h->store, what)) say(h, what);
-  if (h->out.failed) return h->store->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
-  int wrote = crl_redis_out_send(&h->out, &h->wire, deadline, &sent, error), status = CORRAL_OK;
-  if (h->out.bytes != NULL) explicit_bzero(h->out.bytes, h->out.used); /* wipes the password */
-  /* a server that closed the connection may have said why */
-  int64_t until = wrote == CORRAL_OK ? deadline : CRL_NET_AT_ONCE;
-  for (greeting what = AUTH; what < GREETINGS && status == CORRAL_OK; what++) {
-    redisReply *reply;
-    if (!is_said(h->store, what)) continue;
-    status = crl_redis_reply_next(h, until, &reply, error);
-    if (status != CORRAL_OK) break;
-    status = hear(h, what, reply, before, error);
-    freeReplyObject(reply);
-  }
-  if (status == CORRAL_OK) status = wrote;
-  return status == CORRAL_OK ? crl_redis_reply_none(h, error) : status;
-}
-
-void crl_redis_disconnect(void *handle) {
-  crl_redis_handle *h = handle;
-  crl_redis_store *s = h->store;
-  crl_redis_begin_drop(h);
-  crl_redis_wire_close(&h->wire);
-  crl_redis_out_free(&h->out);
-  if (h->reader != NULL) redisReaderFree(h->reader);
-  free(h->slots);
-  free(h);
-  if (s->let_go != NULL) s->let_go(s);
-}
-
-int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error) {
-  crl_redis_store *s = store;
-  crl_redis_handle *h = calloc(1, sizeof *h);
-  if (h == NULL) {
-    int status = s->host->fail(error, CORRAL_ENOMEM, "no memory to connect");
-    if (s->let_go != NULL) s->let_go(s);
-    return status;
-  }
-  h->store = s;
-  h->demoted = atomic_load(&s->demoted);
-  h->wire.fd = -1;
-  int status = crl_redis_reader_open(h);
-  if (status != CORRAL_OK) s->host->fail(error, status, "no memory to connect");
-  if (status == CORRAL_OK) status = crl_redis_wire_open(&h->wire, s, deadline, error);
-  if (status == CORRAL_OK) status = greet(h, deadline, error);
-  if (status == CORRAL_OK)
-    *ret_handle = h;
-  else
-    crl_redis_disconnect(h);
-  return status;
 }

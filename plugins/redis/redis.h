@@ -1,7 +1,8 @@
 /* redis.h: declarations shared by the files of the Redis plugin. Internal to plugins/redis.
  *
  *   plugin.c   the table of redis:
- *   redis.c    the URI; connecting and the handshake
+ *   redis.c    the URI
+ *   greet.c    connecting and the greeting; what a user should know of a server
  *   perform.c  a batch on a handle
  *   wire.c     the plugin's own socket: connect, write, read, each by an absolute deadline
  *   socket.c   a read that may block
@@ -77,9 +78,11 @@ typedef struct crl_redis_store {
   crl_redis_kind kind;
   /* how often it said that it is a replica: from the first time on, greetings ask for its role */
   _Atomic unsigned demoted;
-  void (*let_go)(struct crl_redis_store *store); /* NULL, or called when a handle has gone */
-  char name[160];                                /* "redis 127.0.0.1:6379" */
-  char *server, *path;                           /* one of them; `path`: of a unix socket */
+  /* NULL, or called when a handle has gone, and before one more is made of a store in hand */
+  void (*let_go)(struct crl_redis_store *store);
+  void (*hold)(struct crl_redis_store *store);
+  char name[160];      /* "redis 127.0.0.1:6379" */
+  char *server, *path; /* one of them; `path`: of a unix socket */
   int port;
   crl_net_peer peer;     /* the server's address, for connecting */
   char *user, *password; /* NULL: not given */
@@ -92,9 +95,14 @@ typedef struct crl_redis_store {
   struct ssl_ctx_st *tls_context;
   struct bio_method_st *tls_method;
   int scripts_only;       /* scripts=yes */
+  int no_scripts;         /* scripts=no */
   _Atomic int scriptless; /* locks don't use scripts: scripts=no, or the server refused one */
   /* replicas that must confirm a lock, and an invalidation (0: none); the time limit for that */
   int64_t wait_replicas, confirm_replicas, wait_ms;
+  int is_quiet;                    /* 1: nothing of this server is told as a warning */
+  _Atomic unsigned warned, untold; /* warnings, as bits: all; those that are still to be told */
+  _Atomic int informed;            /* INFO need not be asked for any more */
+  _Atomic int is_proxy;            /* it hangs up on commands that it doesn't know */
 } crl_redis_store;
 
 /* ---- wire.c -------------------------------------------------------------------------------- */
@@ -242,7 +250,8 @@ typedef struct crl_redis_handle {
   int only_looks;      /* 1: this batch can be repeated */
   int unchecked;       /* 1: it was sent without a check of the connection */
   int asks_time;       /* 1: the commands of this round begin with TIME */
-  int unstaged;        /* 1: this user may not write staging keys */
+  int unstaged;        /* 1: this user may not write staging keys, or they are elsewhere */
+  int is_bare;         /* 1: of a proxy, which knows no TIME */
   int waits;           /* 1: the commands of this round end with WAIT */
   int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
   unsigned demoted;    /* store->demoted when this handle was opened */
@@ -341,8 +350,17 @@ int crl_redis_store_begin(crl_redis_store *s, const corral_host *host, const cor
  * as there. */
 int crl_redis_store_begin_sentinels(crl_redis_store *s, const crl_redis_store *servers,
                                     const corral_uri *uri, corral_error *error);
+
+/* ---- greet.c ------------------------------------------------------------------------------- */
+
 /* A failed connect lets the store go, too. */
 int crl_redis_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
+/* Tells what a user should know of the handle's server and hasn't been told yet: CORRAL_WARNING in
+ * *error. */
+void crl_redis_tell_warnings(void *handle, corral_error *error);
+/* Both. */
+int crl_redis_connect_telling(void *store, int64_t deadline, void **ret_handle,
+                              corral_error *error);
 void crl_redis_disconnect(void *handle);
 
 /* ---- ops.c --------------------------------------------------------------------------------- */
@@ -480,6 +498,9 @@ int crl_redis_changes(void *watch, int stop_fd, int64_t until,
 int crl_redis_register_keys(void *watch, corral_registration *keys, size_t count, int stop_fd,
                             int64_t deadline, corral_error *error);
 void crl_redis_unwatch(void *watch);
+/* Says how changes are learnt of, CORRAL_WAKE_..., where `of` names what is watched. CORRAL_OK. */
+int crl_redis_watch_mode(const crl_redis_store *store, int mode, const char *of,
+                         corral_error *error);
 /* For one thread with several watches, whose `changes` are called with the time CRL_NET_AT_ONCE:
  * the descriptor to poll for bytes; when `changes` has something to do even without any (host->
  * now_ms); and a function that hears the key of each push as it is read. */

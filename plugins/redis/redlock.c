@@ -104,6 +104,7 @@ static int open_member(crl_redlock *lock, const corral_uri *uri, const char *ser
   m->lock = lock;
   m->index = lock->count++;
   m->store = store;
+  m->store->is_quiet = 1;
   m->end = &m->first;
   crl_redlock_cond_init(&m->wake);
   for (size_t i = 0; i < m->index; i++)

@@ -233,10 +233,14 @@ static int check_record(const crl_redis_handle *h, corral_op *op) {
   return CORRAL_OK;
 }
 
+enum { PROXY_KEY = 8192 /* twemproxy hangs up on keys that fill one of its buffers, of 16 KiB */ };
+
 int crl_redis_request_sendable(const crl_redis_handle *h, corral_op *op) {
   if (op->verb < CORRAL_VERB_GET || op->verb > CORRAL_VERB_LOCK_SHOW)
     return crl_redis_result_fail(h, op, CORRAL_EUNSUPPORTED, "unknown verb");
   if (op->key_len == 0) return crl_redis_result_fail(h, op, CORRAL_EINVAL, "an empty key");
+  if (h->is_bare && op->key_len > PROXY_KEY)
+    return crl_redis_result_fail(h, op, CORRAL_ETOOBIG, "keys have 8 KiB at most behind a proxy");
   switch (op->verb) {
     case CORRAL_VERB_LOCK:
     case CORRAL_VERB_LOCK_EXTEND: return check_hold(h, op);

@@ -14,15 +14,27 @@
  * back. */
 #include "redis.h"
 
+/* C99 promises no string of more than 4095 bytes; gcc and clang have no limit. */
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
+/* The server's time. A user who may not ask for it learns it from the key's own end: Redis 7 tells
+ * when that is, and how far away. Where there is no key, or no end of it, no time is known: 0. */
+#define NOW                                                                                        \
+  "local t, now = call('TIME'), 0\n"                                                               \
+  "if not t.err then\n"                                                                            \
+  "now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                                  \
+  "else\n"                                                                                         \
+  "local e, left = tonumber(call('PEXPIRETIME', k)), tonumber(call('PTTL', k))\n"                  \
+  "if not (e and left) then return t end\n"                                                        \
+  "if e >= 0 then now = e - left end\n"                                                            \
+  "end\n"
+
 /* Reads the record. ARGV[1] is the token for all scripts that have one. `at`: offset of the lease;
  * `fin`: when the body's life ends; `limit`: most that the lease or verdict may have been taken
  * for. NEWER: the answer for a record of a later format. */
 #define PRELUDE(NEWER)                                                                             \
   "local call, k = redis.pcall, KEYS[1]\n"                                                         \
-  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n"                   \
-  "local t = call('TIME')\n"                                                                       \
-  "if t.err then return t end\n"                                                                   \
-  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
+  "local function bad(r) return type(r) == 'table' and r.err and r or nil end\n" NOW               \
   "local got = call('GETRANGE', k, '0', '191')\n"                                                  \
   "if bad(got) then return got end\n"                                                              \
   "local sub, byte, char = string.sub, string.byte, string.char\n"                                 \
@@ -34,6 +46,7 @@
   "local known\n"                                                                                  \
   "if not absent then\n"                                                                           \
   "  if #got < 4 or sub(got, 1, 3) ~= 'crl' then return {-12, now} end\n"                          \
+  "  if now == 0 then return t end\n"                                                              \
   "  if byte(got, 4) > 50 then return " NEWER " end\n"                                             \
   "  known = byte(got, 4) == 50 and #got >= 48 and byte(got, 5) <= 2\n"                            \
   "end\n"                                                                                          \
@@ -97,10 +110,8 @@
 
 /* For a client that doesn't know the server's time: the end of the body's life, TTL ms from now. */
 #define END(TTL)                                                                                   \
-  "local t = call('TIME')\n"                                                                       \
-  "if t.err then return t end\n"                                                                   \
-  "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                            \
-  "local fin = struct.pack('<i8', now + " TTL ")\n"
+  NOW "if now == 0 then return t end\n"                                                            \
+      "local fin = struct.pack('<i8', now + " TTL ")\n"
 
 /* Writes the front back, and keeps it in `front`. A key lives as long as its body, or its verdict,
  * or 2 s (CORRAL_LEASE_KEPT_MS) longer than its lease; one without body `keep` ms at least. Without
@@ -111,8 +122,9 @@
   "local function write(keep)\n"                                                                   \
   "  lease = ''\n"                                                                                 \
   "  if state > 0 then\n"                                                                          \
-  "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till, since, token) .. "      \
-  "parts\n"                                                                                        \
+  "    local d = now > 0 and 1 or 0\n"                                                             \
+  "    lease = struct.pack('<I2I2I4i8i8c16', 40 + #parts, 0, length, till * d, since * d, token) " \
+  ".. parts\n"                                                                                     \
   "  end\n"                                                                                        \
   "  local rest = state > 0 and till - now + (state == 1 and 2000 or 0) or 0\n"                    \
   "  if not payload then\n"                                                                        \
@@ -230,8 +242,7 @@ static const char renew_text[] =
 /* Leaves foreign values alone, and deletes a record of a later corral too. */
 static const char invalidate_text[] =
     "local t = redis.pcall('TIME')\n"
-    "if t.err then return t end\n"
-    "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
+    "local now = t.err and 0 or t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local got = redis.pcall('GETRANGE', KEYS[1], 0, 3)\n"
     "if type(got) == 'table' then return got end\n"
     "if got == '' and redis.pcall('PTTL', KEYS[1]) ~= -2 then return {-12, now} end\n"
@@ -240,14 +251,14 @@ static const char invalidate_text[] =
     "return type(r) == 'table' and r.err and r or {0, now}\n";
 
 static const crl_redis_script scripts[] = {
-    [CRL_REDIS_CLAIM] = {"832c191b8d265036e87f4aea4de5abf0a719b87a", claim_text},
-    [CRL_REDIS_SETTLE] = {"40f928d2f6c5fb905ce7462964df3bf2131c1e2c", settle_text},
-    [CRL_REDIS_STAGE] = {"255b64f516d1a33b2c270b2bdb314dc3a9555cda", stage_text},
-    [CRL_REDIS_RELEASE] = {"23a3d28719e8610f1ef4f2fd330010c7ebc793d4", release_text},
-    [CRL_REDIS_EXTEND] = {"87af416010e0cb985748c20db93717b684756852", extend_text},
-    [CRL_REDIS_EXPIRE] = {"2a337ad9ef865f8e3c7f90a4a135aa6b15a309a7", expire_text},
-    [CRL_REDIS_INVALIDATE] = {"c933439b1ae73a29ef43fd9e408f543f484a6604", invalidate_text},
-    [CRL_REDIS_RENEW] = {"4fd0d89d3187578f62dd734fc7de9d7aeeb289c1", renew_text},
+    [CRL_REDIS_CLAIM] = {"137cf4e1427d013fb3206dd6ec00e5d5bd1be3af", claim_text},
+    [CRL_REDIS_SETTLE] = {"084064a6f0933066ad80f4be7cc5a28505d5c1cf", settle_text},
+    [CRL_REDIS_STAGE] = {"8334f5e410851b5dad9e2f857c697cc9752b7ac2", stage_text},
+    [CRL_REDIS_RELEASE] = {"eacceee85799dfbd9e534cbc769dd4103463667d", release_text},
+    [CRL_REDIS_EXTEND] = {"c0667cb34682a4264397762bc2e038d154a422c6", extend_text},
+    [CRL_REDIS_EXPIRE] = {"cb3ba867d51e5f116d428217e5005a70d0355c88", expire_text},
+    [CRL_REDIS_INVALIDATE] = {"aea2782cb9f52e9acbe8328e4e75235016ff5594", invalidate_text},
+    [CRL_REDIS_RENEW] = {"de9b6912a46a8950d4d82f7f11c55462c059b377", renew_text},
 };
 
 const crl_redis_script *crl_redis_script_get(crl_redis_script_id id) {

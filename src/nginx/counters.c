@@ -75,7 +75,7 @@ static crl_ngx_gauges *own_gauges(crl_ngx_zone *zone) {
 
 void crl_ngx_gauges_reset(crl_ngx_zone *zone) {
   crl_ngx_gauges *own = own_gauges(zone);
-  own->calls = own->leading = own->waiting = own->down = own->near = 0;
+  ngx_memzero(own, sizeof *own);
 }
 
 void crl_ngx_gauge_calls(crl_ngx_zone *zone) {
@@ -93,24 +93,35 @@ void crl_ngx_gauge_waiting(crl_ngx_zone *zone, int more) {
 }
 
 crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone) {
-  crl_ngx_gauges sum = {0, 0, 0, 0, 0};
+  crl_ngx_gauges sum;
+  ngx_memzero(&sum, sizeof sum);
   for (ngx_uint_t i = 0; i < CRL_NGX_PROCESSES; i++) {
     sum.calls += zone->counters->gauges[i].calls;
     sum.leading += zone->counters->gauges[i].leading;
     sum.waiting += zone->counters->gauges[i].waiting;
     sum.down += zone->counters->gauges[i].down;
     sum.near += zone->counters->gauges[i].near;
+    for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
+      sum.wake[w] += zone->counters->gauges[i].wake[w];
   }
   return sum;
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
 
+static void note_wake(crl_ngx_zone *zone, int wake) {
+  for (int w = 0; w < CORRAL_WAKE_COUNT; w++) own_gauges(zone)->wake[w] = w == wake;
+}
+
 /* Called from any thread. */
 void crl_ngx_count_event(const corral_event_info *info, void *arg) {
   crl_ngx_zone *zone = arg;
   (void)ngx_atomic_fetch_add(&zone->counters->events[info->event], 1);
   note_duration(zone, info);
+  if (info->event == CORRAL_EVENT_WARNING)
+    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "corral_zone \"%V\": %s", &zone->name,
+                  info->detail);
+  if (info->event == CORRAL_EVENT_WATCH) note_wake(zone, info->wake);
   if (info->event != CORRAL_EVENT_STORE_DOWN && info->event != CORRAL_EVENT_STORE_UP) return;
   (void)ngx_atomic_fetch_add(info->event == CORRAL_EVENT_STORE_DOWN ? &zone->downs : &zone->ups, 1);
   ngx_atomic_uint_t downs = zone->downs, ups = zone->ups;

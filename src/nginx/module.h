@@ -65,9 +65,11 @@ typedef struct crl_ngx_histogram {
 } crl_ngx_histogram;
 
 /* Of one worker: requests in corral, those of them whose origin is asked, those that wait for
- * another's or for the store, servers of the store that rest, bytes of the near tier. */
+ * another's or for the store, servers of the store that rest, bytes of the near tier; 1 for the way
+ * in which it learns of changes. */
 typedef struct crl_ngx_gauges {
   ngx_atomic_t calls, leading, waiting, down, near;
+  ngx_atomic_t wake[CORRAL_WAKE_COUNT];
 } crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */

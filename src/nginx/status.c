@@ -36,12 +36,19 @@ static const struct {
     {"origin", "corral_origin_seconds", "Time that the origin took."},
     {"store", "corral_store_seconds", "Time that operations on the store took, with queues."}};
 
+static const char *const wakes[CORRAL_WAKE_COUNT] = {
+#define NAME(id, name) name,
+    CORRAL_WAKE_MAP(NAME)
+#undef NAME
+};
+
 enum { GAUGES = 6 };
 
 /* Bytes of a row at most, but for its zone's name, and rows of a zone. */
 enum { ROW = 128 };
 enum {
-  ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + GAUGES
+  ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + GAUGES +
+         CORRAL_WAKE_COUNT
 };
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -71,9 +78,12 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
                      zone->counters->events[i]);
   at = ngx_sprintf(at,
                    "},\"now\":{\"calls\":%uA,\"leading\":%uA,\"waiting\":%uA,\"near\":%uA,"
-                   "\"breaker\":%uA,\"store_up\":%s},\"times\":{",
+                   "\"breaker\":%uA,\"store_up\":%s,\"wake\":{",
                    now.calls, now.leading, now.waiting, now.near, now.down,
                    now.down == 0 ? "true" : "false");
+  for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
+    at = ngx_sprintf(at, "%s\"%s\":%uA", w > 0 ? "," : "", wakes[w], now.wake[w]);
+  at = ngx_sprintf(at, "}},\"times\":{");
   return ngx_sprintf(put_times(at, zone), "}}");
 }
 
@@ -139,6 +149,11 @@ static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count
       at = put_row(at, zones[z], "corral_events_total", "event", corral_event_name((corral_event)i),
                    zones[z]->counters->events[i]);
   for (ngx_uint_t which = 0; which < GAUGES; which++) at = put_gauge(at, zones, count, which);
+  at = put_head(at, "corral_wake", "gauge", "Workers, by how they learn of changes in the store.");
+  for (ngx_uint_t z = 0; z < count; z++)
+    for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
+      at = put_row(at, zones[z], "corral_wake", "mode", wakes[w],
+                   crl_ngx_gauges_of(zones[z]).wake[w]);
   for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
     at = put_head(at, times[t].family, "histogram", times[t].text);
     for (ngx_uint_t z = 0; z < count; z++) at = put_histogram(at, zones[z], t);

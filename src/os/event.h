@@ -32,7 +32,8 @@ static inline corral_event_info crl_event_info(corral_event event, const void *k
                              .key_len = key_len,
                              .duration_us = -1,
                              .bytes = -1,
-                             .server = -1};
+                             .server = -1,
+                             .wake = -1};
 }
 
 /* Counts an event and calls the hook, within which crl_frame_within(events) is true. Call it with

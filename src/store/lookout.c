@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/value.h"
 #include "os/env.h"
+#include "store/server_batch.h"
 
 int crl_lookout_is_offered(const crl_pool *pool) {
   const crl_pool_options *options = crl_pool_options_of(pool);
@@ -27,10 +28,11 @@ int crl_lookout_open(crl_lookout *lookout, const crl_pool *pool) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   const crl_pool_options *options = crl_pool_options_of(pool);
   int64_t deadline = crl_env_now_ms() + options->op_ms;
-  corral_error unused = {0};
+  corral_error why = {0};
   *lookout = (crl_lookout){.plugin = options->plugin};
   if (!make_batch(lookout)) return CORRAL_ENOMEM;
-  int status = options->plugin->connect(options->store, deadline, &lookout->handle, &unused);
+  int status = options->plugin->connect(options->store, deadline, &lookout->handle, &why);
+  if (status == CORRAL_OK) crl_server_batch_report_notice(options, 0, &why);
   if (status != CORRAL_OK)
     lookout->handle = NULL;
   else if ((lookout->fd = options->plugin->descriptor(lookout->handle)) < 0)

@@ -156,11 +156,13 @@ void crl_server_batch_report(const crl_pool_options *options, size_t server, cor
   crl_event_tell(options->events, &info);
 }
 
-/* A text that comes with CORRAL_OK says that the store began anew. */
+/* A text that comes with CORRAL_OK says that the store began anew, or is a warning. */
 void crl_server_batch_report_notice(const crl_pool_options *options, size_t server,
                                     corral_error *why) {
   if (why->status == CORRAL_OK && why->text[0] == '\0') return;
-  if (why->status == CORRAL_OK)
-    crl_server_batch_report(options, server, CORRAL_EVENT_STORE_ANEW, why);
+  if (why->status == CORRAL_OK || why->status == CORRAL_WARNING)
+    crl_server_batch_report(
+        options, server, why->status == CORRAL_OK ? CORRAL_EVENT_STORE_ANEW : CORRAL_EVENT_WARNING,
+        why);
   memset(why, 0, sizeof *why);
 }

@@ -51,7 +51,8 @@ int crl_server_batch_repeat(const crl_pool_options *options, size_t server, void
  * status; CORRAL_EVENT_COUNT: none. */
 void crl_server_batch_report(const crl_pool_options *options, size_t server, corral_event event,
                              const corral_error *why);
-/* Emits CORRAL_EVENT_STORE_ANEW when `why` is CORRAL_OK with a text, and empties it. */
+/* Emits CORRAL_EVENT_STORE_ANEW when `why` is CORRAL_OK with a text, CORRAL_EVENT_WARNING when it
+ * is CORRAL_WARNING, and empties it. */
 void crl_server_batch_report_notice(const crl_pool_options *options, size_t server,
                                     corral_error *why);
 

@@ -261,7 +261,12 @@ static void say(crl_watch *watch, int up, const corral_error *why) {
   watch->said = up ? 1 : -1;
   const char *detail = why->text[0] != '\0' ? why->text : up ? "told by the store" : "no reason";
   snprintf(text, sizeof text, "%s%s", up ? "" : "poll: ", detail);
-  crl_event_emit(watch->options.events, CORRAL_EVENT_WATCH, NULL, 0, text);
+  corral_event_info info = crl_event_info(CORRAL_EVENT_WATCH, NULL, 0);
+  info.detail = text;
+  info.wake = !up                                 ? CORRAL_WAKE_POLL
+              : why->code == CORRAL_WAKE_REDIRECT ? why->code
+                                                  : CORRAL_WAKE_PUSH;
+  crl_event_tell(watch->options.events, &info);
 }
 
 static void set_up(crl_watch *watch, int up) {

@@ -58,6 +58,13 @@ static int perform_newer(void *it, const corral_batch *batch, int64_t deadline,
   return tiny_perform(it, batch, deadline, error);
 }
 
+/* A plugin that says, once, what the user should know of its server. */
+static int connect_warning(void *it, int64_t deadline, void **ret_handle, corral_error *error) {
+  const tiny *t = it;
+  (void)t->host->fail(error, CORRAL_WARNING, "warns: its disk is slow");
+  return tiny_connect(it, deadline, ret_handle, error);
+}
+
 static int is(const char *odd) { return strcmp(odd, ODD) == 0; }
 
 CORRAL_API const corral_store *corral_plugin(void);
@@ -69,6 +76,7 @@ const corral_store *corral_plugin(void) {
   table->open = open_preset;
   newer.unknown = never;
   memset(newer.more, 0xff, sizeof newer.more);
+  if (is("warns")) table->connect = connect_warning;
   if (is("longer")) table->size = sizeof newer;
   if (is("shorter")) { /* what is behind its end isn't part of it */
     table->size = offsetof(corral_store, route);

@@ -20,6 +20,7 @@ struct fake_server {
   char *script;
   char *in; /* received bytes that no EXPECT has consumed yet */
   size_t in_len;
+  int was_info; /* the last EXPECT met an INFO */
   pthread_t thread;
 };
 
@@ -81,6 +82,7 @@ static int expect(fake_server *server, const char *bytes, size_t len) {
     char *found = memmem(server->in, server->in_len, bytes, len);
     if (found != NULL) {
       size_t used = (size_t)(found + len - server->in);
+      server->was_info = memmem(server->in, used, "INFO", 4) != NULL;
       memmove(server->in, server->in + used, server->in_len - used);
       server->in_len -= used;
       return 1;
@@ -95,6 +97,16 @@ static int expect(fake_server *server, const char *bytes, size_t len) {
 static void send_all(fake_server *server, const char *bytes, size_t len) {
   for (ssize_t n; len > 0; bytes += n, len -= (size_t)n)
     if ((n = send(server->fd, bytes, len, MSG_NOSIGNAL)) <= 0) return;
+}
+
+/* Writes the refusal of an INFO where @INFO stands. */
+static void send_line(fake_server *server, char *line) {
+  char *mark = strstr(line, "@INFO");
+  if (mark != NULL) *mark = '\0';
+  send_all(server, line, unescape(line));
+  if (mark == NULL) return;
+  if (server->was_info) send_all(server, "-NOPERM no\r\n", 12);
+  send_all(server, mark + 5, unescape(mark + 5));
 }
 
 static void trickle(fake_server *server, char *text) {
@@ -138,7 +150,7 @@ static int step(fake_server *server, char *line) {
   else if (strcmp(line, "EXPECT") == 0)
     return expect(server, rest, unescape(rest));
   else if (strcmp(line, "SEND") == 0)
-    send_all(server, rest, unescape(rest));
+    send_line(server, rest);
   else if (strcmp(line, "HANG") == 0)
     hang(server);
   else if (strcmp(line, "CLOSE") == 0)

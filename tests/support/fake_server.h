@@ -4,7 +4,8 @@
  * The script is text, one step a line; \r \n \0 \\ and \xHH may be used in its bytes:
  *   EXPECT bytes        read until these bytes came, wherever they are; what came before them is
  *                       forgotten
- *   SEND bytes          write them
+ *   SEND bytes          write them. The word @INFO is the refusal of an INFO, if the last EXPECT
+ *                       met one, or else nothing
  *   TRICKLE ms bytes    write them one by one, `ms` apart, until the client hangs up
  *   HANG                read and say nothing until the client hangs up
  *   CLOSE               hang up
