@@ -94,6 +94,11 @@ static void open_world(void) {
 
 bool servers_come_and_go(void) { return world.plugin->refresh != NULL; }
 
+int world_inspect(const corral_inquiry *inquiry, corral_error *error) {
+  if (world.plugin->inspect == NULL) cant("the store tells no facts (inspect)");
+  return world.plugin->inspect(world.store, inquiry, error);
+}
+
 /* ---- clients ------------------------------------------------------------------------------- */
 
 const char *client_error(const client *c) { return c->error.text; }
