@@ -691,6 +691,7 @@ static inline void corral_tell_unreached(const corral_inquiry *inquiry, const ch
 static inline void corral_tell_latency(const corral_inquiry *inquiry, const char *server,
                                        int64_t *us, size_t count) {
   char text[32];
+  size_t middle = count / 2;
   if (count == 0) return;
   for (size_t i = 1; i < count; i++)
     for (size_t j = i; j > 0 && us[j] < us[j - 1]; j--) {
@@ -698,7 +699,7 @@ static inline void corral_tell_latency(const corral_inquiry *inquiry, const char
       us[j - 1] = us[j];
       us[j] = larger;
     }
-  snprintf(text, sizeof text, "%.3f", (double)us[count / 2] / 1000);
+  snprintf(text, sizeof text, "%.3f", (double)us[middle] / 1000);
   corral_tell(inquiry, server, "latency_ms", text, CORRAL_FACT_PLAIN, NULL);
   snprintf(text, sizeof text, "%.3f", (double)us[0] / 1000);
   corral_tell(inquiry, server, "latency_min_ms", text, CORRAL_FACT_PLAIN, NULL);
