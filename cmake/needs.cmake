@@ -10,6 +10,7 @@ set(CORRAL_NEEDS_OF_callers_wait "")
 set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
 set(CORRAL_NEEDS_OF_answers_near lmdb)
+set(CORRAL_NEEDS_OF_doctor_dialogue redis memcached)
 
 # corral_text_with_kits(FILE RET): sets RET to the text of a file of tests/ and of all files there
 # that it includes.

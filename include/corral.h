@@ -535,6 +535,43 @@ typedef struct corral_inspection {
  * wait_ms at the latest. CORRAL_ECORRUPT, CORRAL_EFOREIGN, CORRAL_ENEWER. */
 CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, const corral_call *call,
                               corral_inspection *ret);
+
+/* What a fact means for the one who uses the store. */
+enum {
+  CORRAL_FACT_PLAIN = 0,   /* it is as it is */
+  CORRAL_FACT_WARNING = 1, /* the store can be used; something is lost by it, or wasn't found out */
+  CORRAL_FACT_UNFIT = 2    /* the store isn't fit for the purpose */
+};
+
+/* A fact about a store, valid during the call that tells it. The texts come from the store's
+ * servers in part: they may have any bytes, and are to be made harmless before they are shown. The
+ * library fills the struct; a later version may append members, and `size` tells which there
+ * are. */
+typedef struct corral_fact {
+  size_t size;        /* sizeof(corral_fact) of who filled it */
+  const char *server; /* the server that it is about, as it is called in messages */
+  const char *name;   /* lower-case letters, digits and '_'; a name is told once about a server */
+  const char *value;  /* a number in decimal is one; "unknown": the store didn't tell */
+  int verdict;        /* CORRAL_FACT_... */
+  const char *advice; /* what to do, in one sentence; NULL: the verdict is PLAIN */
+} corral_fact;
+
+typedef void corral_fact_fn(const corral_fact *fact, void *arg);
+
+/* Flags of corral_inspect_store. */
+enum { CORRAL_INSPECT_LOCKS = 1 /* judge the store as one of locks, not of values */ };
+
+enum { CORRAL_FACTS_MOST = 20000 /* more facts than this aren't told */ };
+
+/* Asks each server of the store for what matters here (versions, roles, clocks, latency, rights,
+ * memory, ...), over connections of its own, and tells the facts one by one, on this thread. The
+ * data of the store stay as they are. Each connect, and each request, may take op_ms; so the whole
+ * takes longer where servers are silent. CORRAL_OK: at least one server answered; those that didn't
+ * are told as facts. Any other status: none did, and the text says why; CORRAL_EINVAL also within
+ * a hook. */
+CORRAL_API int corral_inspect_store(corral *c, unsigned flags, corral_fact_fn *tell, void *arg,
+                                    corral_error *error);
+
 /* Kinds of keys that a store has. */
 typedef enum corral_key_kind {
   CORRAL_KEY_VALUE = 0,

@@ -64,7 +64,7 @@ order() {
           say("`" id "` is followed by another parameter than `ret...` or `error`")
         if ((params[i] ~ /\*\*/ || params[i] ~ /^size_t \*/) && id !~ /^ret(_|$)/)
           say("the out-parameter `" id "` is not named ret")
-        if (id == "arg" && before !~ /^(compute|compute_many)$/)
+        if (id == "arg" && before !~ /^(compute|compute_many|tell)$/)
           say("`arg` does not follow its callback")
       }
       if (has_call && has_error) say("detail goes to the call, not to a parameter too")

@@ -62,7 +62,7 @@ bad() {
 }
 
 # ---- before the subcommand ----
-list='run, get, set, invalidate, expire, inspect, lock, key, explain, warm, storm, completion,'
+list='run, get, set, invalidate, expire, inspect, lock, key, explain, warm, storm, doctor,'
 bad 125 "no subcommand: accepted are $list"
 bad 125 "unknown subcommand 'fetch': accepted are $list" fetch
 bad 125 "unknown subcommand 'rnu': did you mean run?" rnu -- true

@@ -39,6 +39,9 @@ corral get -- ./file-o|corral get -- ./file-o|./file-one|./file-one
 corral warm ./file-o|corral warm ./file-o|./file-one|./file-one
 corral explain stale_|corral explain stale_|stale_if_error=|stale_if_error=
 corral help inv|corral help inv|invalidate|invalidate
+corral doctor lm|corral doctor lm|lmdb:|lmdb:
+corral doctor --lo|corral doctor --lo|--locks|--locks
+corral doctor lmdb:./file-o|corral doctor lmdb : ./file-o|./file-one|lmdb:./file-one
 corral completion z|corral completion z|zsh|zsh
 END
 

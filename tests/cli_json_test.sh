@@ -45,7 +45,8 @@ wrong_use() {
     tells 125 run --ttl "$odd" -- true && tells 125 get a b && tells 125 set &&
     tells 125 invalidate --all k && tells 125 expire && tells 125 key && tells 125 explain "$odd" &&
     tells 125 lock --ttl 1y n -- true && tells 125 warm --rate x && tells 125 storm --mode x &&
-    tells 125 completion tcsh && tells 125 --store nothing: inspect k &&
+    tells 125 completion tcsh &&
+    tells 125 doctor && tells 125 doctor "redis://h?$odd" && tells 125 --store nothing: inspect k &&
     CORRAL_JSON=1 status 125 "$CORRAL" --bogus && python3 -m json.tool err >json.out
 }
 
@@ -55,7 +56,8 @@ failures() {
     tells 126 run --cache-failures 0 -- ./same.py &&
     tells 1 get "$odd" && tells 127 lock n -- "./$odd" &&
     tells 124 run --cache-failures 0 --compute 100ms -- sleep 300 &&
-    tells 125 --store redis+unix:///nowhere inspect k && tells 125 warm /nowhere/keys -- true &&
+    tells 125 --store redis+unix:///nowhere inspect k &&
+    tells 125 doctor redis+unix:///nowhere && tells 125 warm /nowhere/keys -- true &&
     tells 1 --store "lmdb:$dir/$odd" get k
 }
 
@@ -85,7 +87,8 @@ assert [o["exit_status"] for o in objects if "how" in o] == [3], objects' &&
 }
 
 answers() {
-  "$CORRAL" set k v && for words in 'inspect k' 'key k' 'lock --show k'; do
+  "$CORRAL" set k v && for words in 'inspect k' 'key k' 'lock --show k' 'doctor memory:' \
+    "doctor $CORRAL_STORE" "doctor lmdb:$dir/%22%5c%1b%ff"; do
     # shellcheck disable=SC2086
     "$CORRAL" --json $words >out 2>err
     python3 -m json.tool out >json.out && [ ! -s err ] || { echo "# $words"; return 1; }

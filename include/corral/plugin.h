@@ -23,6 +23,7 @@
 
 #include <corral.h>
 #include <corral/page.h>
+#include <stdio.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -532,6 +533,8 @@ typedef struct corral_host {
   void (*record_drop)(void *record); /* NULL is allowed */
   /* for origins */
   const struct corral_page_calls *page;
+  /* the clock of now_ms in microseconds, to measure with */
+  int64_t (*now_us)(void);
 } corral_host;
 
 /* hash64 of the operation's key. */
@@ -644,6 +647,68 @@ typedef struct corral_registration {
   size_t head_len;
 } corral_registration;
 
+/* Bytes of a fact's name at the most, and room for each of its other texts: longer ones are cut. */
+enum { CORRAL_FACT_NAME = 32, CORRAL_FACT_TEXT = 600 };
+
+/* What `inspect` is asked. */
+typedef struct corral_inquiry {
+  size_t size;
+  int64_t op_ms;  /* time limit of a connect, and of each request */
+  uint32_t flags; /* CORRAL_INSPECT_... */
+  uint32_t zero;
+  /* a key that nobody has written or will write, as those of values or, with
+   * CORRAL_INSPECT_LOCKS, of locks */
+  const void *key;
+  size_t key_len;
+  corral_fact_fn *tell;
+  void *arg;
+} corral_inquiry;
+
+/* Tells a fact. `advice` NULL: the fact is plain. */
+static inline void corral_tell(const corral_inquiry *inquiry, const char *server, const char *name,
+                               const char *value, int verdict, const char *advice) {
+  corral_fact fact = {sizeof(corral_fact),
+                      server,
+                      name,
+                      value,
+                      advice != NULL ? verdict : CORRAL_FACT_PLAIN,
+                      advice};
+  inquiry->tell(&fact, inquiry->arg);
+}
+
+/* The text of a failure without the name of its server, with which it may begin. */
+static inline const char *corral_reason(const corral_error *why, const char *server) {
+  size_t len = strlen(server);
+  int is_named = strncmp(why->text, server, len) == 0 && why->text[len] == ':';
+  return is_named ? why->text + len + 1 + strspn(why->text + len + 1, " ") : why->text;
+}
+
+/* Tells that a server wasn't reached: "reached", and why. */
+static inline void corral_tell_unreached(const corral_inquiry *inquiry, const char *server,
+                                         const corral_error *why, int verdict, const char *advice) {
+  char value[sizeof why->text + 8];
+  snprintf(value, sizeof value, "no: %s", corral_reason(why, server));
+  corral_tell(inquiry, server, "reached", value, verdict, advice);
+}
+
+/* Tells latency_ms, the median, and latency_min_ms of `count` round trips, which it sorts. */
+static inline void corral_tell_latency(const corral_inquiry *inquiry, const char *server,
+                                       int64_t *us, size_t count) {
+  char text[32];
+  size_t middle = count / 2;
+  if (count == 0) return;
+  for (size_t i = 1; i < count; i++)
+    for (size_t j = i; j > 0 && us[j] < us[j - 1]; j--) {
+      int64_t larger = us[j - 1];
+      us[j - 1] = us[j];
+      us[j] = larger;
+    }
+  snprintf(text, sizeof text, "%.3f", (double)us[middle] / 1000);
+  corral_tell(inquiry, server, "latency_ms", text, CORRAL_FACT_PLAIN, NULL);
+  snprintf(text, sizeof text, "%.3f", (double)us[0] / 1000);
+  corral_tell(inquiry, server, "latency_min_ms", text, CORRAL_FACT_PLAIN, NULL);
+}
+
 typedef struct corral_store {
   size_t size;         /* sizeof(corral_store) */
   uint32_t abi;        /* CORRAL_PLUGIN_ABI */
@@ -737,6 +802,14 @@ typedef struct corral_store {
    *           operation was EMOVED, or its server wasn't reached: on no caller's thread, one at a
    *           time, with pauses. A text with CORRAL_OK says that something has changed. */
   int (*refresh)(void *store, int64_t deadline, corral_error *error);
+  /* Optional: asks each server of the store, over connections that it opens and closes, for what
+   * matters to corral, and tells the facts (corral_fact) by inquiry->tell. Commands that would
+   * write are sent only in a form that can't change data, on inquiry->key at the most. What a
+   * server refuses to tell is no failure; what the user may not do, though corral needs it, is a
+   * fact. CORRAL_OK when at least one server was reached: those that weren't are told as the fact
+   * "reached". Else the status and text of `connect`. Any thread, beside all else that the store
+   * does. */
+  int (*inspect)(void *store, const corral_inquiry *inquiry, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

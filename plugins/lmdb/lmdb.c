@@ -500,6 +500,11 @@ static int lmdb_watch(void *store_, size_t server, int64_t deadline, void **ret_
 
 static void lmdb_unwatch(void *watch) { crl_lmdb_env_drop(crl_lmdb_watch_close(watch)); }
 
+static int lmdb_inspect(void *store_, const corral_inquiry *inquiry, corral_error *error) {
+  store *st = store_;
+  return crl_lmdb_inspect(&st->wanted, st->label, inquiry, error);
+}
+
 static void lmdb_close(void *store_) { free(store_); }
 
 static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted,
@@ -583,6 +588,7 @@ const corral_store crl_plugin_lmdb = {
     .watch = lmdb_watch,
     .changes = crl_lmdb_changes,
     .unwatch = lmdb_unwatch,
+    .inspect = lmdb_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_lmdb)

@@ -11,6 +11,7 @@
  *   kv.c       records inside a transaction
  *   lock.c     users' locks
  *   handle.c   the files that a call goes to
+ *   inspect.c  what is to be known of the file
  *   lmdb.c     batches, URI, the table */
 #ifndef CRL_LMDB_H
 #define CRL_LMDB_H
@@ -320,5 +321,14 @@ int crl_lmdb_is_lock(const corral_op *op);
 int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op);
 /* The other LOCK verbs, within a write transaction. */
 int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op);
+
+/* ---- inspect.c ----------------------------------------------------------------------------- */
+
+/* See corral_store. `label`: the store's name in messages. */
+int crl_lmdb_inspect(const crl_lmdb_wanted *wanted, const char *label,
+                     const corral_inquiry *inquiry, corral_error *error);
+/* The name of a file system of statfs(2), NULL: it isn't known; and whether other hosts share
+ * it. */
+const char *crl_lmdb_file_system(uint64_t type, int *is_network);
 
 #endif

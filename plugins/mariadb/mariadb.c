@@ -588,6 +588,7 @@ const corral_store crl_plugin_mariadb = {
     .connect = store_connect,
     .disconnect = store_disconnect,
     .perform = store_perform,
+    .inspect = crl_mariadb_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_mariadb)

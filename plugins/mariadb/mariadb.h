@@ -1,7 +1,8 @@
 /* mariadb.h: declarations shared by the files of the MariaDB plugin. Internal to plugins/mariadb/.
  *
  *   mariadb.c   the table, the URI, the verbs, the connections and their holds
- *   session.c   one connection: connecting, one statement at a time, by deadline */
+ *   session.c   one connection: connecting, one statement at a time, by deadline
+ *   inspect.c   what the server says of itself */
 #ifndef CRL_MARIADB_H
 #define CRL_MARIADB_H
 
@@ -76,5 +77,8 @@ int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t de
 const char *crl_mariadb_cell(const crl_mariadb_session *s, unsigned at);
 /* 1: the row's first column is "1". */
 int crl_mariadb_is_one(const crl_mariadb_session *s);
+
+/* inspect.c: see corral_store. */
+int crl_mariadb_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
 
 #endif

@@ -280,6 +280,7 @@ const corral_store crl_plugin_memcached = {
     .descriptor = crl_memcached_descriptor,
     .begin = crl_memcached_begin,
     .finish = crl_memcached_finish,
+    .inspect = crl_memcached_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_memcached)

@@ -10,6 +10,7 @@
  *   slots.c      keys and their items; what all verbs have in common
  *   gets.c       looks: in one go, or begun and finished
  *   ops.c        a batch: read, decide, add or cas
+ *   inspect.c    what each server says of itself
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
  * host->now_ms time. */
@@ -127,6 +128,11 @@ static inline int64_t crl_memcached_now(const crl_memcached_handle *h) {
 
 /* Asks the server for its clock and settings. */
 int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error);
+
+/* ---- inspect.c ----------------------------------------------------------------------------- */
+
+/* See corral_store. */
+int crl_memcached_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
 
 /* ---- request.c ----------------------------------------------------------------------------- */
 

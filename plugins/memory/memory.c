@@ -288,6 +288,16 @@ static int memory_watch(void *store_, size_t server, int64_t deadline, void **re
   return CORRAL_OK;
 }
 
+static int memory_inspect(void *store_, const corral_inquiry *inquiry, corral_error *error) {
+  store *st = store_;
+  char size[32];
+  (void)error;
+  snprintf(size, sizeof size, "%lld", (long long)st->size);
+  corral_tell(inquiry, st->label, "shared_by", "this process", CORRAL_FACT_PLAIN, NULL);
+  corral_tell(inquiry, st->label, "size", size, CORRAL_FACT_PLAIN, NULL);
+  return CORRAL_OK;
+}
+
 static void memory_disconnect(void *handle) { (void)handle; }
 
 static void memory_close(void *store_) {
@@ -366,6 +376,7 @@ const corral_store crl_plugin_memory = {
     .watch = memory_watch,
     .changes = crl_memory_changes,
     .unwatch = crl_memory_unwatch,
+    .inspect = memory_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_memory)

@@ -280,6 +280,7 @@ const corral_store crl_plugin_postgresql = {
     .watch = crl_pg_watch,
     .changes = crl_pg_changes,
     .unwatch = crl_pg_unwatch,
+    .inspect = crl_pg_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_postgresql)

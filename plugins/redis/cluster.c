@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cluster.h"
+#include "inspect.h"
 #include "redlock.h"
 
 enum {
@@ -225,4 +225,5 @@ const corral_store crl_plugin_redis_cluster = {
     .finish = crl_redis_finish,
     .next = &crl_plugin_redlock,
     .refresh = crl_redis_cluster_refresh,
+    .inspect = crl_redis_cluster_inspect,
 };

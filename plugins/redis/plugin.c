@@ -1,7 +1,7 @@
-/* plugin.c: the table of redis: (redis.c, greet.c, perform.c, begin.c, watch.c). In the same
- * plugin are those of redis+sentinel: (sentinel.c), redis+cluster: (cluster.c) and redlock:
+/* plugin.c: the table of redis: (redis.c, greet.c, perform.c, begin.c, watch.c, inspect.c). In the
+ * same plugin are those of redis+sentinel: (sentinel.c), redis+cluster: (cluster.c) and redlock:
  * (redlock.c). */
-#include "sentinel.h"
+#include "inspect.h"
 
 const corral_store crl_plugin_redis = {
     .size = sizeof(corral_store),
@@ -24,6 +24,7 @@ const corral_store crl_plugin_redis = {
     .descriptor = crl_redis_descriptor,
     .begin = crl_redis_begin,
     .finish = crl_redis_finish,
+    .inspect = crl_redis_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_redis)

@@ -26,6 +26,7 @@
  *   cluster.h  Redis Cluster: the table of redis+cluster, in files of its own
  *   sentinel.h  Redis Sentinel: the table of redis+sentinel, in files of its own
  *   redlock.c, redlock_member.c   the table of redlock: locks over several such stores
+ *   inspect.h  what all these tell of their servers, in files of its own
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
  * host->now_ms time. */

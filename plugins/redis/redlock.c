@@ -582,4 +582,5 @@ const corral_store crl_plugin_redlock = {
     .connect = redlock_connect,
     .disconnect = redlock_disconnect,
     .perform = redlock_perform,
+    .inspect = crl_redlock_inspect,
 };

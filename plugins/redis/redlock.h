@@ -90,6 +90,11 @@ typedef struct crl_redlock {
 
 extern const corral_store crl_plugin_redlock;
 
+/* ---- inspect_redlock.c --------------------------------------------------------------------- */
+
+/* See corral_store. */
+int crl_redlock_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
+
 /* ---- redlock_member.c ---------------------------------------------------------------------- */
 
 /* Makes a cond that waits by host->now_ms. */

@@ -21,7 +21,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "sentinel.h"
+#include "inspect.h"
 
 enum {
   PORT = 26379,
@@ -178,4 +178,5 @@ const corral_store crl_plugin_redis_sentinel = {
     .finish = crl_redis_finish,
     .next = &crl_plugin_redis_cluster,
     .refresh = sentinel_refresh,
+    .inspect = crl_redis_sentinel_inspect,
 };

@@ -31,6 +31,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sqlite.h"
@@ -203,6 +204,24 @@ static int sqlite_open(const corral_host *host, const corral_uri *uri, void **re
   return CORRAL_OK;
 }
 
+/* A file that isn't there isn't made. */
+static int sqlite_inspect(void *store, const corral_inquiry *inquiry, corral_error *error) {
+  crl_sqlite_store *st = store;
+  struct stat file;
+  char mode[16];
+  void *handle;
+  int is_there = stat(st->path, &file) == 0;
+  int status = is_there ? sqlite_connect(st, st->host->now_ms() + inquiry->op_ms, &handle, error)
+                        : CORRAL_OK;
+  if (status != CORRAL_OK) return status;
+  if (is_there) sqlite_disconnect(handle);
+  snprintf(mode, sizeof mode, "%03o", is_there ? (unsigned)file.st_mode & 0777u : 0u);
+  corral_tell(inquiry, st->label, "version", sqlite3_libversion(), CORRAL_FACT_PLAIN, NULL);
+  corral_tell(inquiry, st->label, "file", is_there ? "there" : "absent", CORRAL_FACT_PLAIN, NULL);
+  if (is_there) corral_tell(inquiry, st->label, "mode", mode, CORRAL_FACT_PLAIN, NULL);
+  return CORRAL_OK;
+}
+
 extern const corral_store crl_plugin_sqlite;
 const corral_store crl_plugin_sqlite = {
     .size = sizeof(corral_store),
@@ -217,6 +236,7 @@ const corral_store crl_plugin_sqlite = {
     .connect = sqlite_connect,
     .disconnect = sqlite_disconnect,
     .perform = crl_sqlite_perform,
+    .inspect = sqlite_inspect,
 };
 
 CORRAL_PLUGIN(crl_plugin_sqlite)

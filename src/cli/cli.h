@@ -23,6 +23,7 @@ enum cli_exit {
   CLI_OK = 0,
   CLI_MISS = 1,        /* get: not in the store; lock --show: not held */
   CLI_PARTLY = 1,      /* warm: some keys aren't warm */
+  CLI_UNFIT = 1,       /* doctor: the store isn't fit */
   CLI_BUSY = 75,       /* lock --no-wait: the lock has another holder */
   CLI_LOST = 76,       /* lock: the lock was lost while the command ran */
   CLI_DEADLINE = 124,  /* --wait or --compute passed */
@@ -66,6 +67,7 @@ int cli_explain(const cli_globals *cli, int argc, char **argv);
 int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
+int cli_doctor(const cli_globals *cli, int argc, char **argv);
 int cli_completion(const cli_globals *cli, int argc, char **argv);
 
 typedef struct cli_subcommand {
@@ -73,7 +75,7 @@ typedef struct cli_subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
   bool has_options, needs_store;
   /* For shell completion, its words that are no options, the last one for all that follow:
-   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell". */
+   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store". */
   const char *takes;
   const char *usage; /* for --help: what follows its name; NULL: it isn't listed there */
   const char *text;

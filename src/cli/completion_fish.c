@@ -41,6 +41,7 @@ static void print_words(const cli_subcommand *sub) {
   if (completion_takes(sub, "policy")) words = completion_policy();
   if (completion_takes(sub, "shell")) words = "bash zsh fish";
   if (completion_takes(sub, "subcommand")) words = "(__corral_subcommands)";
+  if (completion_takes(sub, "store")) words = "(__corral_stores)";
   if (words != NULL)
     (void)printf("complete -c corral -n \"__corral_in '%s'\" -a '%s'\n", sub->name, words);
   if (completion_takes(sub, "file"))

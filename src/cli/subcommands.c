@@ -25,6 +25,8 @@ const cli_subcommand cli_subcommands[] = {
      "compute many keys' values before anybody asks for them"},
     {"storm", cli_storm, true, false, "", "",
      "let a herd loose on a database, without and with corral"},
+    {"doctor", cli_doctor, true, false, "store", " URI",
+     "is that store fit? its servers, rights, clocks, memory"},
     {"completion", cli_completion, false, false, "shell", " SHELL",
      "what bash, zsh or fish reads to complete a command line"},
     {"help", help, false, false, "subcommand", NULL, "a short help"},

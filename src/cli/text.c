@@ -13,13 +13,12 @@ enum { PAGE_ROOM = 4096 };
 static const char help_main[] =
     "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
     "Build a thing once while everyone who asks for it waits, on one host or many.\n" SUBCOMMANDS
-    "  --store URI         Where values are kept (CORRAL_STORE), such as lmdb:PATH;\n"
-    "                      default: lmdb: in your cache folder, corral/store\n" ROWS
+    "  --store URI         Where values are kept; default: lmdb: in your cache folder\n" ROWS
     "  --no-host-lock      No election on this host before the store's\n"
     "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
     "  -q, --quiet, -v, --verbose  Less, more on stderr\n"
     "  -h, --help, -V, --version   This text, corral help SUBCOMMAND: its; version\n"
-    "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_OP, ...: see man corral\n";
+    "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_STORE, ...: man corral\n";
 
 static const char help_run[] =
     "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
@@ -169,6 +168,20 @@ static const char help_storm[] =
     "Without --store it uses a store of its own, lmdb: in a temporary folder.\n"
     "Exit: 0; 1 when a value was wrong; 125 corral failed; 130 after Ctrl-C.\n";
 
+static const char help_doctor[] =
+    "Usage: corral [--namespace NAME] [--op D] [--json] doctor [--locks] URI\n"
+    "Ask each server of the store for what matters to corral: version, role, latency,\n"
+    "clock, rights of the user, how waiters are woken, memory and its policy,\n"
+    "persistence, replicas. Nothing in the store is changed.\n"
+    "\n"
+    "  --locks                judge it as a store of locks, not of values\n"
+    "\n"
+    "Each server, and each request, may take --op. Reasons why the store isn't fit,\n"
+    "and warnings, are a line each, with what to do; with -q they are all there is.\n"
+    "\n"
+    "Exit: 0 fit, also with warnings; 1 not fit; 125 no server was reached, or the\n"
+    "URI is wrong.\n";
+
 static const char help_completion[] =
     "Usage: corral completion bash|zsh|fish\n"
     "Print the script by which that shell completes subcommands, options and values.\n"
@@ -187,12 +200,19 @@ static const char *page_of(const char *subcommand) {
     const char *name;
     const char *text;
   } pages[] = {
-      {"run", help_run},       {"get", help_get},
-      {"set", help_set},       {"invalidate", help_invalidate},
-      {"expire", help_expire}, {"inspect", help_inspect},
-      {"key", help_key},       {"explain", help_explain},
-      {"lock", help_lock},     {"warm", help_warm},
-      {"storm", help_storm},   {"completion", help_completion},
+      {"run", help_run},
+      {"get", help_get},
+      {"set", help_set},
+      {"invalidate", help_invalidate},
+      {"expire", help_expire},
+      {"inspect", help_inspect},
+      {"key", help_key},
+      {"explain", help_explain},
+      {"lock", help_lock},
+      {"warm", help_warm},
+      {"storm", help_storm},
+      {"doctor", help_doctor},
+      {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
     if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;

@@ -99,6 +99,8 @@ const corral_store_info *declared(void);
 bool servers_come_and_go(void);
 /* Calls corral_store.refresh. */
 void world_refresh(void);
+/* corral_store.inspect of the open store. Leaves by cant() where the store has none. */
+int world_inspect(const corral_inquiry *inquiry, corral_error *error);
 const char *world_uri(void);
 
 client *client_new(void);
@@ -475,6 +477,8 @@ extern const size_t test_case_count;
   X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                                \
   X(a_lock_where_nobody_listens, NEEDS_NO_VALUES | NEEDS_SERVER)
 
+#define CASES_INSPECT(X) X(facts_are_bounded_and_nothing_is_changed, NEEDS_NO_VALUES)
+
 #define CASES_STREAMS(X)                                                                           \
   X(a_store_takes_no_standard_descriptor, NEEDS_NO_VALUES)                                         \
   X(a_watch_takes_no_standard_descriptor, NEEDS_NO_VALUES)
@@ -489,7 +493,8 @@ extern const size_t test_case_count;
   CASES_RENEW(X)                                                                                   \
   CASES_WATCH(X)                                                                                   \
   CASES_ROUTE(X)                                                                                   \
-  CASES_FAULT(X) CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X) CASES_STREAMS(X)
+  CASES_FAULT(X)                                                                                   \
+  CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X) CASES_INSPECT(X) CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)

@@ -102,6 +102,11 @@ void world_refresh(void) {
   check(status == CORRAL_OK, "refresh: %s: %s", corral_status_name(status), error.text);
 }
 
+int world_inspect(const corral_inquiry *inquiry, corral_error *error) {
+  if (world.plugin->inspect == NULL) cant("the store tells no facts (inspect)");
+  return world.plugin->inspect(world.store, inquiry, error);
+}
+
 /* ---- clients ------------------------------------------------------------------------------- */
 
 const char *client_error(const client *c) { return c->error.text; }

@@ -102,6 +102,7 @@ static const corral_host host = {
     .record_new = crl_room_new,
     .record_drop = crl_room_drop,
     .page = &page_calls,
+    .now_us = crl_env_now_us,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }
