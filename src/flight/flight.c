@@ -111,9 +111,15 @@ static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
 /* True when the store answers, but the key holds a record that is foreign or of a newer format. */
 static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
 
-/* Ends a flight that may not wait any longer. */
+/* Ends a flight that may not wait any longer. What this process has is given where the store told
+ * nothing to the end. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->slow && flight->policy->when_away == CORRAL_AWAY_STALE && !flight->ran_out &&
+      !flight->plan.anew) {
+    flight->ran_out = 1;
+    return CRL_ASK_OUTBOX;
+  }
   if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute &&
       !flight->alone)
     return go_alone(flight, CRL_ALONE_DEADLINE, now);
@@ -386,7 +392,8 @@ static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
     if (lives->fresh > 0 && !flight->plan.anew) return answer(flight, CRL_ANSWER_OUTBOX);
     if (lives->swr > 0 && !flight->plan.anew) return refresh_without(flight, told->now);
   }
-  return flight->recalls ? recall_failure(flight, told->now) : go_without(flight, told->now);
+  if (flight->recalls) return recall_failure(flight, told->now);
+  return flight->ran_out ? run_out(flight, told->now) : go_without(flight, told->now);
 }
 
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {

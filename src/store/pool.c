@@ -224,12 +224,26 @@ static void hop(crl_pool *pool, corral_op *ops, uint8_t *goes, size_t count, cor
   }
 }
 
-static void end_follow(corral_op *ops, size_t count) {
+/* True when an operation was answered by the server that has its key. */
+static int is_answered(const corral_op *op) {
+  return op->status != CORRAL_EMOVED && op->status != CORRAL_EUNAVAILABLE &&
+         op->status != CORRAL_EINDOUBT;
+}
+
+/* A server that is of no use may have a successor soon: it is slow for a while, not away. */
+static void end_follow(crl_pool *pool, corral_op *ops, size_t count) {
+  int64_t now = crl_env_now_ms();
   for (size_t i = 0; i < count; i++) {
+    crl_server *server = server_at(pool, ops[i].server);
     ops[i].flags &= ~(uint32_t)CORRAL_OP_ASKING;
     if (ops[i].status == CORRAL_EMOVED)
       ops[i].status = crl_status_fail(ops[i].error, CORRAL_EUNAVAILABLE,
                                       "the store's servers send this key to one another");
+    if (server == NULL) continue;
+    if (is_answered(&ops[i]))
+      crl_server_answered(server);
+    else if (crl_server_failed(server, now))
+      crl_server_batch_mark_slow(&ops[i], 1);
   }
 }
 
@@ -256,17 +270,19 @@ static __attribute__((noinline)) void follow(crl_pool *pool, corral_op *ops, siz
   while (hops >= 0 && goes != NULL && mark(pool, ops, goes, count) > 0 && hops-- > 0 &&
          crl_env_now_ms() < began + pool->options.op_ms)
     hop(pool, ops, goes, count, batch, deadline);
-  end_follow(ops, count);
+  end_follow(pool, ops, count);
   if (count == 1) return;
   free(batch);
   free(goes);
 }
 
-static int is_at_an_end(const corral_op *ops, size_t count) {
+/* True when all were answered, each by its first server. */
+static int is_at_an_end(crl_pool *pool, const corral_op *ops, size_t count) {
   size_t i = 0;
-  while (i < count && ops[i].status != CORRAL_EMOVED && ops[i].status != CORRAL_EUNAVAILABLE &&
-         ops[i].status != CORRAL_EINDOUBT)
-    i++;
+  for (; i < count && is_answered(&ops[i]); i++) {
+    crl_server *server = atomic_load_explicit(&pool->list[ops[i].server], memory_order_acquire);
+    if (server != NULL) crl_server_answered(server);
+  }
   return i == count;
 }
 
@@ -274,7 +290,8 @@ int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t
   int64_t began = crl_env_now_ms();
   for (size_t i = 0; i < count; i++) ops[i].server = (uint32_t)server;
   int works = crl_server_perform_probe(server_at(pool, server), ops, count);
-  if (works && moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, INT64_MAX);
+  if (works && moves(pool) && !is_at_an_end(pool, ops, count))
+    follow(pool, ops, count, began, INT64_MAX);
   return works;
 }
 
@@ -295,7 +312,7 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
     return;
   }
   look_on(pool, server, op, now, deadline, why);
-  if (moves(pool) && !is_at_an_end(op, 1)) follow(pool, op, 1, now, deadline);
+  if (moves(pool) && !is_at_an_end(pool, op, 1)) follow(pool, op, 1, now, deadline);
 }
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
@@ -376,5 +393,5 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
     perform_on(pool, server, ops, count, deadline);
   else
     perform_spread(pool, ops, count, deadline);
-  if (moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, deadline);
+  if (moves(pool) && !is_at_an_end(pool, ops, count)) follow(pool, ops, count, began, deadline);
 }

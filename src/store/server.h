@@ -41,6 +41,10 @@ void crl_server_self_probing(crl_server *server, int self_probing);
 void crl_server_doubt(crl_server *server);
 /* When the next probe is due; INT64_MAX: the server isn't in doubt, or its callers probe. */
 int64_t crl_server_probe_at(crl_server *server);
+/* In a store whose servers come and go: an operation was answered; one failed. The latter returns 1
+ * as long as the server may only be on its way to another place, and so is slow (absence.h). */
+void crl_server_answered(crl_server *server);
+int crl_server_failed(crl_server *server, int64_t now);
 /* Failures in a row. */
 int64_t crl_server_failures(crl_server *server);
 /* Asks the server for the probe's key, over a handle for probes. When a resting server answers,
