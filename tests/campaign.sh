@@ -18,7 +18,7 @@ CORRAL_COMMAND=$dev/corral
 CORRAL_SOURCE_DIR=$root
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS CORRAL_COMMAND CORRAL_SOURCE_DIR
 unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS CORRAL_STOPS \
-  CORRAL_KIND
+  CORRAL_KIND CORRAL_STORM
 
 share() { echo $((minutes * 60 * $1 / 100)); } # PERCENT: seconds
 
@@ -126,6 +126,8 @@ stalls() {
   for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
 }
 step stalls stalls
+storm_cluster() { CORRAL_STORM=1 timeout 1800 "$tests/test_redis_storm"; }
+step storm_cluster storm_cluster
 histories() { # SECONDS
   until=$(($(date +%s) + $1))
   while [ "$(date +%s)" -lt "$until" ]; do "$tests/test_history_live" || return 1; done

@@ -103,6 +103,10 @@ static void what_this_process_has_is_given_at_the_deadline_only_where_the_store_
     const char *end = strstr(s.log, "1001 ");
     assert_string_equal(end, cases[i].end);
   }
+  story joiner =
+      begin_with(&policy, (crl_flight_plan){.can_compute = 1, .alone = CRL_ALONE_OUTBOX});
+  tell(&joiner, "ok sie 9");
+  assert_string_equal(joiner.log, "0 held: ok sie 9\n1 answer stale\n1 done\n");
   policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
   story s = begin_with(&policy, (crl_flight_plan){.can_compute = 1});
   tell(&s, "1000 unknown slow 1");

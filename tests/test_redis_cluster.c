@@ -462,6 +462,38 @@ static void a_copy_is_dropped_when_its_node_is_killed_and_those_of_others_stay(v
   redis_cluster_await_well(cluster);
 }
 
+/* Nothing tells whether it has changed, so it answers where nothing else can. */
+static void a_copy_of_a_killed_node_serves_until_there_is_a_successor(void **state) {
+  (void)state;
+  static const corral_policy content = {.size = sizeof content,
+                                        .ttl_ms = LONG_MS,
+                                        .near_ms = LONG_MS,
+                                        .wait_ms = 300,
+                                        .when_away = CORRAL_AWAY_STALE};
+  ear e = {0};
+  corral *c = opened(&(corral_options){
+      .near_bytes = 1 << 20, .away_ms = 60000, .on_event = hear, .event_arg = &e});
+  corral_value *value = NULL;
+  corral_error error = {0};
+  char key[48];
+  int owner = redis_cluster_primary(cluster, 0), replica = other_of_shard(owner);
+  snprintf(key, sizeof key, "%s", of_shard("kept", 0));
+  await_copy(c, &e, key);
+  redis_server_pause(redis_cluster_node(cluster, replica));
+  redis_cluster_kill(cluster, owner);
+  lab_sleep_ms(200); /* the watch's connection ends */
+  int status = corral_get_or_compute(
+      c, key, strlen(key), CORRAL_CALL(.policy = &content, .error = &error), echo, NULL, &value);
+  redis_server_resume(redis_cluster_node(cluster, replica));
+  if (status != CORRAL_OK) fail_msg("%s: %s", corral_status_name(status), error.text);
+  assert_int_equal(corral_value_how(value), CORRAL_OUTBOX);
+  corral_value_unref(value);
+  corral_close(c);
+  redis_cluster_await_primary(cluster, replica);
+  redis_cluster_restart(cluster, owner);
+  redis_cluster_await_well(cluster);
+}
+
 /* ---- the history --------------------------------------------------------------------------- */
 
 static unsigned roll(unsigned *dice) {
@@ -570,6 +602,7 @@ int main(void) {
       T(a_server_without_a_cluster_says_what_to_write),
       T(a_killed_primary_costs_no_error_and_no_compute_of_a_replicated_value),
       T(a_killed_primary_costs_its_own_keys_until_the_failover_and_others_nothing),
+      T(a_copy_of_a_killed_node_serves_until_there_is_a_successor),
       T(an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one),
       T(a_shard_that_hangs_costs_the_keys_of_others_nothing),
       T(a_copy_is_dropped_when_its_node_is_killed_and_those_of_others_stay),

@@ -529,6 +529,10 @@ typedef struct corral_host {
   void (*record_drop)(void *record); /* NULL is allowed */
   /* for origins */
   const struct corral_page_calls *page;
+  /* Within a watch's `changes`, with its `arg`: changes of the key of this hash may have been
+   * missed. Copies of it, unlike those of a key that has changed, go on to serve while the store is
+   * away. */
+  void (*missed)(void *arg, uint64_t hash);
 } corral_host;
 
 /* hash64 of the operation's key. */

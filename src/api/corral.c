@@ -68,6 +68,12 @@ static void on_change(void *arg, uint64_t hash) {
     atomic_store(&context->near_since, crl_env_now_ms());
 }
 
+/* Callback of the store's watch: changes of a key may have been missed. */
+static void on_missed(void *arg, uint64_t hash) {
+  crl_context *context = arg;
+  if (context->near != NULL) crl_near_doubt(context->near, hash);
+}
+
 /* Callback of the store's watch: a key's next change will be told. */
 static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   crl_context *context = arg;
@@ -83,6 +89,7 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
                              .op_ms = options->op_ms,
                              .events = &context->events,
                              .on_change = on_change,
+                             .on_missed = on_missed,
                              .on_registered = on_registered,
                              .arg = context};
   if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)

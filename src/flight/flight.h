@@ -77,7 +77,8 @@ typedef struct crl_told {
 typedef enum crl_alone {
   CRL_ALONE_NOT,
   CRL_ALONE_PASS /* the value can't be cached */,
-  CRL_ALONE_DEADLINE /* the caller's deadline has come */
+  CRL_ALONE_DEADLINE, /* the caller's deadline has come */
+  CRL_ALONE_OUTBOX    /* only as a plan: the same, with a slow store: OUTBOX is the first ask */
 } crl_alone;
 
 /* The caller's conditions for a flight. */

@@ -17,6 +17,11 @@ typedef struct crl_absence {
 /* An operation failed at `now`. Returns how long this has gone on. After a pause of more than
  * `pause_ms` in which nobody asked, it begins anew. */
 int64_t crl_absence_note(crl_absence *absence, int64_t now, int64_t pause_ms);
+/* 1: the last operation failed. */
+static inline int crl_absence_is(const crl_absence *absence) {
+  crl_absence *own = (crl_absence *)(uintptr_t)absence;
+  return atomic_load_explicit(&own->since, memory_order_relaxed) != 0;
+}
 /* An operation was answered. */
 static inline void crl_absence_end(crl_absence *absence) {
   if (atomic_load_explicit(&absence->since, memory_order_relaxed) != 0)

@@ -87,6 +87,11 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
 }
 
+int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len) {
+  crl_server *server = server_at(pool, crl_pool_route(pool, key, key_len));
+  return server != NULL && crl_server_failures(server) > 0;
+}
+
 int crl_pool_is_well_for(crl_pool *pool, const corral_op *op) {
   crl_server *server = server_at(pool, crl_pool_route(pool, op->key, op->key_len));
   return server != NULL && crl_server_is_well_for(server, op);

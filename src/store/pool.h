@@ -29,6 +29,8 @@ void crl_pool_doubt(crl_pool *pool, size_t server);
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
 /* The index of a key's server, as it is known now. */
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len);
+/* 1: the server of this key gave no answer of use to those who asked it last. */
+int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len);
 const corral_store_info *crl_pool_info(const crl_pool *pool);
 
 /* For lookouts (lookout.h). True when a look may be made there now: see crl_server_is_well_for. */

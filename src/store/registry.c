@@ -28,6 +28,7 @@
 #include "store/secret.h"
 #include "base/status.h"
 #include "store/uri.h"
+#include "store/watch.h"
 
 #ifndef CORRAL_PLUGIN_DIR
 #define CORRAL_PLUGIN_DIR "/usr/lib/corral"
@@ -102,6 +103,7 @@ static const corral_host host = {
     .record_new = crl_room_new,
     .record_drop = crl_room_drop,
     .page = &page_calls,
+    .missed = crl_watch_missed,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

@@ -488,7 +488,9 @@ int crl_server_failed(crl_server *server, int64_t now) {
 
 int64_t crl_server_failures(crl_server *server) {
   crl_server_lock(server);
-  int64_t failures = server->health.breaker.failures + crl_breaker_is_slow(&server->health.breaker);
+  int64_t failures = server->health.breaker.failures +
+                     crl_breaker_is_slow(&server->health.breaker) +
+                     crl_absence_is(&server->absence);
   crl_server_unlock(server);
   return failures;
 }

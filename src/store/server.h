@@ -45,7 +45,7 @@ int64_t crl_server_probe_at(crl_server *server);
  * as long as the server may only be on its way to another place, and so is slow (absence.h). */
 void crl_server_answered(crl_server *server);
 int crl_server_failed(crl_server *server, int64_t now);
-/* Failures in a row. */
+/* Failures in a row, and one more in a silence and in an absence: 0 for a server that answers. */
 int64_t crl_server_failures(crl_server *server);
 /* Asks the server for the probe's key, over a handle for probes. When a resting server answers,
  * on_return is called; after that, if it found the server still working, callers are let to it
