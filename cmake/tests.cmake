@@ -16,7 +16,7 @@ set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced 
 list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
-list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_storm)
+list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_storm redis_failover)
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos

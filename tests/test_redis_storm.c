@@ -1,9 +1,7 @@
 /* test_redis_storm.c: a storm of processes on a real Redis Cluster of three primaries and three
  * replicas, while slots go to and fro, and nodes die, hang, are replaced, emptied, get another
  * address, come and go. Each of these costs a key at most one compute more, no caller an error, and
- * afterwards all is served by the store again.
- *
- * CORRAL_STORM=1 makes it 4 processes of 50 threads on 1,000 keys. */
+ * afterwards all is served by the store again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,13 +16,20 @@
 #include "support/herd_lab.h"
 #include "support/redis_cluster.h"
 
-enum { CROWD = 4, KEYS_MOST = 1000, MOVES = 20, POLLS = 3000, LONG_MS = 600000 };
+enum {
+  CROWD = 4,
+  THREADS = 50,
+  KEYS = 1000,
+  MOVES = 20,
+  POLLS = 3000,
+  PAUSE_MS = 25,
+  LONG_MS = 600000
+};
 enum { STOP, CALLS, WARM }; /* lab marks */
 
 /* Shared by the processes. */
 typedef struct storm {
-  int threads, keys;
-  atomic_int computes[KEYS_MOST];
+  atomic_int computes[KEYS];
 } storm;
 
 static redis_cluster *cluster;
@@ -33,14 +38,11 @@ static lab *l;
 
 static int start(void **state) {
   (void)state;
-  int whole = getenv("CORRAL_STORM") != NULL;
   if (cluster == NULL && !redis_cluster_start(&cluster)) skip();
   redis_cluster_await_well(cluster);
   redis_cluster_empty(cluster);
   s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(s != MAP_FAILED);
-  s->threads = whole ? 50 : 6;
-  s->keys = whole ? KEYS_MOST : 100;
   l = lab_new();
   return 0;
 }
@@ -100,17 +102,17 @@ static void storm_on(lab_seat *seat) {
        .when_away = CORRAL_AWAY_STALE,
        .near_ms = 20}};
   const corral_policy *policy = &policies[seat->process % 2];
-  unsigned dice = (unsigned)(seat->process * s->threads + seat->thread + 1);
+  unsigned dice = (unsigned)(seat->process * THREADS + seat->thread + 1);
   corral_policy patient = *policy;
   patient.wait_ms = 90000;
-  for (int key = seat->thread; key < s->keys; key += s->threads) (void)asks(seat, &patient, key);
+  for (int key = seat->thread; key < KEYS; key += THREADS) (void)asks(seat, &patient, key);
   lab_add(&l->marks[WARM], 1);
-  while (l->marks[WARM] < CROWD * s->threads) lab_sleep_ms(5);
+  while (l->marks[WARM] < CROWD * THREADS) lab_sleep_ms(5);
   while (l->marks[STOP] == 0) {
     dice = dice * 1664525u + 1013904223u;
-    (void)asks(seat, policy, (int)((dice >> 8) % (unsigned)s->keys));
+    (void)asks(seat, policy, (int)((dice >> 8) % KEYS));
     lab_add(&l->marks[CALLS], 1);
-    lab_sleep_ms(s->threads / 2);
+    lab_sleep_ms(PAUSE_MS);
   }
 }
 
@@ -120,7 +122,7 @@ static void let_pass(int calls) { lab_await(l, &l->marks[CALLS], l->marks[CALLS]
 static void begin(void) {
   lab_spawn(l, &(lab_plan){.uri = redis_cluster_uri(cluster),
                            .processes = CROWD,
-                           .threads = s->threads,
+                           .threads = THREADS,
                            .options = {.op_ms = 500,
                                        .away_ms = 60000,
                                        .breaker_rest_ms = 100,
@@ -128,8 +130,8 @@ static void begin(void) {
                                        .host_dir = l->folder,
                                        .near_bytes = 1 << 20},
                            .body = storm_on});
-  lab_await(l, &l->marks[WARM], CROWD * s->threads);
-  for (int i = 0; i < s->keys; i++) assert_int_equal(s->computes[i], 1);
+  lab_await(l, &l->marks[WARM], CROWD * THREADS);
+  for (int i = 0; i < KEYS; i++) assert_int_equal(s->computes[i], 1);
   for (int i = 0; i < REDIS_CLUSTER_PRIMARIES; i++) {
     redis_server *primary = redis_cluster_node(cluster, redis_cluster_primary(cluster, i));
     redis_server_ask(primary, "WAIT 1 20000");
@@ -143,7 +145,7 @@ static void await_service(void) {
   corral_error error = {0};
   corral_options options = {.size = sizeof options, .store = redis_cluster_uri(cluster)};
   assert_int_equal(corral_open(&options, &c, &error), CORRAL_OK);
-  for (int key = 0, polls = 0; key < s->keys; polls++) {
+  for (int key = 0, polls = 0; key < KEYS; polls++) {
     char name[16];
     corral_value *value = NULL;
     if (corral_get(c, name, name_of(name, key), NULL, &value) == CORRAL_OK) key++, polls = 0;
@@ -161,7 +163,7 @@ static void judge(int most, int all_lost) {
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   int dearest = 0, sum = 0;
-  for (int i = 0; i < s->keys; i++) {
+  for (int i = 0; i < KEYS; i++) {
     int more = s->computes[i] - 1;
     if (more > dearest) dearest = more;
     sum += more;

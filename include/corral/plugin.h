@@ -734,6 +734,12 @@ typedef struct corral_store {
    *           operation was EMOVED, or its server wasn't reached: on no caller's thread, one at a
    *           time, with pauses. A text with CORRAL_OK says that something has changed. */
   int (*refresh)(void *store, int64_t deadline, corral_error *error);
+  /* Optional, both or neither: processes of one host share what a refresh has learnt.
+   *  map       writes that as bytes; returns how many, 0: there is nothing to be shared.
+   *  take_map  takes over what another process wrote, as `refresh` does an answer: the bytes are
+   *            foreign. A text with CORRAL_OK as there. */
+  size_t (*map)(void *store, void *room, size_t size);
+  int (*take_map)(void *store, const void *map, size_t len, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

@@ -168,7 +168,12 @@ static int make_rungs(crl_context *context, const corral_options *options,
   if (options->host_lock <= 0 || crl_pool_info(context->pool)->reach != CORRAL_REACH_FLEET)
     return CORRAL_OK;
   context->hostlock = crl_hostlock_new(options->host_dir, context->scope);
-  return context->hostlock == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+  if (context->hostlock == NULL) return CORRAL_ENOMEM;
+  crl_hostmap_init(&context->hostmap, context->hostlock, context->scope);
+  crl_pool_share(
+      context->pool,
+      &(crl_sharing){.arg = &context->hostmap, .take = crl_hostmap_take, .tell = crl_hostmap_tell});
+  return CORRAL_OK;
 }
 
 static const char *origin_name(const corral *c, const corral_options *options) {

@@ -92,9 +92,8 @@ static crl_ask climb(crl_flight *flight, int64_t now) {
     else
       flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
     flight->asked = now;
-    flight->until = !flight->answered && (flight->early || flight->sie_until > now)
-                        ? now
-                        : flight->plan.deadline;
+    int has_value = flight->early || flight->sie_until > now;
+    flight->until = !flight->answered && has_value ? now : flight->plan.deadline;
     return CRL_ASK_SLOT;
   }
   if (flight->alone) return CRL_ASK_COMPUTE;

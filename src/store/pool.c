@@ -12,12 +12,19 @@
 #include "base/status.h"
 #include "base/value.h"
 
-enum { HOPS = 5, REFRESH_LIMITS = 4 /* of op_ms, for a refresh */ };
+enum {
+  HOPS = 5,
+  REFRESH_LIMITS = 4, /* of op_ms, for a refresh */
+  MAP_MOST = 256 << 10,
+  LATER_MS = 20 /* until a turn is tried again, and up to as long again */
+};
 
 struct crl_pool {
   crl_pool_options options;
   crl_task prober, refresher;
+  _Atomic size_t probed; /* the number of the server that was probed last */
   crl_refresh refresh;
+  crl_sharing sharing; /* all NULL: refreshes are this process's own */
   /* Of a store whose servers come and go, those that were ever needed; else all. */
   crl_server *_Atomic list[];
 };
@@ -101,12 +108,17 @@ const crl_pool_options *crl_pool_options_of(const crl_pool *pool) { return &pool
 
 /* ---- probing ------------------------------------------------------------------------------- */
 
+/* Of several that are due, the first behind the one that was probed last: a server that hangs for
+ * long keeps no other one from its turn. */
 static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
   crl_server *next = NULL;
+  size_t last = atomic_load(&pool->probed);
+  int64_t now = crl_env_now_ms();
   *at = INT64_MAX;
-  for (size_t i = 0; i < servers(pool); i++) {
-    crl_server *server = pool->list[i];
+  for (size_t i = 1; i <= servers(pool); i++) {
+    crl_server *server = pool->list[(last + i) % servers(pool)];
     int64_t due = server != NULL ? crl_server_probe_at(server) : INT64_MAX;
+    if (due < now) due = now;
     if (due >= *at) continue;
     *at = due;
     next = server;
@@ -117,8 +129,10 @@ static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
 static int64_t probe(crl_task *task) {
   crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, prober));
   int64_t at;
-  for (crl_server *server; (server = next_to_probe(pool, &at)) != NULL && at <= crl_env_now_ms();)
+  for (crl_server *server; (server = next_to_probe(pool, &at)) != NULL && at <= crl_env_now_ms();) {
+    atomic_store(&pool->probed, crl_server_number(server));
     crl_server_probe(server, pool);
+  }
   return at;
 }
 
@@ -140,11 +154,22 @@ void crl_pool_doubt(crl_pool *pool, size_t server) {
 
 /* ---- which server has which keys ----------------------------------------------------------- */
 
-static void refresh_now(crl_pool *pool) {
+static int ask_for_map(crl_pool *pool, uint8_t *room, corral_error *why) {
+  const crl_pool_options *options = &pool->options;
+  int64_t limit = crl_env_now_ms() + REFRESH_LIMITS * options->op_ms;
+  int status = options->plugin->refresh(options->store, limit, why);
+  size_t len = status == CORRAL_OK && room != NULL
+                   ? options->plugin->map(options->store, room, MAP_MOST)
+                   : 0;
+  if (len > 0) pool->sharing.tell(pool->sharing.arg, room, len);
+  return status;
+}
+
+/* `room`: NULL, or for a map; `len`: of the one in it that another process has learnt. */
+static void refresh_now(crl_pool *pool, uint8_t *room, size_t len) {
   corral_error why = {0};
-  int64_t now = crl_env_now_ms();
-  int status = pool->options.plugin->refresh(pool->options.store,
-                                             now + REFRESH_LIMITS * pool->options.op_ms, &why);
+  int status = len > 0 ? pool->options.plugin->take_map(pool->options.store, room, len, &why)
+                       : ask_for_map(pool, room, &why);
   int changed = status == CORRAL_OK && why.text[0] != '\0';
   crl_refresh_end(&pool->refresh, crl_env_now_ms(), changed, crl_env_dice());
   if (changed && pool->options.on_moved != NULL)
@@ -153,8 +178,22 @@ static void refresh_now(crl_pool *pool) {
 
 static int64_t refresh_due(crl_task *task) {
   crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, refresher));
-  if (crl_refresh_begin(&pool->refresh, crl_env_now_ms())) refresh_now(pool);
-  return crl_refresh_at(&pool->refresh);
+  int64_t now = crl_env_now_ms();
+  size_t len = 0;
+  if (now < crl_refresh_at(&pool->refresh)) return crl_refresh_at(&pool->refresh);
+  uint8_t *room = pool->sharing.take != NULL ? malloc(MAP_MOST) : NULL;
+  crl_turn turn =
+      room != NULL ? pool->sharing.take(pool->sharing.arg, room, MAP_MOST, &len) : CRL_TURN_ASK;
+  if (turn != CRL_TURN_LATER && crl_refresh_begin(&pool->refresh, now))
+    refresh_now(pool, room, len);
+  free(room);
+  return turn != CRL_TURN_LATER ? crl_refresh_at(&pool->refresh)
+                                : now + LATER_MS + (int64_t)(crl_env_dice() % LATER_MS);
+}
+
+void crl_pool_share(crl_pool *pool, const crl_sharing *sharing) {
+  const corral_store *plugin = pool->options.plugin;
+  if (plugin->map != NULL && plugin->take_map != NULL) pool->sharing = *sharing;
 }
 
 /* Without a thread to be had, nothing but operations that are sent on tells where keys are. */

@@ -14,6 +14,9 @@ typedef struct crl_pool crl_pool;
 
 /* No I/O, starts no thread. NULL without memory: the store is still the caller's. */
 crl_pool *crl_pool_new(const crl_pool_options *options);
+/* Before anything is performed: refreshes are shared with the other processes of the host, where
+ * the plugin has a map to show. */
+void crl_pool_share(crl_pool *pool, const crl_sharing *sharing);
 /* No operation may be under way. Waits for a probe that is under way. */
 void crl_pool_free(crl_pool *pool);
 /* Performs `count` operations and sets op->status of each; those on one server are performed in

@@ -20,6 +20,7 @@ typedef struct crl_server crl_server;
 crl_server *crl_server_new(const crl_pool_options *options, size_t number);
 /* No operation may be under way. */
 void crl_server_free(crl_server *server);
+size_t crl_server_number(const crl_server *server);
 /* Performs operations on this server: see crl_pool_perform. True when a failure made the server
  * rest, or put it in doubt: a probe is due. Sets CRL_OP_SLOW. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);

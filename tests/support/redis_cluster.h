@@ -5,8 +5,8 @@
  *   ... redis_cluster_uri(cluster) ... redis_cluster_move(cluster, slot, 2) ...
  *   redis_cluster_stop(cluster);
  *
- * Shard n is node n and node 3 + n: at first the primary and its replica. One more node may come and
- * go. A node that is silent for 3 s has failed. */
+ * Shard n is node n and node 3 + n: at first the primary and its replica. One more node may come
+ * and go. A node that is silent for 3 s has failed. */
 #ifndef TESTS_REDIS_CLUSTER_H
 #define TESTS_REDIS_CLUSTER_H
 
