@@ -18,7 +18,8 @@ list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
 list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_alike redis_cost
-    redis_rights doctor doctor_fleet postgresql_doctor mariadb_doctor sqlite_doctor)
+    redis_rights redis_storm redis_failover)
+list(APPEND CORRAL_TESTS_live doctor doctor_fleet postgresql_doctor mariadb_doctor sqlite_doctor)
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
     doctor_dialogue)
 # These test locks.

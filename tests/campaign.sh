@@ -18,7 +18,7 @@ CORRAL_COMMAND=$dev/corral
 CORRAL_SOURCE_DIR=$root
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS CORRAL_COMMAND CORRAL_SOURCE_DIR
 unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS CORRAL_STOPS \
-  CORRAL_KIND
+  CORRAL_KIND CORRAL_FAILOVERS
 
 share() { echo $((minutes * 60 * $1 / 100)); } # PERCENT: seconds
 
@@ -126,6 +126,10 @@ stalls() {
   for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
 }
 step stalls stalls
+storm_cluster() { for _ in 1 2 3 4 5; do "$tests/test_redis_storm" || return 1; done; }
+step storm_cluster storm_cluster
+failovers() { CORRAL_FAILOVERS=12 "$tests/test_redis_failover"; }
+step failovers failovers
 histories() { # SECONDS
   until=$(($(date +%s) + $1))
   while [ "$(date +%s)" -lt "$until" ]; do "$tests/test_history_live" || return 1; done

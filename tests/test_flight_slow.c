@@ -84,6 +84,36 @@ static void a_slow_store_is_not_away_for_any_policy(void **state) {
   }
 }
 
+/* A stale value of this process is better than an error. */
+static void what_this_process_has_is_given_at_the_deadline_only_where_the_store_is_slow(void **s_) {
+  (void)s_;
+  static const struct {
+    const char *found, *end;
+  } cases[] = {{"ok fresh 9", "1001 answer held\n1001 done\n"},
+               {"ok swr 9", "1001 answer stale\n1001 done\n"},
+               {"ok sie 9", "1001 answer stale\n1001 done\n"},
+               {"miss", "1001 answer error EDEADLINE\n1001 done\n"}};
+  corral_policy policy = usual;
+  policy.when_away = CORRAL_AWAY_STALE;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    story s = begin_with(&policy, (crl_flight_plan){.can_compute = 1, .background = 1});
+    tell(&s, "100 unknown slow 1");
+    tell(&s, "900 cut");
+    tell(&s, cases[i].found);
+    const char *end = strstr(s.log, "1001 ");
+    assert_string_equal(end, cases[i].end);
+  }
+  story joiner =
+      begin_with(&policy, (crl_flight_plan){.can_compute = 1, .alone = CRL_ALONE_OUTBOX});
+  tell(&joiner, "ok sie 9");
+  assert_string_equal(joiner.log, "0 held: ok sie 9\n1 answer stale\n1 done\n");
+  policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
+  story s = begin_with(&policy, (crl_flight_plan){.can_compute = 1});
+  tell(&s, "1000 unknown slow 1");
+  tell(&s, "miss");
+  assert_string_equal(strstr(s.log, "1001 "), "1001 compute alone: ");
+}
+
 /* All who waited learn at the same time that the store is away. */
 static void who_waited_computes_after_a_random_moment_when_the_store_is_away(void **state) {
   (void)state;
@@ -127,6 +157,7 @@ int main(void) {
       T(a_look_alone_does_not_wait_for_a_slow_store),
       T(a_claim_lost_to_a_slow_store_is_given_up_and_followed_by_looks),
       T(a_slow_store_is_not_away_for_any_policy),
+      T(what_this_process_has_is_given_at_the_deadline_only_where_the_store_is_slow),
       T(who_waited_computes_after_a_random_moment_when_the_store_is_away),
       T(a_key_that_was_computed_without_the_store_pauses_before_the_next_time),
   };

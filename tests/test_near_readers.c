@@ -4,6 +4,7 @@
 #define crl_near_bytes own_near_bytes
 #define crl_near_clear own_near_clear
 #define crl_near_confirm own_near_confirm
+#define crl_near_doubt own_near_doubt
 #define crl_near_count own_near_count
 #define crl_near_drop own_near_drop
 #define crl_near_epoch own_near_epoch

@@ -281,6 +281,36 @@ static void await_return(corral *c, const char *key) {
   fail_msg("the promoted replica is not asked");
 }
 
+/* Every node refuses every key until the replica is promoted, as by default, and then it is on
+ * another server: calls wait for that. */
+static void a_killed_primary_costs_no_error_and_no_compute_of_a_replicated_value(void **state) {
+  (void)state;
+  static const traffic lasting = {
+      {.size = sizeof(corral_policy), .ttl_ms = LONG_MS, .wait_ms = 90000}, 0, 1};
+  int primary = redis_cluster_primary(cluster, 0), replica = other_of_shard(primary);
+  spawn_load_with(&lasting, &(corral_options){.op_ms = 250,
+                                              .away_ms = 60000,
+                                              .breaker_rest_ms = 100,
+                                              .host_lock = 1,
+                                              .host_dir = current->folder});
+  redis_server_ask(redis_cluster_node(cluster, primary), "SET mark x");
+  redis_server_ask(redis_cluster_node(cluster, primary), "WAIT 1 20000");
+  redis_cluster_kill(cluster, primary);
+  redis_cluster_await_primary(cluster, replica);
+  let_pass(2000);
+  end_load();
+  int of_the_dead = 0;
+  for (int i = 0; i < 8; i++) {
+    char key[16];
+    lab_key_name(key, i);
+    assert_int_equal(current->keys[i].computes, 1);
+    of_the_dead += redis_cluster_owner(cluster, redis_cluster_slot(cluster, key)) == replica;
+  }
+  assert_true(of_the_dead > 0);
+  redis_cluster_restart(cluster, primary);
+  redis_cluster_await_well(cluster);
+}
+
 static void full_coverage(const char *value) {
   for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
     redis_server_ask(redis_cluster_node(cluster, i), "CONFIG SET cluster-require-full-coverage %s",
@@ -436,6 +466,38 @@ static void a_copy_is_dropped_when_its_node_is_killed_and_those_of_others_stay(v
   redis_cluster_await_well(cluster);
 }
 
+/* Nothing tells whether it has changed, so it answers where nothing else can. */
+static void a_copy_of_a_killed_node_serves_until_there_is_a_successor(void **state) {
+  (void)state;
+  static const corral_policy content = {.size = sizeof content,
+                                        .ttl_ms = LONG_MS,
+                                        .near_ms = LONG_MS,
+                                        .wait_ms = 300,
+                                        .when_away = CORRAL_AWAY_STALE};
+  ear e = {0};
+  corral *c = opened(&(corral_options){
+      .near_bytes = 1 << 20, .away_ms = 60000, .on_event = hear, .event_arg = &e});
+  corral_value *value = NULL;
+  corral_error error = {0};
+  char key[48];
+  int owner = redis_cluster_primary(cluster, 0), replica = other_of_shard(owner);
+  snprintf(key, sizeof key, "%s", of_shard("kept", 0));
+  await_copy(c, &e, key);
+  redis_server_pause(redis_cluster_node(cluster, replica));
+  redis_cluster_kill(cluster, owner);
+  lab_sleep_ms(200); /* the watch's connection ends */
+  int status = corral_get_or_compute(
+      c, key, strlen(key), CORRAL_CALL(.policy = &content, .error = &error), echo, NULL, &value);
+  redis_server_resume(redis_cluster_node(cluster, replica));
+  if (status != CORRAL_OK) fail_msg("%s: %s", corral_status_name(status), error.text);
+  assert_int_equal(corral_value_how(value), CORRAL_OUTBOX);
+  corral_value_unref(value);
+  corral_close(c);
+  redis_cluster_await_primary(cluster, replica);
+  redis_cluster_restart(cluster, owner);
+  redis_cluster_await_well(cluster);
+}
+
 /* ---- the history --------------------------------------------------------------------------- */
 
 static unsigned roll(unsigned *dice) {
@@ -578,7 +640,9 @@ int main(void) {
       T(each_primary_that_goes_on_without_its_replica_is_warned_of_once),
       T(a_uri_without_cluster_says_what_to_write),
       T(a_server_without_a_cluster_says_what_to_write),
+      T(a_killed_primary_costs_no_error_and_no_compute_of_a_replicated_value),
       T(a_killed_primary_costs_its_own_keys_until_the_failover_and_others_nothing),
+      T(a_copy_of_a_killed_node_serves_until_there_is_a_successor),
       T(an_invalidation_that_a_dead_primary_did_not_hear_reaches_the_promoted_one),
       T(a_shard_that_hangs_costs_the_keys_of_others_nothing),
       T(a_copy_is_dropped_when_its_node_is_killed_and_those_of_others_stay),

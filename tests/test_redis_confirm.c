@@ -130,6 +130,69 @@ static void what_is_in_doubt_may_be_undone_by_a_promotion(void **state) {
   corral_close(c);
 }
 
+/* Kills both, and makes what the replica restarts with the only server. */
+static void promote_what_restarts(void) {
+  redis_server_kill(primary);
+  redis_server_restart(replica);
+  redis_server_ask(replica, "REPLICAOF NO ONE");
+  snprintf(uri, sizeof uri, "%s", redis_server_uri(replica));
+}
+
+/* It confirmed, and has lost its memory since then. */
+static void a_replica_that_restarts_with_an_older_state_undoes_what_it_confirmed(void **state) {
+  (void)state;
+  corral_error error;
+  corral *c = confirming(10000, (corral_options){.op_ms = 20000});
+  (void)gets(c, "k", NULL);
+  replicate();
+  assert_string_equal(redis_server_ask(replica, "SAVE"), "OK");
+  assert_int_equal(invalidates(c, "k", &error), CORRAL_OK);
+  assert_false(has(replica, "k"));
+  promote_what_restarts();
+  corral *other = opened(&(corral_options){0});
+  assert_int_equal(gets(other, "k", NULL), CORRAL_FRESH);
+  corral_close(other);
+  corral_close(c);
+}
+
+/* Values, with and without a tag whose version is lost. */
+static void a_replica_that_restarts_empty_costs_computes_and_has_no_older_value(void **state) {
+  (void)state;
+  corral *c = confirming(10000, (corral_options){.op_ms = 20000});
+  (void)gets(c, "k", NULL);
+  (void)gets(c, "l", "t");
+  assert_int_equal(corral_invalidate_tag(c, "t", 1, NULL), CORRAL_OK);
+  promote_what_restarts();
+  corral *other = opened(&(corral_options){0});
+  assert_int_equal(gets(other, "k", NULL), CORRAL_COMPUTED);
+  assert_int_equal(gets(other, "l", "t"), CORRAL_COMPUTED);
+  corral_close(other);
+  corral_close(c);
+}
+
+/* The settle was answered, and the replica had not heard of it; the invalidation before it was
+ * confirmed. */
+static void a_settle_that_a_failover_loses_costs_a_compute_and_no_older_value(void **state) {
+  (void)state;
+  corral_error error;
+  corral *c = confirming(10000, (corral_options){.op_ms = 20000});
+  (void)gets(c, "k", NULL);
+  replicate();
+  assert_int_equal(invalidates(c, "k", &error), CORRAL_OK);
+  redis_server_pause(replica);
+  redis_server_ask(primary, "CLIENT KILL TYPE replica");
+  assert_int_equal(gets(c, "k", NULL), CORRAL_COMPUTED);
+  assert_true(has(primary, "k"));
+  redis_server_kill(primary);
+  redis_server_resume(replica);
+  redis_server_ask(replica, "REPLICAOF NO ONE");
+  snprintf(uri, sizeof uri, "%s", redis_server_uri(replica));
+  corral *other = opened(&(corral_options){0});
+  assert_int_equal(gets(other, "k", NULL), CORRAL_COMPUTED);
+  corral_close(other);
+  corral_close(c);
+}
+
 static void a_server_without_replicas_leaves_each_invalidation_in_doubt(void **state) {
   (void)state;
   corral_error error;
@@ -181,6 +244,9 @@ int main(void) {
       T(a_tag_is_answered_once_the_replica_has_it),
       T(a_stopped_replica_leaves_an_invalidation_in_doubt),
       T(what_is_in_doubt_may_be_undone_by_a_promotion),
+      T(a_replica_that_restarts_with_an_older_state_undoes_what_it_confirmed),
+      T(a_replica_that_restarts_empty_costs_computes_and_has_no_older_value),
+      T(a_settle_that_a_failover_loses_costs_a_compute_and_no_older_value),
       T(a_server_without_replicas_leaves_each_invalidation_in_doubt),
       T(nobody_waits_behind_a_confirmation),
   };

@@ -535,6 +535,10 @@ typedef struct corral_host {
   const struct corral_page_calls *page;
   /* the clock of now_ms in microseconds, to measure with */
   int64_t (*now_us)(void);
+  /* Within a watch's `changes`, with its `arg`: changes of the key of this hash may have been
+   * missed. Copies of it, unlike those of a key that has changed, go on to serve while the store is
+   * away. */
+  void (*missed)(void *arg, uint64_t hash);
 } corral_host;
 
 /* hash64 of the operation's key. */
@@ -810,6 +814,12 @@ typedef struct corral_store {
    * "reached". Else the status and text of `connect`. Any thread, beside all else that the store
    * does. */
   int (*inspect)(void *store, const corral_inquiry *inquiry, corral_error *error);
+  /* Optional, both or neither: processes of one host share what a refresh has learnt.
+   *  map       writes that as bytes; returns how many, 0: there is nothing to be shared.
+   *  take_map  takes over what another process wrote, as `refresh` does an answer: the bytes are
+   *            foreign. A text with CORRAL_OK as there. */
+  size_t (*map)(void *store, void *room, size_t size);
+  int (*take_map)(void *store, const void *map, size_t len, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

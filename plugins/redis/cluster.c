@@ -89,6 +89,7 @@ void crl_redis_cluster_close(void *store) {
   if (c->moved_fd >= 0) close(c->moved_fd);
   free(c->seeds);
   free(c->ids);
+  free(c->told);
   pthread_mutex_destroy(&c->mutex);
   crl_redis_close(&c->base); /* frees the cluster, whose first member it is */
 }
@@ -226,4 +227,6 @@ const corral_store crl_plugin_redis_cluster = {
     .next = &crl_plugin_redlock,
     .refresh = crl_redis_cluster_refresh,
     .inspect = crl_redis_cluster_inspect,
+    .map = crl_redis_slots_show,
+    .take_map = crl_redis_slots_take,
 };

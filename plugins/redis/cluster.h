@@ -71,6 +71,10 @@ struct crl_redis_cluster {
   _Atomic int has_map;
   char (*ids)[CRL_REDIS_ID + 1]; /* of the nodes of the last map, replicas too */
   size_t id_count;
+  /* The last map as it came, behind the host that was asked and a NUL: for the other processes of
+   * this host. NULL: none. */
+  char *told;
+  size_t told_len;
   _Atomic uint32_t hint;  /* number of the node that was named last */
   _Atomic int refreshing; /* 1: somebody asks for the map */
   _Atomic int moved_fd;   /* the watch's: readable when a slot has moved; -1: there is no watch */
@@ -115,6 +119,9 @@ int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadl
 /* Reads a reply to CLUSTER SLOTS that came from `asked`, and takes it over, whole or not at all. */
 int crl_redis_slots_read(crl_redis_cluster *c, const crl_redis_node *asked,
                          crl_redis_message message, int *changed, corral_error *error);
+/* See corral_store. */
+size_t crl_redis_slots_show(void *store, void *room, size_t size);
+int crl_redis_slots_take(void *store, const void *map, size_t len, corral_error *error);
 /* Reads one message from a handle, by a reader of its own. */
 int crl_redis_message_hear(crl_redis_handle *h, crl_redis_resp *in, int64_t deadline,
                            crl_redis_message *m, corral_error *error);

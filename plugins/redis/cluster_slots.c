@@ -271,8 +271,73 @@ int crl_redis_message_hear(crl_redis_handle *h, crl_redis_resp *in, int64_t dead
   }
 }
 
+/* Keeps a map that was taken over. Without memory there is none to be shared. */
+static void keep(crl_redis_cluster *c, const crl_redis_node *asked, crl_redis_message m) {
+  size_t host = strlen(asked->host) + 1;
+  char *told = malloc(host + m.size);
+  if (told != NULL) memcpy(told, asked->host, host);
+  if (told != NULL) memcpy(told + host, m.at, m.size);
+  pthread_mutex_lock(&c->mutex);
+  char *former = c->told;
+  c->told = told;
+  c->told_len = told != NULL ? host + m.size : 0;
+  pthread_mutex_unlock(&c->mutex);
+  free(former);
+}
+
+size_t crl_redis_slots_show(void *store, void *room, size_t size) {
+  crl_redis_cluster *c = store;
+  pthread_mutex_lock(&c->mutex);
+  size_t len = c->told_len <= size ? c->told_len : 0;
+  if (len > 0) memcpy(room, c->told, len);
+  pthread_mutex_unlock(&c->mutex);
+  return len;
+}
+
+/* Reads a map that came from a host, as any other. */
+static int read_shared(crl_redis_cluster *c, const crl_redis_place *from, const char *reply,
+                       size_t len, int *changed, corral_error *error) {
+  crl_redis_resp in = {.most = MAP_BYTES};
+  crl_redis_message m;
+  size_t size = 0;
+  int whole = 0, status = CORRAL_ENOMEM;
+  crl_redis_node *node = crl_redis_node_new(&c->base, from, CRL_REDIS_FRONT_DOOR);
+  while (node != NULL && len > 0) {
+    char *room = crl_redis_resp_room(&in, &size);
+    if (room == NULL) break;
+    if (size > len) size = len;
+    memcpy(room, reply, size);
+    crl_redis_resp_feed(&in, size);
+    reply += size;
+    len -= size;
+  }
+  if (node != NULL && len == 0) {
+    whole = crl_redis_resp_next(&in, &m);
+    status = CORRAL_EPROTOCOL;
+  }
+  if (whole > 0) status = crl_redis_slots_read(c, node, m, changed, error);
+  if (node != NULL) crl_redis_node_let_go(&node->store);
+  crl_redis_resp_free(&in);
+  return status;
+}
+
+int crl_redis_slots_take(void *store, const void *map, size_t len, corral_error *error) {
+  crl_redis_cluster *c = store;
+  crl_redis_place from = {.port = 1};
+  const char *end = memchr(map, '\0', len < sizeof from.host ? len : sizeof from.host);
+  int changed = 0;
+  if (end == NULL)
+    return c->base.host->fail(error, CORRAL_EPROTOCOL, "%s: a map of no host", c->base.name);
+  size_t host = (size_t)(end - (const char *)map) + 1;
+  memcpy(from.host, map, host);
+  int status = read_shared(c, &from, end + 1, len - host, &changed, error);
+  if (status != CORRAL_OK) return status;
+  return c->base.host->fail(error, CORRAL_OK, "%s", changed ? "slots have moved" : "");
+}
+
 int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadline, int *changed,
                         corral_error *error) {
+  const crl_redis_node *asked = (const crl_redis_node *)(const void *)h->store;
   crl_redis_resp in = {.most = MAP_BYTES};
   crl_redis_message m;
   size_t sent;
@@ -286,8 +351,8 @@ int crl_redis_slots_ask(crl_redis_cluster *c, crl_redis_handle *h, int64_t deadl
   if (status == CORRAL_OK && *m.at == '-')
     status = crl_redis_message_refused(h, m, error);
   else if (status == CORRAL_OK)
-    status =
-        crl_redis_slots_read(c, (const crl_redis_node *)(const void *)h->store, m, changed, error);
+    status = crl_redis_slots_read(c, asked, m, changed, error);
+  if (status == CORRAL_OK) keep(c, asked, m);
   crl_redis_resp_free(&in);
   return status;
 }

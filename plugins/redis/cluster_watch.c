@@ -62,6 +62,12 @@ static void tell(void *arg, uint64_t hash) {
   to->count++;
 }
 
+/* The node that told of changes of this key isn't heard any more. */
+static void tell_missed(listener *to, const corral_host *host, uint64_t hash) {
+  host->missed(to->arg, hash);
+  to->count++;
+}
+
 static int64_t now_ms(const cluster_watch *w) { return w->cluster->base.host->now_ms(); }
 
 /* ---- registered keys ----------------------------------------------------------------------- */
@@ -87,9 +93,12 @@ static void forget(void *arg, const void *key, size_t len, uint64_t hash) {
     if (r->hashes[i] == hash) r->hashes[i] = r->hashes[--r->count];
 }
 
-static void tell_slot(cluster_watch *w, unsigned slot, listener *to) {
+/* `missed`: nothing is known of the keys, else they are on another node. */
+static void tell_slot(cluster_watch *w, unsigned slot, int missed, listener *to) {
+  const corral_host *host = w->cluster->base.host;
   registered *r = w->slots[slot];
-  for (uint32_t i = 0; i < r->count; i++) tell(to, r->hashes[i]);
+  for (uint32_t i = 0; i < r->count && missed; i++) tell_missed(to, host, r->hashes[i]);
+  for (uint32_t i = 0; i < r->count && !missed; i++) tell(to, r->hashes[i]);
   if (r->more) tell(to, 0);
   free(r);
   w->slots[slot] = NULL;
@@ -98,7 +107,7 @@ static void tell_slot(cluster_watch *w, unsigned slot, listener *to) {
 static void tell_moved(cluster_watch *w, listener *to) {
   for (unsigned slot = 0; slot < CRL_REDIS_SLOTS; slot++)
     if (w->slots[slot] != NULL && w->slots[slot]->entry != crl_redis_slot_entry(w->cluster, slot))
-      tell_slot(w, slot, to);
+      tell_slot(w, slot, 0, to);
 }
 
 /* ---- members ------------------------------------------------------------------------------- */
@@ -110,7 +119,7 @@ static void lose(cluster_watch *w, size_t at, listener *to) {
   w->members[at] = w->members[--w->count];
   for (unsigned slot = 0; slot < CRL_REDIS_SLOTS; slot++)
     if (w->slots[slot] != NULL && crl_redis_slot_number(w->slots[slot]->entry) == number)
-      tell_slot(w, slot, to);
+      tell_slot(w, slot, 1, to);
 }
 
 static size_t find(const cluster_watch *w, size_t number) {

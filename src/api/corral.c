@@ -69,6 +69,12 @@ static void on_change(void *arg, uint64_t hash) {
     atomic_store(&context->near_since, crl_env_now_ms());
 }
 
+/* Callback of the store's watch: changes of a key may have been missed. */
+static void on_missed(void *arg, uint64_t hash) {
+  crl_context *context = arg;
+  if (context->near != NULL) crl_near_doubt(context->near, hash);
+}
+
 /* Callback of the store's watch: a key's next change will be told. */
 static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   crl_context *context = arg;
@@ -84,6 +90,7 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
                              .op_ms = options->op_ms,
                              .events = &context->events,
                              .on_change = on_change,
+                             .on_missed = on_missed,
                              .on_registered = on_registered,
                              .arg = context};
   if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)
@@ -162,7 +169,12 @@ static int make_rungs(crl_context *context, const corral_options *options,
   if (options->host_lock <= 0 || crl_pool_info(context->pool)->reach != CORRAL_REACH_FLEET)
     return CORRAL_OK;
   context->hostlock = crl_hostlock_new(options->host_dir, context->scope);
-  return context->hostlock == NULL ? CORRAL_ENOMEM : CORRAL_OK;
+  if (context->hostlock == NULL) return CORRAL_ENOMEM;
+  crl_hostmap_init(&context->hostmap, context->hostlock, context->scope);
+  crl_pool_share(
+      context->pool,
+      &(crl_sharing){.arg = &context->hostmap, .take = crl_hostmap_take, .tell = crl_hostmap_tell});
+  return CORRAL_OK;
 }
 
 static const char *origin_name(const corral *c, const corral_options *options) {

@@ -11,6 +11,7 @@
 #include "store/pool.h"
 #include "store/watch.h"
 #include "election/hostlock.h"
+#include "election/hostmap.h"
 #include "election/semaphore.h"
 #include "election/quota.h"
 #include "herd/herd.h"
@@ -65,6 +66,7 @@ typedef struct crl_context {
   struct crl_lock_table *locks;      /* holds and waiters of users' locks */
   struct crl_lock_steps *lock_steps; /* of event loops' locks */
   crl_hostlock *hostlock;            /* NULL: the ladder has no host lock */
+  crl_hostmap hostmap;               /* where there is one */
   int limits_computes;               /* of all kinds, not just those on threads of the library */
   crl_semaphore *limiter;            /* of computes */
   crl_watch *watch;                  /* NULL: waiters poll */

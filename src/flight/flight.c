@@ -92,9 +92,8 @@ static crl_ask climb(crl_flight *flight, int64_t now) {
     else
       flight->rank = flight->has_value ? CRL_RANK_EXPIRED : CRL_RANK_COLD;
     flight->asked = now;
-    flight->until = !flight->answered && (flight->early || flight->sie_until > now)
-                        ? now
-                        : flight->plan.deadline;
+    int has_value = flight->early || flight->sie_until > now;
+    flight->until = !flight->answered && has_value ? now : flight->plan.deadline;
     return CRL_ASK_SLOT;
   }
   if (flight->alone) return CRL_ASK_COMPUTE;
@@ -111,9 +110,13 @@ static crl_ask go_alone(crl_flight *flight, crl_alone why, int64_t now) {
 /* True when the store answers, but the key holds a record that is foreign or of a newer format. */
 static int is_taken(int status) { return status == CORRAL_EFOREIGN || status == CORRAL_ENEWER; }
 
-/* Ends a flight that may not wait any longer. */
+/* Ends a flight that may not wait any longer: after a slow store, with what this process has. */
 static crl_ask run_out(crl_flight *flight, int64_t now) {
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
+  if (flight->slow && flight->policy->when_away == CORRAL_AWAY_STALE && !flight->ran_out) {
+    flight->ran_out = 1;
+    return CRL_ASK_OUTBOX;
+  }
   if (flight->policy->at_deadline == CORRAL_DEADLINE_COMPUTE && flight->plan.can_compute &&
       !flight->alone)
     return go_alone(flight, CRL_ALONE_DEADLINE, now);
@@ -132,15 +135,13 @@ static int64_t pause_of(crl_flight *flight, const crl_look *look) {
 /* When a wait ends: at soft_until if there is a stale value in its grace to serve, else at the
  * deadline. */
 static int64_t patience(const crl_flight *flight, int64_t now) {
-  int64_t soft = flight->plan.soft_until;
-  return soft > 0 && flight->sie_until > now ? smaller(soft, flight->plan.deadline)
-                                             : flight->plan.deadline;
+  int64_t soft = flight->plan.soft_until, end = flight->plan.deadline;
+  return soft > 0 && flight->sie_until > now ? smaller(soft, end) : end;
 }
 
 static crl_ask wait(crl_flight *flight, const crl_told *told) {
   const crl_look *look = &told->look;
-  int64_t now = told->now;
-  int64_t most = patience(flight, now);
+  int64_t now = told->now, most = patience(flight, now);
   if (flight->last_look || now >= most) return run_out(flight, now);
   int64_t pause = pause_of(flight, look);
   flight->looks++;
@@ -386,7 +387,8 @@ static crl_ask on_outbox(crl_flight *flight, const crl_told *told) {
     if (lives->fresh > 0 && !flight->plan.anew) return answer(flight, CRL_ANSWER_OUTBOX);
     if (lives->swr > 0 && !flight->plan.anew) return refresh_without(flight, told->now);
   }
-  return flight->recalls ? recall_failure(flight, told->now) : go_without(flight, told->now);
+  if (flight->recalls) return recall_failure(flight, told->now);
+  return flight->ran_out ? run_out(flight, told->now) : go_without(flight, told->now);
 }
 
 static crl_ask on_granted(crl_flight *flight, const crl_told *told) {
@@ -546,17 +548,17 @@ crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
   flight->policy = policy;
   flight->plan = *plan;
   flight->dice = plan->dice;
-  flight->alone = plan->alone;
+  flight->alone = plan->alone == CRL_ALONE_OUTBOX ? (uint8_t)CRL_ALONE_NOT : plan->alone;
   flight->plan.anew &= plan->can_compute;
   flight->plan.background &= !flight->plan.anew;
   flight->blind =
       plan->expects_none && plan->can_compute && !plan->alone && !plan->limited && !plan->ladder;
-  int limited_alone = plan->alone && plan->limited;
-  if (limited_alone) flight->until = plan->deadline;
-  flight->ask = limited_alone   ? CRL_ASK_SLOT
-                : plan->alone   ? CRL_ASK_COMPUTE
-                : flight->blind ? CRL_ASK_CLAIM
-                                : CRL_ASK_GET;
+  if (plan->alone == CRL_ALONE_OUTBOX) flight->slow = flight->last_look = flight->ran_out = 1;
+  flight->until = plan->deadline;
+  flight->ask = flight->alone     ? plan->limited ? CRL_ASK_SLOT : CRL_ASK_COMPUTE
+                : flight->ran_out ? CRL_ASK_OUTBOX
+                : flight->blind   ? CRL_ASK_CLAIM
+                                  : CRL_ASK_GET;
   CRL_CHECK(flight);
   return (crl_ask)flight->ask;
 }

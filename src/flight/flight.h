@@ -77,7 +77,8 @@ typedef struct crl_told {
 typedef enum crl_alone {
   CRL_ALONE_NOT,
   CRL_ALONE_PASS /* the value can't be cached */,
-  CRL_ALONE_DEADLINE /* the caller's deadline has come */
+  CRL_ALONE_DEADLINE, /* the caller's deadline has come */
+  CRL_ALONE_OUTBOX    /* only as a plan: the same, with a slow store: OUTBOX is the first ask */
 } crl_alone;
 
 /* The caller's conditions for a flight. */
@@ -109,6 +110,7 @@ typedef struct crl_flight {
   /* crl_alone: computing for this caller alone, without any election; nothing will be stored */
   uint8_t alone;
   uint8_t last_look; /* the deadline has come: this look decides the answer */
+  uint8_t ran_out;   /* the same, with a slow store: what OUTBOX finds decides */
   uint8_t refresh; /* the value needs a rebuild and nobody has the lease: climb behind the answer */
   uint8_t early;   /* the value is fresh, and is to be rebuilt early */
   uint8_t blind;   /* no look has been answered yet: a CLAIM is the first one */

@@ -131,6 +131,14 @@ static crl_enter take_first_part(crl_shard *home, const crl_entrance *entrance, 
   return CRL_ENTER_JOINS;
 }
 
+void crl_herd_slow(crl_entry *entry, int slow) {
+  atomic_store_explicit(&entry->slow, slow, memory_order_relaxed);
+}
+
+int crl_herd_is_slow(const crl_entry *entry) {
+  return atomic_load_explicit(&((crl_entry *)(uintptr_t)entry)->slow, memory_order_relaxed);
+}
+
 /* Called with the shard's latch held. */
 static crl_enter take_part(crl_shard *home, const crl_entrance *entrance, crl_entry **ret) {
   crl_entry *entry = *ret = find_for(home, entrance);

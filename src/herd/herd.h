@@ -88,6 +88,9 @@ void crl_herd_unlisten(crl_entry *entry, crl_listener *listener, crl_wait came);
 _Atomic uint64_t *crl_herd_ticks(crl_entry *entry);
 uint64_t crl_herd_tick(crl_entry *entry);
 #define CRL_GOOD_FOR_ALL UINT64_MAX
+/* Whether the flight's last look found the store slow, for those who wait for it. */
+void crl_herd_slow(crl_entry *entry, int slow);
+int crl_herd_is_slow(const crl_entry *entry);
 /* An ask with this tick was answered: the flight's answers are good for earlier callers. */
 void crl_herd_confirm(crl_entry *entry, uint64_t tick);
 /* The flight's value depends on tags, whose versions the ask with this tick read. Later asks do not

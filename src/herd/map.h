@@ -26,6 +26,7 @@ struct crl_entry {
   _Atomic size_t refs, waiting;
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
+  _Atomic int slow;   /* the flight's last look found the store slow */
   /* `interim` is the value of a flight that is settled now; from now on it never changes */
   _Atomic int published;  /* crl_published */
   int lost;               /* so is its lease */

@@ -26,7 +26,7 @@ typedef struct crl_near_copy {
   int64_t made;   /* when the value was stored; its age is now - made */
   uint64_t version;
   uint8_t kind;          /* CRL_KIND_... */
-  _Atomic int confirmed; /* set by crl_near_confirm */
+  _Atomic int confirmed; /* set by crl_near_confirm, cleared by crl_near_doubt */
   crl_bytes *bytes;    /* a reference, not NULL for any kind; NULL in the tier for a small value */
   const uint8_t *data; /* the value; set by the tier */
   size_t size;

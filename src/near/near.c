@@ -274,6 +274,16 @@ void crl_near_drop(crl_near *near, uint64_t hash) {
   discard(near, gone);
 }
 
+void crl_near_doubt(crl_near *near, uint64_t hash) {
+  crl_shard *s = shard_of(near, hash);
+  crl_shard_lock(s);
+  atomic_fetch_add_explicit(drops_of(s, hash), 1, memory_order_release);
+  for (crl_copied *e = crl_shard_follow(crl_shard_bucket_of(s, hash)); e != NULL;
+       e = crl_shard_follow(&e->chain))
+    if (e->spot == hash) atomic_store_explicit(&e->copy.confirmed, 0, memory_order_release);
+  crl_shard_unlock(s);
+}
+
 void crl_near_confirm(crl_near *near, uint64_t hash, uint64_t print) {
   crl_shard *s = shard_of(near, hash);
   crl_gone *gone = NULL;

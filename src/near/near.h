@@ -42,6 +42,9 @@ int crl_near_put(crl_near *near, uint64_t hash, const void *key, size_t key_len,
 /* Forgets all keys of this hash and voids their epochs; epochs of other keys may be voided,
  * too. */
 void crl_near_drop(crl_near *near, uint64_t hash);
+/* The store's watch may have missed changes of these keys: as before crl_near_confirm, and epochs
+ * are voided. */
+void crl_near_doubt(crl_near *near, uint64_t hash);
 /* The store's watch has registered the keys of this hash, and their record has this print: copies
  * of it are confirmed, other ones are forgotten. */
 void crl_near_confirm(crl_near *near, uint64_t hash, uint64_t print);

@@ -317,12 +317,29 @@ void crl_run_tell_deadline(const crl_join *join) {
   crl_event_tell(&join->context->events, &info);
 }
 
+/* True when the store is what kept the call waiting: it was slow to the flight that had this entry,
+ * or is to others. */
+static int meets_trouble(const crl_join *join, const crl_entry *entry) {
+  crl_key key;
+  if (crl_herd_is_slow(entry)) return 1;
+  if (!crl_call_computes(join->call) ||
+      crl_key_make(&key, CRL_KEY_VALUE, &join->context->space, &join->name) != CORRAL_OK)
+    return 0;
+  int meets = crl_pool_fails(join->context->pool, key.stored, key.stored_len);
+  crl_key_clean(&key);
+  return meets;
+}
+
 /* The deadline has come, or no time is left to enter anew. */
-static void run_out(crl_join *join) {
+static void run_out(crl_join *join, const crl_entry *entry) {
   if (has_stale(join)) {
     crl_outcome stale = *join->stale;
     join->stale->bytes = NULL;
     crl_join_end(join, &stale);
+    return;
+  }
+  if (join->call->policy->when_away == CORRAL_AWAY_STALE && meets_trouble(join, entry)) {
+    enter_alone(join, CRL_ALONE_OUTBOX);
     return;
   }
   if (join->call->policy->at_deadline == CORRAL_DEADLINE_COMPUTE) {
@@ -349,7 +366,7 @@ static void turn(crl_join *join, crl_wait came, crl_outcome *outcome) {
       if (crl_env_now_ms() < join->deadline && (came == CRL_WAIT_GIVEN_UP || !has_stale(join)))
         enter(join, entry);
       else
-        run_out(join);
+        run_out(join, entry);
       break;
   }
   crl_entry_unref(entry);

@@ -195,6 +195,7 @@ static void take_get(crl_run *r, const crl_request *e, crl_told *told) {
 int crl_run_interpret(crl_run *r, const crl_request *e, crl_told *told) {
   int taken = 1;
   told->slow = crl_found_met_slow(&r->found, e) != 0;
+  if (r->entry != NULL) crl_herd_slow(r->entry, told->slow);
   switch (r->ask) {
     case CRL_ASK_GET: take_get(r, e, told); break;
     case CRL_ASK_CLAIM: take_claim(r, e, told); break;

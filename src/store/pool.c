@@ -12,12 +12,19 @@
 #include "base/status.h"
 #include "base/value.h"
 
-enum { HOPS = 5, REFRESH_LIMITS = 4 /* of op_ms, for a refresh */ };
+enum {
+  HOPS = 5,
+  REFRESH_LIMITS = 4, /* of op_ms, for a refresh */
+  MAP_MOST = 256 << 10,
+  LATER_MS = 20 /* until a turn is tried again, and up to as long again */
+};
 
 struct crl_pool {
   crl_pool_options options;
   crl_task prober, refresher;
+  _Atomic size_t probed; /* the number of the server that was probed last */
   crl_refresh refresh;
+  crl_sharing sharing; /* all NULL: refreshes are this process's own */
   /* Of a store whose servers come and go, those that were ever needed; else all. */
   crl_server *_Atomic list[];
 };
@@ -87,6 +94,11 @@ size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
 }
 
+int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len) {
+  crl_server *server = server_at(pool, crl_pool_route(pool, key, key_len));
+  return server != NULL && crl_server_failures(server) > 0;
+}
+
 int crl_pool_is_well_for(crl_pool *pool, const corral_op *op) {
   crl_server *server = server_at(pool, crl_pool_route(pool, op->key, op->key_len));
   return server != NULL && crl_server_is_well_for(server, op);
@@ -96,12 +108,17 @@ const crl_pool_options *crl_pool_options_of(const crl_pool *pool) { return &pool
 
 /* ---- probing ------------------------------------------------------------------------------- */
 
+/* Of several that are due, the first behind the one that was probed last: a server that hangs for
+ * long keeps no other one from its turn. */
 static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
   crl_server *next = NULL;
+  size_t last = atomic_load(&pool->probed);
+  int64_t now = crl_env_now_ms();
   *at = INT64_MAX;
-  for (size_t i = 0; i < servers(pool); i++) {
-    crl_server *server = pool->list[i];
+  for (size_t i = 1; i <= servers(pool); i++) {
+    crl_server *server = pool->list[(last + i) % servers(pool)];
     int64_t due = server != NULL ? crl_server_probe_at(server) : INT64_MAX;
+    if (due < now) due = now;
     if (due >= *at) continue;
     *at = due;
     next = server;
@@ -112,8 +129,10 @@ static crl_server *next_to_probe(crl_pool *pool, int64_t *at) {
 static int64_t probe(crl_task *task) {
   crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, prober));
   int64_t at;
-  for (crl_server *server; (server = next_to_probe(pool, &at)) != NULL && at <= crl_env_now_ms();)
+  for (crl_server *server; (server = next_to_probe(pool, &at)) != NULL && at <= crl_env_now_ms();) {
+    atomic_store(&pool->probed, crl_server_number(server));
     crl_server_probe(server, pool);
+  }
   return at;
 }
 
@@ -135,11 +154,22 @@ void crl_pool_doubt(crl_pool *pool, size_t server) {
 
 /* ---- which server has which keys ----------------------------------------------------------- */
 
-static void refresh_now(crl_pool *pool) {
+static int ask_for_map(crl_pool *pool, uint8_t *room, corral_error *why) {
+  const crl_pool_options *options = &pool->options;
+  int64_t limit = crl_env_now_ms() + REFRESH_LIMITS * options->op_ms;
+  int status = options->plugin->refresh(options->store, limit, why);
+  size_t len = status == CORRAL_OK && room != NULL
+                   ? options->plugin->map(options->store, room, MAP_MOST)
+                   : 0;
+  if (len > 0) pool->sharing.tell(pool->sharing.arg, room, len);
+  return status;
+}
+
+/* `room`: NULL, or for a map; `len`: of the one in it that another process has learnt. */
+static void refresh_now(crl_pool *pool, uint8_t *room, size_t len) {
   corral_error why = {0};
-  int64_t now = crl_env_now_ms();
-  int status = pool->options.plugin->refresh(pool->options.store,
-                                             now + REFRESH_LIMITS * pool->options.op_ms, &why);
+  int status = len > 0 ? pool->options.plugin->take_map(pool->options.store, room, len, &why)
+                       : ask_for_map(pool, room, &why);
   int changed = status == CORRAL_OK && why.text[0] != '\0';
   crl_refresh_end(&pool->refresh, crl_env_now_ms(), changed, crl_env_dice());
   if (changed && pool->options.on_moved != NULL)
@@ -148,8 +178,22 @@ static void refresh_now(crl_pool *pool) {
 
 static int64_t refresh_due(crl_task *task) {
   crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, refresher));
-  if (crl_refresh_begin(&pool->refresh, crl_env_now_ms())) refresh_now(pool);
-  return crl_refresh_at(&pool->refresh);
+  int64_t now = crl_env_now_ms();
+  size_t len = 0;
+  if (now < crl_refresh_at(&pool->refresh)) return crl_refresh_at(&pool->refresh);
+  uint8_t *room = pool->sharing.take != NULL ? malloc(MAP_MOST) : NULL;
+  crl_turn turn =
+      room != NULL ? pool->sharing.take(pool->sharing.arg, room, MAP_MOST, &len) : CRL_TURN_ASK;
+  if (turn != CRL_TURN_LATER && crl_refresh_begin(&pool->refresh, now))
+    refresh_now(pool, room, len);
+  free(room);
+  return turn != CRL_TURN_LATER ? crl_refresh_at(&pool->refresh)
+                                : now + LATER_MS + (int64_t)(crl_env_dice() % LATER_MS);
+}
+
+void crl_pool_share(crl_pool *pool, const crl_sharing *sharing) {
+  const corral_store *plugin = pool->options.plugin;
+  if (plugin->map != NULL && plugin->take_map != NULL) pool->sharing = *sharing;
 }
 
 /* Without a thread to be had, nothing but operations that are sent on tells where keys are. */
@@ -226,12 +270,26 @@ static void hop(crl_pool *pool, corral_op *ops, uint8_t *goes, size_t count, cor
   }
 }
 
-static void end_follow(corral_op *ops, size_t count) {
+/* True when an operation was answered by the server that has its key. */
+static int is_answered(const corral_op *op) {
+  return op->status != CORRAL_EMOVED && op->status != CORRAL_EUNAVAILABLE &&
+         op->status != CORRAL_EINDOUBT;
+}
+
+/* A server that is of no use may have a successor soon: it is slow for a while, not away. */
+static void end_follow(crl_pool *pool, corral_op *ops, size_t count) {
+  int64_t now = crl_env_now_ms();
   for (size_t i = 0; i < count; i++) {
+    crl_server *server = server_at(pool, ops[i].server);
     ops[i].flags &= ~(uint32_t)CORRAL_OP_ASKING;
     if (ops[i].status == CORRAL_EMOVED)
       ops[i].status = crl_status_fail(ops[i].error, CORRAL_EUNAVAILABLE,
                                       "the store's servers send this key to one another");
+    if (server == NULL) continue;
+    if (is_answered(&ops[i]))
+      crl_server_answered(server);
+    else if (crl_server_failed(server, now))
+      crl_server_batch_mark_slow(&ops[i], 1);
   }
 }
 
@@ -258,17 +316,19 @@ static __attribute__((noinline)) void follow(crl_pool *pool, corral_op *ops, siz
   while (hops >= 0 && goes != NULL && mark(pool, ops, goes, count) > 0 && hops-- > 0 &&
          crl_env_now_ms() < began + pool->options.op_ms)
     hop(pool, ops, goes, count, batch, deadline);
-  end_follow(ops, count);
+  end_follow(pool, ops, count);
   if (count == 1) return;
   free(batch);
   free(goes);
 }
 
-static int is_at_an_end(const corral_op *ops, size_t count) {
+/* True when all were answered, each by its first server. */
+static int is_at_an_end(crl_pool *pool, const corral_op *ops, size_t count) {
   size_t i = 0;
-  while (i < count && ops[i].status != CORRAL_EMOVED && ops[i].status != CORRAL_EUNAVAILABLE &&
-         ops[i].status != CORRAL_EINDOUBT)
-    i++;
+  for (; i < count && is_answered(&ops[i]); i++) {
+    crl_server *server = atomic_load_explicit(&pool->list[ops[i].server], memory_order_acquire);
+    if (server != NULL) crl_server_answered(server);
+  }
   return i == count;
 }
 
@@ -276,7 +336,8 @@ int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t
   int64_t began = crl_env_now_ms();
   for (size_t i = 0; i < count; i++) ops[i].server = (uint32_t)server;
   int works = crl_server_perform_probe(server_at(pool, server), ops, count);
-  if (works && moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, INT64_MAX);
+  if (works && moves(pool) && !is_at_an_end(pool, ops, count))
+    follow(pool, ops, count, began, INT64_MAX);
   return works;
 }
 
@@ -297,7 +358,7 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
     return;
   }
   look_on(pool, server, op, now, deadline, why);
-  if (moves(pool) && !is_at_an_end(op, 1)) follow(pool, op, 1, now, deadline);
+  if (moves(pool) && !is_at_an_end(pool, op, 1)) follow(pool, op, 1, now, deadline);
 }
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
@@ -378,5 +439,5 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
     perform_on(pool, server, ops, count, deadline);
   else
     perform_spread(pool, ops, count, deadline);
-  if (moves(pool) && !is_at_an_end(ops, count)) follow(pool, ops, count, began, deadline);
+  if (moves(pool) && !is_at_an_end(pool, ops, count)) follow(pool, ops, count, began, deadline);
 }

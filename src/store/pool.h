@@ -14,6 +14,9 @@ typedef struct crl_pool crl_pool;
 
 /* No I/O, starts no thread. NULL without memory: the store is still the caller's. */
 crl_pool *crl_pool_new(const crl_pool_options *options);
+/* Before anything is performed: refreshes are shared with the other processes of the host, where
+ * the plugin has a map to show. */
+void crl_pool_share(crl_pool *pool, const crl_sharing *sharing);
 /* No operation may be under way. Waits for a probe that is under way. */
 void crl_pool_free(crl_pool *pool);
 /* Performs `count` operations and sets op->status of each; those on one server are performed in
@@ -29,6 +32,8 @@ void crl_pool_doubt(crl_pool *pool, size_t server);
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);
 /* The index of a key's server, as it is known now. */
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len);
+/* 1: the server of this key gave no answer of use to those who asked it last. */
+int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len);
 const corral_store_info *crl_pool_info(const crl_pool *pool);
 
 /* For lookouts (lookout.h). True when a look may be made there now: see crl_server_is_well_for. */

@@ -14,6 +14,20 @@ struct crl_pool;
  * away: the server is slow. Plugins don't see it. */
 #define CRL_OP_SLOW (UINT32_C(1) << 31)
 
+typedef enum crl_turn {
+  CRL_TURN_ASK,  /* the store is to be asked now */
+  CRL_TURN_HAVE, /* another process has just asked, and this is its map */
+  CRL_TURN_LATER /* another one is asking, or has learnt nothing */
+} crl_turn;
+
+/* What the processes of a host share of a store whose servers come and go. */
+typedef struct crl_sharing {
+  void *arg;
+  crl_turn (*take)(void *arg, void *room, size_t size, size_t *len);
+  /* tells the others the map that was learnt by CRL_TURN_ASK */
+  void (*tell)(void *arg, const void *map, size_t len);
+} crl_sharing;
+
 typedef struct crl_pool_options {
   const corral_store *plugin;
   void *store; /* of plugin->open; closed by crl_pool_free */

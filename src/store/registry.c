@@ -28,6 +28,7 @@
 #include "store/secret.h"
 #include "base/status.h"
 #include "store/uri.h"
+#include "store/watch.h"
 
 #ifndef CORRAL_PLUGIN_DIR
 #define CORRAL_PLUGIN_DIR "/usr/lib/corral"
@@ -103,6 +104,7 @@ static const corral_host host = {
     .record_drop = crl_room_drop,
     .page = &page_calls,
     .now_us = crl_env_now_us,
+    .missed = crl_watch_missed,
 };
 
 const corral_host *crl_registry_host(void) { return &host; }

@@ -34,6 +34,8 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
   return server;
 }
 
+size_t crl_server_number(const crl_server *server) { return server->number; }
+
 void crl_server_free(crl_server *server) {
   const corral_store *plugin = server->options->plugin;
   for (size_t i = 0; i < server->usual.idle_count; i++) plugin->disconnect(server->usual.idle[i]);
@@ -475,19 +477,40 @@ int64_t crl_server_probe_at(crl_server *server) {
   return at;
 }
 
+void crl_server_answered(crl_server *server) { crl_absence_end(&server->absence); }
+
+/* A server that rests is probed meanwhile, so its absence goes on though nobody asks. */
+int crl_server_failed(crl_server *server, int64_t now) {
+  int64_t away_ms = server->options->away_ms;
+  crl_server_lock(server);
+  int rests = server->health.breaker.open;
+  crl_server_unlock(server);
+  return crl_absence_note(&server->absence, now, rests ? INT64_MAX : away_ms) < away_ms;
+}
+
 int64_t crl_server_failures(crl_server *server) {
   crl_server_lock(server);
-  int64_t failures = server->health.breaker.failures + crl_breaker_is_slow(&server->health.breaker);
+  int64_t failures = server->health.breaker.failures +
+                     crl_breaker_is_slow(&server->health.breaker) +
+                     crl_absence_is(&server->absence);
   crl_server_unlock(server);
   return failures;
+}
+
+/* The time that a probe has. Where a server may have a successor, that is probed, too, and does not
+ * wait for the end of a long silence. */
+static int64_t patience_of(const crl_server *server) {
+  int64_t op_ms = server->options->op_ms;
+  return server->options->plugin->refresh != NULL
+             ? op_ms
+             : crl_breaker_patience(&server->health.breaker, op_ms);
 }
 
 /* Performs on the probe's handle, with all of op_ms. */
 static int perform_probe(crl_server *server, corral_op *ops, size_t count, crl_findings *ret) {
   ret->began = crl_env_now_ms();
   crl_server_lock(server);
-  int64_t limit =
-      ret->began + crl_breaker_patience(&server->health.breaker, server->options->op_ms);
+  int64_t limit = ret->began + patience_of(server);
   crl_server_unlock(server);
   crl_pace pace = {.first = limit,
                    .deadline = limit + (int64_t)(weigh(ops, count) / BYTES_A_MS),

@@ -20,6 +20,7 @@ typedef struct crl_server crl_server;
 crl_server *crl_server_new(const crl_pool_options *options, size_t number);
 /* No operation may be under way. */
 void crl_server_free(crl_server *server);
+size_t crl_server_number(const crl_server *server);
 /* Performs operations on this server: see crl_pool_perform. True when a failure made the server
  * rest, or put it in doubt: a probe is due. Sets CRL_OP_SLOW. */
 int crl_server_perform(crl_server *server, corral_op *ops, size_t count, int64_t deadline);
@@ -41,7 +42,11 @@ void crl_server_self_probing(crl_server *server, int self_probing);
 void crl_server_doubt(crl_server *server);
 /* When the next probe is due; INT64_MAX: the server isn't in doubt, or its callers probe. */
 int64_t crl_server_probe_at(crl_server *server);
-/* Failures in a row. */
+/* In a store whose servers come and go: an operation was answered; one failed. The latter returns 1
+ * as long as the server may only be on its way to another place, and so is slow (absence.h). */
+void crl_server_answered(crl_server *server);
+int crl_server_failed(crl_server *server, int64_t now);
+/* Failures in a row, and one more in a silence and in an absence: 0 for a server that answers. */
 int64_t crl_server_failures(crl_server *server);
 /* Asks the server for the probe's key, over a handle for probes. When a resting server answers,
  * on_return is called; after that, if it found the server still working, callers are let to it

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/marks.h"
+#include "store/absence.h"
 #include "store/health.h"
 #include "store/pace.h"
 #include "store/seats.h"
@@ -22,7 +23,8 @@ struct crl_server {
   void *retired;
   _Atomic size_t inside;
   crl_health health;
-  void *probe_handle; /* the probing thread's */
+  crl_absence absence; /* of a store whose servers come and go */
+  void *probe_handle;  /* the probing thread's */
 };
 
 /* Looks on an idle handle, without a seat. */

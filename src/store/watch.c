@@ -115,14 +115,24 @@ static void wake_bucket(crl_table_node *first, uint64_t hash) {
   }
 }
 
-static void tell(void *arg, uint64_t hash) {
-  crl_watch *watch = arg;
-  if (watch->options.on_change != NULL) watch->options.on_change(watch->options.arg, hash);
+static void wake(crl_watch *watch, uint64_t hash) {
   lock(watch);
   if (hash != 0) wake_bucket(crl_table_first(&watch->watchers, hash), hash);
   for (size_t i = 0; hash == 0 && i < watch->watchers.size; i++)
     wake_bucket(watch->watchers.buckets[i], 0);
   unlock(watch);
+}
+
+static void tell(void *arg, uint64_t hash) {
+  crl_watch *watch = arg;
+  if (watch->options.on_change != NULL) watch->options.on_change(watch->options.arg, hash);
+  wake(watch, hash);
+}
+
+void crl_watch_missed(void *arg, uint64_t hash) {
+  crl_watch *watch = arg;
+  if (watch->options.on_missed != NULL) watch->options.on_missed(watch->options.arg, hash);
+  wake(watch, hash);
 }
 
 /* ---- registrations ------------------------------------------------------------------------- */

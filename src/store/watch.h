@@ -27,6 +27,8 @@ typedef struct crl_watch_options {
   /* Called for each change, on the watch's thread; hash 0: any key may have changed. Also called
    * with 0 when the watch begins and when it ends. May be NULL. */
   void (*on_change)(void *arg, uint64_t hash);
+  /* Called for each key of which changes may have been missed. May be NULL. */
+  void (*on_missed)(void *arg, uint64_t hash);
   /* Called when a key was registered: its next change will be reported, and its record has this
    * print now. May be NULL. */
   void (*on_registered)(void *arg, uint64_t hash, uint64_t print);
@@ -54,6 +56,8 @@ typedef struct crl_watch_key {
 crl_watch *crl_watch_new(const crl_watch_options *options);
 /* No watcher may be joined. */
 void crl_watch_free(crl_watch *watch);
+/* corral_host.missed; `watch` is the `arg` of the plugin's `changes`. */
+void crl_watch_missed(void *watch, uint64_t hash);
 /* True when changes are told now. The first call starts the thread, and returns 0; later calls may
  * return 1. */
 int crl_watch_up(crl_watch *watch);

@@ -226,7 +226,7 @@ static int is_old(judge *j, const history_entry *e) {
   int64_t late = e->how == CORRAL_COMPUTED ? 0 : j->rules->shared_ns;
   if (e->how == CORRAL_FRESH && j->rules->near_ns > late) late = j->rules->near_ns;
   return is_behind(j, e, latest(&j->invalidated, e->begun - late), "A3") ||
-         is_behind(j, e, latest(&j->seen, e->begun - late), "A4");
+         (!j->rules->loses_tail && is_behind(j, e, latest(&j->seen, e->begun - late), "A4"));
 }
 
 static void check_call(judge *j, const history_entry *e) {

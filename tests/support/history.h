@@ -43,6 +43,9 @@ typedef struct history_rules {
   /* of an answer that may come from a flight of the process which began before the call; promise 2
    * allows none */
   int64_t shared_ns;
+  /* a failover may lose what the store was told last: A4 doesn't hold, and A3 does for what all
+   * replicas confirmed, which is what CORRAL_OK says then */
+  int loses_tail;
   int is_numbered; /* versions are numbers of computes; no source is recorded: no S rules */
 } history_rules;
 

@@ -12,6 +12,9 @@
 #define crl_server_self_probing own_server_self_probing
 #define crl_server_doubt own_server_doubt
 #define crl_server_probe_at own_server_probe_at
+#define crl_server_number own_server_number
+#define crl_server_answered own_server_answered
+#define crl_server_failed own_server_failed
 #define crl_server_failures own_server_failures
 #define crl_server_lone_take own_server_lone_take
 #define crl_server_lone_end own_server_lone_end

@@ -14,6 +14,8 @@
 #define crl_pool_options_of own_pool_options_of
 #define crl_pool_info own_pool_info
 #define crl_pool_route own_pool_route
+#define crl_pool_fails own_pool_fails
+#define crl_pool_share own_pool_share
 #define crl_pool_doubt own_pool_doubt
 #define crl_pool_perform_probe own_pool_perform_probe
 #include "support/own_server.h"

@@ -9,12 +9,13 @@
 #include "server_process.h"
 
 enum { SLOTS = 16384, ID = 41, STEP_US = 20000, STEPS = 3000, AGAIN = 300 };
+enum { ROOM = REDIS_CLUSTER_SPARE + 1 };
 
 struct redis_cluster {
-  redis_server *nodes[REDIS_CLUSTER_NODES];
-  int ports[REDIS_CLUSTER_NODES], buses[REDIS_CLUSTER_NODES];
-  int runs[REDIS_CLUSTER_NODES];
-  char ids[REDIS_CLUSTER_NODES][ID];
+  redis_server *nodes[ROOM];
+  int ports[ROOM], buses[ROOM];
+  int runs[ROOM];
+  char ids[ROOM][ID];
   char uri[80];
 };
 
@@ -31,7 +32,7 @@ static void expect_ok(const char *reply, const char *what) {
 
 /* For whoever reads why a test failed. */
 static void print_views(const redis_cluster *c) {
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++) {
+  for (int i = 0; i < ROOM; i++) {
     if (!c->runs[i]) continue;
     fprintf(stderr, "node %d:\n%s", i, redis_server_ask(c->nodes[i], "CLUSTER NODES"));
     fprintf(stderr, "%s\n", redis_server_ask(c->nodes[i], "INFO replication"));
@@ -82,11 +83,12 @@ static void give_slots(redis_cluster *c, int node) {
 
 static int all_know_all(redis_cluster *c, int unused) {
   (void)unused;
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++) {
+  for (int i = 0; i < ROOM; i++) {
+    if (!c->runs[i]) continue;
     const char *text = redis_server_ask(c->nodes[i], "CLUSTER NODES");
     if (strstr(text, "handshake") != NULL) return 0;
-    for (int j = 0; j < REDIS_CLUSTER_NODES; j++)
-      if (strstr(text, c->ids[j]) == NULL) return 0;
+    for (int j = 0; j < ROOM; j++)
+      if (c->runs[j] && strstr(text, c->ids[j]) == NULL) return 0;
   }
   return 1;
 }
@@ -106,16 +108,21 @@ static int sees_all_well(redis_cluster *c, int node) {
       strstr(redis_server_ask(server, "INFO replication"), "master_link_status:down") != NULL)
     return 0;
   const char *nodes = redis_server_ask(server, "CLUSTER NODES");
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
+  for (int i = 0; i < ROOM; i++)
     if (c->runs[i] && fails(nodes, c->ids[i])) return 0;
   return 1;
 }
 
 static int is_well(redis_cluster *c, int unused) {
   (void)unused;
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
+  for (int i = 0; i < ROOM; i++)
     if (c->runs[i] && !sees_all_well(c, i)) return 0;
   return 1;
+}
+
+static void write_uri(redis_cluster *c) {
+  snprintf(c->uri, sizeof c->uri, "redis+cluster://127.0.0.1:%d,127.0.0.1:%d/", c->ports[0],
+           c->ports[1]);
 }
 
 void redis_cluster_await_well(redis_cluster *c) { await(c, is_well, 0, "the cluster is not well"); }
@@ -139,15 +146,14 @@ int redis_cluster_start(redis_cluster **ret) {
         redis_server_ask(c->nodes[i], "CLUSTER REPLICATE %s", c->ids[i - REDIS_CLUSTER_PRIMARIES]),
         "replicate");
   redis_cluster_await_well(c);
-  snprintf(c->uri, sizeof c->uri, "redis+cluster://127.0.0.1:%d,127.0.0.1:%d/", c->ports[0],
-           c->ports[1]);
+  write_uri(c);
   *ret = c;
   return 1;
 }
 
 void redis_cluster_stop(redis_cluster *c) {
   if (c == NULL) return;
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++) redis_server_stop(c->nodes[i]);
+  for (int i = 0; i < ROOM; i++) redis_server_stop(c->nodes[i]);
   free(c);
 }
 
@@ -185,9 +191,9 @@ static int has_slot(redis_cluster *c, int node, int slot) {
 }
 
 int redis_cluster_owner(redis_cluster *c, int slot) {
-  for (int i = 0; i < REDIS_CLUSTER_NODES * STEPS; i++) {
-    if (has_slot(c, i % REDIS_CLUSTER_NODES, slot)) return i % REDIS_CLUSTER_NODES;
-    if (i % REDIS_CLUSTER_NODES == REDIS_CLUSTER_NODES - 1) usleep(STEP_US);
+  for (int i = 0; i < ROOM * STEPS; i++) {
+    if (has_slot(c, i % ROOM, slot)) return i % ROOM;
+    if (i % ROOM == ROOM - 1) usleep(STEP_US);
   }
   die("a slot has no owner");
 }
@@ -241,7 +247,7 @@ int redis_cluster_carry(redis_cluster *c, int slot, int to, int most) {
 /* `but`: a node that isn't told, but hears of it from the others; -1: none. */
 static void end_move(redis_cluster *c, int slot, int to, int but) {
   set_slot(c, to, slot, "NODE", to);
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
+  for (int i = 0; i < ROOM; i++)
     if (i != to && i != but && is_primary(c, i)) set_slot(c, i, slot, "NODE", to);
 }
 
@@ -263,7 +269,7 @@ void redis_cluster_seize(redis_cluster *c, int slot, int to) {
 }
 
 void redis_cluster_empty(redis_cluster *c) {
-  for (int i = 0; i < REDIS_CLUSTER_NODES; i++)
+  for (int i = 0; i < ROOM; i++)
     if (is_primary(c, i)) redis_server_ask(c->nodes[i], "FLUSHALL");
 }
 
@@ -277,6 +283,18 @@ void redis_cluster_kill(redis_cluster *c, int node) {
 void redis_cluster_restart(redis_cluster *c, int node) {
   redis_server_restart(c->nodes[node]);
   c->runs[node] = 1;
+  c->ports[node] = redis_server_port(c->nodes[node]);
+  write_uri(c);
+}
+
+void redis_cluster_pause(redis_cluster *c, int node) {
+  redis_server_pause(c->nodes[node]);
+  c->runs[node] = 0; /* it isn't asked meanwhile */
+}
+
+void redis_cluster_resume(redis_cluster *c, int node) {
+  redis_server_resume(c->nodes[node]);
+  c->runs[node] = 1;
 }
 
 void redis_cluster_await_primary(redis_cluster *c, int node) {
@@ -284,12 +302,68 @@ void redis_cluster_await_primary(redis_cluster *c, int node) {
 }
 
 /* The server forgets the command after 5 s, where the votes didn't come. */
-int redis_cluster_fail_over(redis_cluster *c, int shard) {
+static int fail_over(redis_cluster *c, int shard, const char *command) {
   int to = (redis_cluster_primary(c, shard) + REDIS_CLUSTER_PRIMARIES) % REDIS_CLUSTER_NODES;
   for (int i = 0; i < STEPS && !is_primary(c, to); i++) {
-    if (i % AGAIN == 0) expect_ok(redis_server_ask(c->nodes[to], "CLUSTER FAILOVER"), "failover");
+    if (i % AGAIN == 0) expect_ok(redis_server_ask(c->nodes[to], command), "failover");
     usleep(STEP_US);
   }
   redis_cluster_await_primary(c, to);
   return to;
+}
+
+int redis_cluster_fail_over(redis_cluster *c, int shard) {
+  return fail_over(c, shard, "CLUSTER FAILOVER");
+}
+
+int redis_cluster_fail_over_by(redis_cluster *c, int shard, const char *option) {
+  char command[40];
+  snprintf(command, sizeof command, "CLUSTER FAILOVER %s", option);
+  return fail_over(c, shard, command);
+}
+
+/* ---- nodes that move, come and go ----------------------------------------------------------- */
+
+/* True when all name this node by its port. */
+static int all_name(redis_cluster *c, int node) {
+  char place[32];
+  snprintf(place, sizeof place, "127.0.0.1:%d@", c->ports[node]);
+  for (int i = 0; i < ROOM; i++)
+    if (c->runs[i] && strstr(redis_server_ask(c->nodes[i], "CLUSTER NODES"), place) == NULL)
+      return 0;
+  return 1;
+}
+
+/* A slot's owner is asked for over the nodes' sockets, and so is this. */
+void redis_cluster_readdress(redis_cluster *c, int node) {
+  redis_server *server = c->nodes[node];
+  c->ports[node] = server_process_free_port();
+  expect_ok(redis_server_ask(server, "CONFIG SET port %d", c->ports[node]), "port");
+  expect_ok(redis_server_ask(server, "CONFIG SET cluster-announce-port %d", c->ports[node]),
+            "announce");
+  redis_server_ask(server, "CLIENT KILL TYPE normal SKIPME yes");
+  write_uri(c);
+  await(c, all_name, node, "the node's port is not known to all");
+}
+
+void redis_cluster_add(redis_cluster *c) {
+  int node = REDIS_CLUSTER_SPARE;
+  if (!start_node(c, node)) die("no redis-server");
+  expect_ok(
+      redis_server_ask(anybody(c), "CLUSTER MEET 127.0.0.1 %d %d", c->ports[node], c->buses[node]),
+      "meet");
+  await(c, all_know_all, 0, "the nodes don't know each other");
+  redis_cluster_await_well(c);
+}
+
+/* A node that wasn't told yet would introduce it to the others again; they don't listen for a
+ * minute. */
+void redis_cluster_remove(redis_cluster *c) {
+  int node = REDIS_CLUSTER_SPARE;
+  c->runs[node] = 0;
+  for (int i = 0; i < ROOM; i++)
+    if (c->runs[i])
+      expect_ok(redis_server_ask(c->nodes[i], "CLUSTER FORGET %s", c->ids[node]), "forget");
+  redis_server_stop(c->nodes[node]);
+  c->nodes[node] = NULL;
 }

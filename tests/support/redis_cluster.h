@@ -5,14 +5,14 @@
  *   ... redis_cluster_uri(cluster) ... redis_cluster_move(cluster, slot, 2) ...
  *   redis_cluster_stop(cluster);
  *
- * Shard n is node n and node 3 + n: at first the primary and its replica. A node that is silent for
- * 3 s has failed. */
+ * Shard n is node n and node 3 + n: at first the primary and its replica. One more node may come
+ * and go. A node that is silent for 3 s has failed. */
 #ifndef TESTS_REDIS_CLUSTER_H
 #define TESTS_REDIS_CLUSTER_H
 
 #include "support/redis_server.h"
 
-enum { REDIS_CLUSTER_PRIMARIES = 3, REDIS_CLUSTER_NODES = 6 };
+enum { REDIS_CLUSTER_PRIMARIES = 3, REDIS_CLUSTER_NODES = 6, REDIS_CLUSTER_SPARE = 6 };
 
 typedef struct redis_cluster redis_cluster;
 
@@ -42,8 +42,19 @@ void redis_cluster_seize(redis_cluster *cluster, int slot, int to);
 /* Kills a node. Starts it again; it comes back with what it knew of the cluster, and no keys. */
 void redis_cluster_kill(redis_cluster *cluster, int node);
 void redis_cluster_restart(redis_cluster *cluster, int node);
+/* SIGSTOP; SIGCONT. */
+void redis_cluster_pause(redis_cluster *cluster, int node);
+void redis_cluster_resume(redis_cluster *cluster, int node);
 /* Makes the replica of a shard its primary, as planned; returns its number. */
 int redis_cluster_fail_over(redis_cluster *cluster, int shard);
+/* The same with an option of CLUSTER FAILOVER: "FORCE", which asks the primary nothing. */
+int redis_cluster_fail_over_by(redis_cluster *cluster, int shard, const char *option);
+/* Gives a node another port, as it runs: clients of the former one are cut off. */
+void redis_cluster_readdress(redis_cluster *cluster, int node);
+/* Starts one more node, REDIS_CLUSTER_SPARE, as a primary without slots. Makes all others forget
+ * it, which is to have no slots by then, and ends it. */
+void redis_cluster_add(redis_cluster *cluster);
+void redis_cluster_remove(redis_cluster *cluster);
 /* Waits until a node is a primary, and until all that run have seen the cluster well. */
 void redis_cluster_await_primary(redis_cluster *cluster, int node);
 void redis_cluster_await_well(redis_cluster *cluster);
