@@ -64,7 +64,8 @@ typedef struct corral_lock corral_lock;
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
  * the corral that only runs callbacks, one loss after the other, or within the call that learned
  * it. `why` says what a rollback needs: the fencing token, how long ago the hold was taken, and
- * whether it expired or another holder has the lock; valid during the call.
+ * whether it expired, another holder has the lock, or the connection that it belonged to has ended;
+ * valid during the call.
  * The library holds no lock of its own meanwhile; only the release of `lock` and other callbacks
  * wait. So the callback may take its time and call any function, also release other locks. The
  * release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done afterwards;
@@ -117,7 +118,8 @@ CORRAL_API int corral_lock_take(corral *c, const void *name, size_t name_len,
 /* Reasons of a lost hold: corral_error.code with CORRAL_ELOST. */
 enum {
   CORRAL_LOST_EXPIRED = 1, /* its time passed, and the lock is free */
-  CORRAL_LOST_TAKEN = 2    /* another holder has the lock */
+  CORRAL_LOST_TAKEN = 2,   /* another holder has the lock */
+  CORRAL_LOST_CUT = 3      /* the connection that it belonged to has ended */
 };
 
 /* Stops extending the hold, ends it, and frees `lock`, whatever the store answers; of a re-entrant
@@ -134,7 +136,7 @@ CORRAL_API int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_erro
 CORRAL_API int corral_lock_downgrade(corral_lock *lock, corral_error *error);
 /* Time left of the hold in ms, by this host's monotonic clock; 0: it is over, or known to be lost.
  * For use before a side effect. No I/O, and next to no cost; it can't see that the store lost the
- * hold. */
+ * hold, unless that ended a connection. */
 CORRAL_API int64_t corral_lock_left_ms(const corral_lock *lock);
 /* Fencing token of the hold. No I/O. */
 CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);

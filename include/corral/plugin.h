@@ -730,6 +730,14 @@ typedef struct corral_store {
    *           operation was EMOVED, or its server wasn't reached: on no caller's thread, one at a
    *           time, with pauses. A text with CORRAL_OK says that something has changed. */
   int (*refresh)(void *store, int64_t deadline, corral_error *error);
+  /* Optional, both or neither, for a store whose holds of locks belong to connections of this
+   * process: the end of such a connection is told at once.
+   *  attend  from now on `ends` tells of this token's hold, if its connection ends. 0: it has ended
+   *          already. After the grant; any thread; doesn't wait.
+   *  ends    blocks until `stop_fd` is readable; calls told(arg, token) for each hold that was
+   *          attended to, when its connection has ended. On one thread. */
+  int (*attend)(void *store, const uint8_t *token);
+  void (*ends)(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token), void *arg);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

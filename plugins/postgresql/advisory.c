@@ -120,6 +120,42 @@ void crl_pg_end_sessions(crl_pg_store *s) {
     }
 }
 
+/* ---- ends of connections ------------------------------------------------------------------- */
+
+int crl_pg_attend(void *store, const uint8_t *token) {
+  crl_pg_store *s = store;
+  int attends = !s->advisory;
+  pthread_mutex_lock(&s->mutex);
+  for (crl_pg_session *c = s->holds; c != NULL && !attends; c = c->next)
+    if (memcmp(c->token, token, CORRAL_TOKEN) == 0) {
+      c->number = ++s->last_number;
+      attends =
+          crl_net_ends_open(&s->ends, s->host) < 0 || crl_net_ends_add(&s->ends, c->fd, c->number);
+    }
+  pthread_mutex_unlock(&s->mutex);
+  return attends;
+}
+
+/* Copies the token of the hold whose connection has this number; 0: there is none any more. */
+static int token_of(void *store, uint64_t number, uint8_t *token) {
+  crl_pg_store *s = store;
+  int is_held = 0;
+  pthread_mutex_lock(&s->mutex);
+  for (const crl_pg_session *c = s->holds; c != NULL && !is_held; c = c->next)
+    if (c->number == number) memcpy(token, c->token, CORRAL_TOKEN), is_held = 1;
+  pthread_mutex_unlock(&s->mutex);
+  return is_held;
+}
+
+void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
+                 void *arg) {
+  crl_pg_store *s = store;
+  pthread_mutex_lock(&s->mutex);
+  int fd = crl_net_ends_open(&s->ends, s->host);
+  pthread_mutex_unlock(&s->mutex);
+  crl_net_ends_tell(fd, stop_fd, token_of, s, told, arg);
+}
+
 /* ---- verbs --------------------------------------------------------------------------------- */
 
 /* Writes the session's application_name: the hold's life in ms, for people to read, and the
@@ -204,6 +240,7 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   c->since = h->store->host->now_ms();
   c->until = c->since + op->lock.hold_ms;
   op->lock_state.left_ms = op->lock.hold_ms;
+  c->fd = PQsocket(c->conn);
   keep(h->store, c);
 }
 

@@ -174,6 +174,7 @@ static void forget(char *text) {
 static void close_store(void *store) {
   crl_pg_store *s = store;
   crl_pg_end_sessions(s);
+  crl_net_ends_close(&s->ends);
   pthread_cond_destroy(&s->given_back);
   pthread_mutex_destroy(&s->mutex);
   forget(s->user);
@@ -193,6 +194,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   crl_pg_store *s = calloc(1, sizeof *s);
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->host = host;
+  s->ends.fd = -1;
   s->max_holds = 50;
   pthread_mutex_init(&s->mutex, NULL);
   pthread_condattr_init(&monotonic);
@@ -280,6 +282,8 @@ const corral_store crl_plugin_postgresql = {
     .watch = crl_pg_watch,
     .changes = crl_pg_changes,
     .unwatch = crl_pg_unwatch,
+    .attend = crl_pg_attend,
+    .ends = crl_pg_ends,
 };
 
 CORRAL_PLUGIN(crl_plugin_postgresql)

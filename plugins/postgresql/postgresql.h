@@ -18,6 +18,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "../net/net.h"
+
 enum {
   CRL_PG_TABLE_ROOM = 140,
   CRL_PG_SQL_ROOM = 2000,
@@ -66,7 +68,9 @@ typedef struct crl_pg_session {
   int lent; /* one thread has it for itself */
   int ends; /* an unlock was sent, and its reply didn't come */
   int shared;
-  int64_t lock; /* number of the advisory lock; 0: it holds none */
+  int64_t lock;    /* number of the advisory lock; 0: it holds none */
+  int fd;          /* its socket */
+  uint64_t number; /* under which its end is told */
   uint64_t fence;
   int64_t since, until; /* host->now_ms */
   char note[CORRAL_LOCK_NOTE + 1];
@@ -85,6 +89,8 @@ typedef struct crl_pg_store {
   pthread_mutex_t mutex; /* guards what follows; not held during I/O */
   pthread_cond_t given_back;
   crl_pg_session *holds, *idle;
+  crl_net_ends ends;
+  uint64_t last_number;
   int64_t hold_count; /* holds, and those being taken */
   int idle_count;
 } crl_pg_store;
@@ -139,6 +145,10 @@ int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hol
 /* advisory.c */
 int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);
 void crl_pg_end_sessions(crl_pg_store *s);
+/* See corral_store.attend. */
+int crl_pg_attend(void *store, const uint8_t *token);
+void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
+                 void *arg);
 
 /* watch.c: see corral_store.watch */
 int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,

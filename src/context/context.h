@@ -7,6 +7,7 @@
 #include "os/task.h"
 #include "base/marks.h"
 #include "record/key.h"
+#include "store/ends.h"
 #include "store/renewer.h"
 #include "store/pool.h"
 #include "store/watch.h"
@@ -63,6 +64,7 @@ typedef struct crl_context {
   crl_threads threads;
   struct crl_scheduler *scheduler; /* driver/async.h */
   struct crl_lock_table *locks;    /* holds and waiters of users' locks */
+  crl_ends *ends;                  /* NULL: no hold belongs to a connection */
   crl_hostlock *hostlock;          /* NULL: the ladder has no host lock */
   int limits_computes;             /* of all kinds, not just those on threads of the library */
   crl_semaphore *limiter;          /* of computes */

@@ -111,7 +111,9 @@ const void *corral_lock_name(const corral_lock *lock, size_t *ret_len) {
 static void describe(const corral_lock *lock, int why, char *text, size_t size) {
   snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
            (unsigned long long)lock->fence, (long long)(crl_env_boot_ms() - lock->since),
-           why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
+           why == CORRAL_LOST_TAKEN ? "somebody else has the lock"
+           : why == CORRAL_LOST_CUT ? "the connection that it belonged to has ended"
+                                    : "its time passed");
 }
 
 /* Returns 1 when this call was the first to set `lost` and there is an on_lost to call. */
@@ -155,16 +157,27 @@ static int why_of(int64_t other_ms) {
   return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
 }
 
-/* ---- keeping ------------------------------------------------------------------------------- */
-
-static corral_lock *lock_of(crl_renewed_lease *kept) {
-  return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
-}
-
 static void lose_later(corral_lock *lock, int why) {
   if (!lose(lock, why)) return;
   lock->notice.tell = tell_later;
   crl_notifier_post(lock->context->events.notifier, &lock->notice, SIZE_MAX);
+}
+
+static void cut(crl_lock_entry *entry) {
+  lose_later((corral_lock *)(void *)entry, CORRAL_LOST_CUT);
+}
+
+/* The hook isn't called under the table's mutex. */
+void crl_lock_cut(void *context, const uint8_t *token) {
+  int before = crl_event_defer(1);
+  crl_lock_table_find(((crl_context *)context)->locks, token, cut);
+  crl_event_defer(before);
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+static corral_lock *lock_of(crl_renewed_lease *kept) {
+  return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
 }
 
 static void on_lost(crl_renewed_lease *kept) {
@@ -209,10 +222,14 @@ static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
                    crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
 }
 
-/* The table comes last: from then on, other threads with the same owner may use the lock. */
+/* The table comes last: from then on, other threads with the same owner may use the lock. The end
+ * of its connection is told for holds in the table. */
 void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
                     int64_t sent) {
+  crl_ends *ends = lock->context->ends;
+  uint8_t token[CORRAL_TOKEN];
   int keep = options->keep > 0;
+  memcpy(token, lock->token, sizeof token);
   lock->entry.owner = owner;
   lock->since = sent;
   lock->on_lost = options->on_lost;
@@ -220,6 +237,7 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
   lock->keep_until = options->max_ms > 0 ? sent + options->max_ms : INT64_MAX;
   if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
   crl_lock_table_add(lock->context->locks, &lock->entry);
+  if (ends != NULL) crl_ends_attend(ends, token);
 }
 
 /* ---- extend, release ----------------------------------------------------------------------- */

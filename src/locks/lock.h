@@ -53,6 +53,8 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error);
 /* Marks the lock as lost and calls on_lost, unless that was done before. Returns CORRAL_ELOST, with
  * the text in *error. */
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
+/* crl_ends_options.ended, of a context: the hold with this token is lost. */
+void crl_lock_cut(void *context, const uint8_t *token);
 /* Gives back one taking; the last one releases and frees the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
 

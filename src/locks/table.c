@@ -118,6 +118,18 @@ int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
   return last;
 }
 
+void crl_lock_table_find(crl_lock_table *table, const uint8_t *token,
+                         void (*found)(crl_lock_entry *entry)) {
+  crl_lock_entry *entry = NULL;
+  lock(table);
+  for (size_t bucket = 0; bucket < BUCKETS && entry == NULL; bucket++) {
+    entry = table->entries[bucket];
+    while (entry != NULL && memcmp(entry->token, token, 16) != 0) entry = entry->next;
+  }
+  if (entry != NULL) found(entry);
+  unlock(table);
+}
+
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token) {
   int has = 0;
   lock(table);

@@ -43,6 +43,9 @@ crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint6
 /* Counts one taking less. Returns 1 when it was the last: the entry has left the table, and the
  * caller wakes the next waiter by crl_lock_table_wake. */
 int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry);
+/* Calls `found` for the hold with this token, if there is one, under the table's mutex. */
+void crl_lock_table_find(crl_lock_table *table, const uint8_t *token,
+                         void (*found)(crl_lock_entry *entry));
 /* True when this process has a hold with this token. */
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token);
 
