@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
+#include "locks/lock.h"
 #include "support/lock_kit.h"
 
 enum { PATIENCE_MS = 30000, HOUR = 3600000 };
@@ -241,6 +242,28 @@ static void a_command_whose_lock_was_cut_is_ended(void **state) {
   each(its_command_ends);
 }
 
+/* ---- fencing tokens that can't be raised --------------------------------------------------- */
+
+/* This process has seen a larger token than the server gives now, as after a restart with the
+ * server's clock set back. */
+static void it_is_told(const a_store *store) {
+  (void)store;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0));
+  uint64_t fence = corral_lock_fence(lock), hash = ((crl_lock_entry *)(void *)lock)->hash;
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FENCE), 0);
+  crl_lock_table_fence(((crl_context *)(void *)a)->locks, hash, fence + (UINT64_C(1) << 40));
+  lock = take(a, "n", CORRAL_LOCK(0));
+  assert_in_range(corral_lock_fence(lock), fence + 1, fence + 1000);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_FENCE), 1);
+}
+
+static void a_fencing_token_that_went_back_and_cant_be_raised_is_told(void **state) {
+  (void)state;
+  each(it_is_told);
+}
+
 /* ---- cuts at any moment -------------------------------------------------------------------- */
 
 enum { TAKERS = 4, ROUNDS = 15 };
@@ -312,6 +335,7 @@ int main(void) {
           a_connection_that_serves_one_hold_after_another_is_watched_for_the_present_one),
       cmocka_unit_test(a_nested_take_after_the_cut_is_told_the_loss),
       cmocka_unit_test(a_command_whose_lock_was_cut_is_ended),
+      cmocka_unit_test(a_fencing_token_that_went_back_and_cant_be_raised_is_told),
       cmocka_unit_test(no_cut_is_missed_wherever_it_comes),
   };
   int there = 0;

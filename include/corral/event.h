@@ -58,7 +58,10 @@
     "a key of the store holds a record of a later version of corral, which is left alone")         \
   X(STORE_ANEW, "store_anew", "the store's files were damaged or replaced: it goes on empty")      \
   X(COMPUTED, "computed", "a compute ended with an answer, which is no failure")                   \
-  X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")
+  X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")                 \
+  X(LOCK_FENCE, "lock_fence",                                                                      \
+    "a lock's fencing token isn't larger than an earlier one: the store forgot, and can't raise "  \
+    "it")
 
 #ifdef __cplusplus
 extern "C" {

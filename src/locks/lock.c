@@ -359,6 +359,7 @@ size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash
   if (op->status != CORRAL_OK ||
       crl_lock_record_read(op->found.record, op->found.len, &head) != CORRAL_OK)
     return 0;
+  crl_lock_table_fence(context->locks, hash, head.fence);
   for (size_t i = 0; i < head.count; i++) {
     crl_lock_record_hold(op->found.record, i, &hold);
     if (hold.until != 0 && hold.until <= op->lock_state.now) continue;

@@ -8,7 +8,12 @@
 #include "base/check.h"
 #include "base/value.h"
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, FENCES = 1024 };
+
+/* Largest fencing token that was seen of a name. */
+typedef struct fence_of {
+  uint64_t hash, fence;
+} fence_of;
 
 struct crl_lock_table {
   pthread_mutex_t mutex;
@@ -17,6 +22,7 @@ struct crl_lock_table {
   _Atomic size_t held, waiting;
   crl_lock_entry *entries[BUCKETS];
   crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
+  fence_of fences[FENCES];           /* by hash; of two names at one place, the later one */
 };
 
 crl_lock_table *crl_lock_table_new(void) {
@@ -138,6 +144,15 @@ int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *toke
     has |= memcmp(entry->token, token, 16) == 0;
   unlock(table);
   return has;
+}
+
+uint64_t crl_lock_table_fence(crl_lock_table *table, uint64_t hash, uint64_t fence) {
+  fence_of *place = &table->fences[hash % FENCES];
+  lock(table);
+  uint64_t seen = place->hash == hash ? place->fence : 0;
+  if (fence > seen) *place = (fence_of){.hash = hash, .fence = seen = fence};
+  unlock(table);
+  return seen;
 }
 
 /* ---- waiters ------------------------------------------------------------------------------- */

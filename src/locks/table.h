@@ -49,6 +49,10 @@ void crl_lock_table_find(crl_lock_table *table, const uint8_t *token,
 /* True when this process has a hold with this token. */
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token);
 
+/* Notes a fencing token of a name (0: none), and returns the largest one that was noted of it; 0:
+ * none, or another name has taken its place. */
+uint64_t crl_lock_table_fence(crl_lock_table *table, uint64_t hash, uint64_t fence);
+
 /* Enters the queue of a name; the waiter is woken when the waiter becomes the first. */
 void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,
                           crl_waiter *wake);

@@ -42,6 +42,7 @@ typedef struct taking {
   int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
   int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
   int64_t sent;     /* crl_env_boot_ms; the last request */
+  uint64_t seen;    /* largest fencing token that was known when it was sent */
   int64_t began_us; /* crl_env_now_us; the call */
   corral_error detail;
 } taking;
@@ -74,7 +75,7 @@ static void look_at(taking *t, corral_op *look) {
   t->free = look->status == CORRAL_EMISS;
   if (look->status == CORRAL_OK &&
       crl_lock_record_read(look->found.record, look->found.len, &head) == CORRAL_OK)
-    t->free = crl_lock_holders(look, t->context, 0, NULL, 0) == 0 &&
+    t->free = crl_lock_holders(look, t->context, t->lock->entry.hash, NULL, 0) == 0 &&
               head.wish_until <= look->lock_state.now;
   crl_lock_op_drop(look);
 }
@@ -98,6 +99,27 @@ static int meet_foreign(taking *t) {
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
+/* Raises the granted fencing token above those that this process has seen: a server that forgot the
+ * lock, and whose clock is behind, gave it. The record then has it, and later tokens are larger. */
+static int raise_fence(taking *t) {
+  corral_error detail;
+  if (t->lock->fence > t->seen) return CORRAL_OK;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &detail);
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = t->seen + 1};
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  switch (op.status) {
+    case CORRAL_OK: t->lock->fence = op.lock_state.fence; return CORRAL_OK;
+    case CORRAL_ELOST:
+    case CORRAL_EINDOUBT:
+    case CORRAL_EUNAVAILABLE:
+      t->doubtful = 1;
+      return crl_status_fail(&t->detail, CORRAL_EINDOUBT,
+                             "the fencing token could not be raised above earlier ones: %.160s",
+                             detail.text);
+    default: emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text); return CORRAL_OK;
+  }
+}
+
 static int judge(taking *t, const corral_op *op) {
   t->other_ms =
       op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
@@ -105,7 +127,7 @@ static int judge(taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (corral_lock_left_ms(t->lock) > 0) return CORRAL_OK;
+      if (corral_lock_left_ms(t->lock) > 0) return raise_fence(t);
       t->doubtful = 1;
       return crl_status_fail(
           &t->detail, CORRAL_EINDOUBT,
@@ -131,6 +153,7 @@ static int ask(taking *t) {
   ops[0].flags =
       (t->options->shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   t->told = t->free = 0;
+  t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
   int up = t->watches && crl_watch_is_up(t->context->watch);
@@ -317,6 +340,7 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
     crl_lock_free(t->lock);
     return status;
   }
+  crl_lock_table_fence(t->context->locks, t->lock->entry.hash, t->lock->fence);
   tell_locked(t);
   crl_lock_begin(t->lock, t->options, owner, t->sent);
   *ret = t->lock;
