@@ -272,8 +272,8 @@ static void a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back(v
   if (database == 0) skip();
 }
 
-/* The server's last fencing token of the name is an hour ahead, then the server forgets the lock, as
- * one that is promoted, or restarted empty, with a clock that is an hour behind. */
+/* The server's last fencing token of the name is an hour ahead, then the server forgets the lock,
+ * as one that is promoted, or restarted empty, with a clock that is an hour behind. */
 static uint64_t fence_of_next(corral *c) {
   corral_lock *lock = take(c, "fence", CORRAL_LOCK(0));
   uint64_t fence = corral_lock_fence(lock);

@@ -35,7 +35,8 @@
 extern "C" {
 #endif
 
-/* One hold of a lock, from corral_lock_take to corral_lock_release. */
+/* One taking of a lock, from corral_lock_take to corral_lock_release. An owner that takes a lock
+ * again, re-entrant, has one hold by several takings. */
 typedef struct corral_lock corral_lock;
 
 /* A lock's options, as in corral/option.h. */
@@ -101,7 +102,10 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
 
 /* Takes a lock. Waits for it, up to wait_ms: woken where the store tells of changes, else with
  * pauses that grow; of a process's waiters for one lock only the first asks the store. `options`
- * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release, once for each taking.
+ * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
+ * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
+ * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
+ * on_lost is called, too, until this taking is released. Others see the first taking's note.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
@@ -122,8 +126,9 @@ enum {
   CORRAL_LOST_CUT = 3      /* the connection that it belonged to has ended */
 };
 
-/* Stops extending the hold, ends it, and frees `lock`, whatever the store answers; of a re-entrant
- * lock, only the last release does so. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
+/* Frees `lock`; the last release of a hold stops extending it and ends it, whatever the store
+ * answers. The one after which only shared takings of an exclusive hold are left makes that a
+ * shared one, as corral_lock_downgrade. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
  * before; since when isn't known (see on_lost). CORRAL_EINDOUBT (no reply, though asked twice),
  * CORRAL_EUNAVAILABLE: the hold is over by its ttl_ms at the latest. CORRAL_EINVAL (not a lock,
  * within its on_lost or within on_event), CORRAL_EFORKED: nothing was done, `lock` is not freed. */

@@ -42,7 +42,7 @@ static void check_holds(const crl_lock_table *table, size_t bucket) {
   for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
     CRL_MUST((*link)->link == link, "locks: a hold knows the link to it");
     CRL_MUST((*link)->hash % BUCKETS == bucket, "locks: a hold is in the bucket of its hash");
-    CRL_MUST((*link)->takings > 0, "locks: a hold was taken");
+    CRL_MUST((*link)->takings != NULL, "locks: a hold was taken");
   }
 }
 
@@ -89,7 +89,6 @@ static void change(_Atomic size_t *count, size_t by) {
 
 void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   crl_lock_entry **bucket = &table->entries[entry->hash % BUCKETS];
-  entry->takings = 1;
   lock(table);
   entry->next = *bucket;
   entry->link = bucket;
@@ -100,21 +99,39 @@ void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
 }
 
 crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
-                                     const uint8_t *key, size_t key_len) {
+                                     const uint8_t *key, size_t key_len, crl_lock_taking *taking) {
   if (table->held == 0) return NULL; /* this owner has none */
   lock(table);
   crl_lock_entry *entry = table->entries[hash % BUCKETS];
   while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
                            entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
     entry = entry->next;
-  if (entry != NULL) entry->takings++;
+  if (entry != NULL) taking->next = entry->takings, entry->takings = taking;
   unlock(table);
   return entry;
 }
 
-int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
+int crl_lock_table_let_go(crl_lock_table *table, crl_lock_entry *entry, crl_lock_taking *taking) {
+  int others = 0, reads = 1;
   lock(table);
-  int last = --entry->takings == 0;
+  taking->leaves = 1;
+  for (const crl_lock_taking *at = entry->takings; at != NULL; at = at->next) {
+    if (at->leaves) continue;
+    others++;
+    reads &= at->shared;
+  }
+  reads &= others > 0 && !atomic_load(&entry->shared);
+  if (reads) atomic_store(&entry->shared, 1);
+  unlock(table);
+  return reads;
+}
+
+int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry, crl_lock_taking *taking) {
+  crl_lock_taking **at = &entry->takings;
+  lock(table);
+  while (*at != taking) at = &(*at)->next;
+  *at = taking->next;
+  int last = entry->takings == NULL;
   if (last) {
     *entry->link = entry->next;
     if (entry->next != NULL) entry->next->link = entry->link;
@@ -122,6 +139,15 @@ int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
   }
   unlock(table);
   return last;
+}
+
+/* `entry` may not be in the table yet. */
+void crl_lock_table_each(crl_lock_table *table, crl_lock_entry *entry,
+                         void (*tell)(crl_lock_taking *taking, void *arg), void *arg) {
+  lock(table);
+  for (crl_lock_taking *at = entry->takings; at != NULL; at = at->next)
+    if (!at->leaves) tell(at, arg);
+  unlock(table);
 }
 
 void crl_lock_table_find(crl_lock_table *table, const uint8_t *token,

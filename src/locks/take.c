@@ -25,7 +25,7 @@ typedef struct taking {
   crl_context *context;
   const corral_lock_options *options;
   corral_error *error; /* the caller's; may be NULL */
-  corral_lock *lock;
+  crl_hold *lock;
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   crl_waiter waiter;
   crl_canceller canceller;
@@ -127,7 +127,7 @@ static int judge(taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (corral_lock_left_ms(t->lock) > 0) return raise_fence(t);
+      if (crl_lock_left_ms(t->lock) > 0) return raise_fence(t);
       t->doubtful = 1;
       return crl_status_fail(
           &t->detail, CORRAL_EINDOUBT,
@@ -299,29 +299,39 @@ static uint64_t owner_of(const corral_lock_options *options) {
 }
 
 /* The note for other processes: "host/pid/thread note". */
-static void write_note(corral_lock *lock, const char *note) {
-  size_t len = crl_env_holder_thread(lock->note, sizeof lock->note);
-  if (note != NULL) snprintf(lock->note + len, sizeof lock->note - len, " %.40s", note);
+static void write_note(crl_hold *hold, const char *note) {
+  size_t len = crl_env_holder_thread(hold->note, sizeof hold->note);
+  if (note != NULL) snprintf(hold->note + len, sizeof hold->note - len, " %.40s", note);
 }
 
-/* The owner has a hold, whose new taking the table has counted already: extends it when less than
- * half of ttl_ms is left, and gives the taking back on failure. */
+static int64_t raise_ttl(crl_hold *hold, int64_t ttl_ms) {
+  int64_t seen = atomic_load(&hold->ttl_ms);
+  while (ttl_ms > seen && !atomic_compare_exchange_weak(&hold->ttl_ms, &seen, ttl_ms)) {
+  }
+  return seen;
+}
+
+/* The owner has a hold, to which the table has added this taking: extends it when its ttl_ms is a
+ * longer one, or less than half of it is left. On failure the taking is given back. */
 static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret,
                       corral_error *error) {
+  crl_hold *hold = lock->hold;
   int status = CORRAL_OK;
   if (options->reentrant <= 0) {
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
         "this owner has the lock already: waiting would be for itself (see reentrant)");
-  } else if (options->shared <= 0 && atomic_load(&lock->shared)) {
+  } else if (options->shared <= 0 && atomic_load(&hold->entry.shared)) {
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
         "this owner holds it shared, and can't have it alone: waiting would be for itself");
-  } else if (atomic_load(&lock->lost) != 0) {
+  } else if (atomic_load(&hold->lost) != 0) {
     status = crl_lock_say_lost(lock, 0, error);
-  } else if (corral_lock_left_ms(lock) < lock->ttl_ms / 2) {
-    status = corral_lock_extend(lock, 0, error);
+  } else if (raise_ttl(hold, options->ttl_ms) < options->ttl_ms ||
+             crl_lock_left_ms(hold) < options->ttl_ms / 2) {
+    status = crl_lock_extend(lock, options->ttl_ms, 0, error);
   }
+  if (status == CORRAL_OK) status = crl_lock_begin_again(lock, options, error);
   if (status == CORRAL_OK)
     *ret = lock;
   else
@@ -332,7 +342,7 @@ static int take_again(corral_lock *lock, const corral_lock_options *options, cor
 static int take(taking *t, uint64_t owner, corral_lock **ret) {
   write_note(t->lock, t->options->note);
   t->lock->ttl_ms = t->options->ttl_ms;
-  atomic_store(&t->lock->shared, t->options->shared > 0);
+  atomic_store(&t->lock->entry.shared, t->options->shared > 0);
   if (t->options->wait_ms > 0) t->deadline = t->began_us / 1000 + t->options->wait_ms;
   int status = t->deadline == 0 ? ask(t) : take_waiting(t);
   if (status != CORRAL_OK) {
@@ -342,9 +352,13 @@ static int take(taking *t, uint64_t owner, corral_lock **ret) {
   }
   crl_lock_table_fence(t->context->locks, t->lock->entry.hash, t->lock->fence);
   tell_locked(t);
+  *ret = &t->lock->first;
   crl_lock_begin(t->lock, t->options, owner, t->sent);
-  *ret = t->lock;
   return CORRAL_OK;
+}
+
+static int gives_ttl(const corral_lock_options *user) {
+  return user != NULL && user->size > offsetof(corral_lock_options, ttl_ms) && user->ttl_ms != 0;
 }
 
 int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_lock_options *user,
@@ -358,9 +372,13 @@ int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_
   if (status == CORRAL_OK) status = crl_lock_new(t.context, name, name_len, &t.lock, error);
   if (status != CORRAL_OK) return status;
   uint64_t owner = owner_of(&options);
-  crl_lock_entry *has = crl_lock_table_again(t.context->locks, t.lock->entry.hash, owner,
-                                             t.lock->key.stored, t.lock->key.stored_len);
+  corral_lock *more = &t.lock->first;
+  more->taking.shared = options.shared > 0;
+  crl_lock_entry *has =
+      crl_lock_table_again(t.context->locks, t.lock->entry.hash, owner, t.lock->key.stored,
+                           t.lock->key.stored_len, &more->taking);
   if (has == NULL) return take(&t, owner, ret);
-  crl_lock_free(t.lock);
-  return take_again((corral_lock *)(void *)has, &options, ret, error);
+  more->hold = (crl_hold *)(void *)has;
+  if (!gives_ttl(user)) options.ttl_ms = more->hold->ttl_ms;
+  return take_again(more, &options, ret, error);
 }

@@ -228,6 +228,18 @@ void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t li
   (void)crl_task_at(&renewer->task, at);
 }
 
+void crl_renewer_keep(crl_renewer *renewer, crl_renewed_lease *lease, const uint8_t *token,
+                      int64_t lease_ms) {
+  lock_idle(renewer, lease);
+  if (lease->token == NULL) lease->next_at = crl_env_now_ms();
+  lease->token = token;
+  if (lease_ms > lease->lease_ms) lease->lease_ms = lease_ms;
+  put_in(renewer, lease);
+  int64_t at = due_at(lease);
+  unlock(renewer);
+  (void)crl_task_at(&renewer->task, at);
+}
+
 void crl_renewer_outlast(crl_renewer *renewer, crl_renewed_lease *lease) {
   lock_idle(renewer, lease);
   lease->limit = INT64_MAX;

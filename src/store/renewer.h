@@ -53,6 +53,9 @@ void crl_renewer_free(crl_renewer *renewer);
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since);
 /* Sets the new limit of a held lease. */
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit);
+/* From now on extends a held lease that was not extended yet, or extends it to more. */
+void crl_renewer_keep(crl_renewer *renewer, crl_renewed_lease *lease, const uint8_t *token,
+                      int64_t lease_ms);
 /* Called when the compute has ended and its record is on its way to the store: the lease has no
  * limit any more, and its length doubles beyond lease_most_ms. A store that guards a fill by the
  * record's version restarts the fill after an extension; doubling makes one long enough in the
