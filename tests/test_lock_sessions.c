@@ -242,6 +242,36 @@ static void a_command_whose_lock_was_cut_is_ended(void **state) {
   each(its_command_ends);
 }
 
+/* ---- what others see ----------------------------------------------------------------------- */
+
+static void only_known_times(const a_store *store) {
+  (void)store;
+  corral_lock_holder who;
+  size_t count = 0;
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = HOUR, .note = "nightly"));
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  assert_null(strstr(error.text, "-1"));
+  assert_non_null(strstr(error.text, "held by "));
+  assert_int_equal(corral_lock_show(b, "n", 1, &who, 1, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 1);
+  assert_true(who.left_ms == -1 || who.left_ms > HOUR / 2);
+  if (strcmp(store->name, "advisory") == 0) {
+    char host[64];
+    size_t len = crl_env_holder(host, sizeof host);
+    assert_true(len > 0);
+    assert_memory_equal(who.who, host, len);
+    assert_int_equal(who.fence, corral_lock_fence(lock));
+    assert_in_range(who.held_ms, 0, HOUR / 2);
+    assert_non_null(strstr(error.text, " ms so far"));
+  }
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void a_refusal_and_a_look_tell_what_is_known_and_no_more(void **state) {
+  (void)state;
+  each(only_known_times);
+}
+
 /* ---- fencing tokens that can't be raised --------------------------------------------------- */
 
 /* This process has seen a larger token than the server gives now, as after a restart with the
@@ -335,6 +365,7 @@ int main(void) {
           a_connection_that_serves_one_hold_after_another_is_watched_for_the_present_one),
       cmocka_unit_test(a_nested_take_after_the_cut_is_told_the_loss),
       cmocka_unit_test(a_command_whose_lock_was_cut_is_ended),
+      cmocka_unit_test(a_refusal_and_a_look_tell_what_is_known_and_no_more),
       cmocka_unit_test(a_fencing_token_that_went_back_and_cant_be_raised_is_told),
       cmocka_unit_test(no_cut_is_missed_wherever_it_comes),
   };

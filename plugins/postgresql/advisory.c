@@ -158,12 +158,6 @@ void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
-/* Writes the session's application_name: the hold's life in ms, for people to read, and the
- * note. */
-static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_NAME_ROOM]) {
-  snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
-}
-
 static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
   return (int64_t)corral_digest_number(s->host, op->key, op->key_len);
 }
@@ -201,13 +195,12 @@ static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, i
 /* Begins the life of an existing hold anew. A session that is gone has taken the hold with it. */
 static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
+  char text[CRL_PG_KEY_TEXT];
   int64_t now = s->host->now_ms(), left = c->until - now,
           life = corral_op_hold_ms(op) > left ? corral_op_hold_ms(op) : left;
   int becomes_shared =
       op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
-  name_it(c, life, name);
-  int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
+  int answer = ask_hold(s, c, CRL_PG_TOUCH, life, NULL, deadline, op->error);
   if (answer == 1 && becomes_shared) {
     answer =
         ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
@@ -247,13 +240,14 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
 /* Tries to take the lock. After a failure the session is ended, since it may have the lock. */
 static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char name[CRL_PG_NAME_ROOM];
+  char note[CORRAL_LOCK_NOTE + 1];
   PGresult *r;
   int status = furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
-  crl_pg_note_of(h->session, op, h->session->note);
-  name_it(h->session, op->lock.hold_ms, name);
-  crl_pg_question q = {.first = lock_of(s, op), .second = op->lock.hold_ms, .text = name};
+  crl_pg_question q = {.first = lock_of(s, op),
+                       .second = op->lock.hold_ms,
+                       .text = crl_pg_note_of(h->session, op, note)};
+  memcpy(h->session->note, note, sizeof note);
   status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
                       &q, deadline, &r, op->error);
   if (status != CORRAL_OK) {
@@ -332,27 +326,44 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }
 
-/* Describes a holder. Holds of this process are known; for others the server tells when it last
- * heard from them, and their application_name has the life. */
+/* What a session's application_name tells of its hold (see statements.c). */
+typedef struct told {
+  int64_t life, since;
+  uint64_t fence;
+  const char *note;
+} told;
+
+static told read_name(const char *name) {
+  told t = {.note = name};
+  char *end;
+  int64_t life = strtoll(name, &end, 10);
+  if (end == name || strncmp(end, "ms ", 3) != 0 || life <= 0 || life >= INT32_MAX) return t;
+  uint64_t fence = strtoull(end + 3, &end, 16);
+  int64_t since = *end == '.' ? strtoll(end + 1, &end, 16) : 0;
+  if (since <= 0 || since >= INT64_C(1) << 53 || (*end != ' ' && *end != '\0')) return t;
+  return (told){.life = life, .since = since, .fence = fence, .note = *end == ' ' ? end + 1 : end};
+}
+
+/* Describes a holder. Of others their application_name tells, and the server when it last heard from
+ * them, if this user may see that. Holds of this process are known, and their whole notes. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
   int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
           pid = crl_pg_number_at(r, 1, row);
-  char name[CRL_PG_NAME_ROOM], *end;
+  char name[CRL_PG_NAME_ROOM];
   snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
-  int64_t life = strtoll(name, &end, 10);
-  int is_ours =
-      end != name && strncmp(end, "ms ", 3) == 0 && heard > 0 && life > 0 && life < INT32_MAX;
-  const char *note = is_ours ? end + 3 : name;
-  size_t len = strlen(note);
+  told t = read_name(name);
+  size_t len = strlen(t.note);
   *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE
                                                             : CORRAL_LOCK_SHARED,
-                        .since = heard > 0 ? heard : now};
-  hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : 0;
-  memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
+                        .since = t.since > 0 ? t.since : heard,
+                        .fence = t.fence};
+  if (t.life > 0 && heard > 0) hold->until = heard + t.life > now ? heard + t.life : now + 1;
+  memcpy(hold->note, t.note, len < sizeof hold->note ? len : sizeof hold->note);
   pthread_mutex_lock(&s->mutex);
   for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)
     if (c->pid == pid) {
       memcpy(hold->token, c->token, CORRAL_TOKEN);
+      memcpy(hold->note, c->note, sizeof hold->note);
       hold->fence = c->fence;
       hold->since = now - (s->host->now_ms() - c->since);
     }

@@ -256,7 +256,13 @@ static int take_waiting(taking *t) {
 
 /* ---- taking -------------------------------------------------------------------------------- */
 
-/* Sets the error's text: "held by ...", as far as the store tells. */
+/* Appends ", 900 ms left", where the time is known. */
+static void say_time(char text[80], const char *before, int64_t ms, const char *after) {
+  size_t len = strlen(text);
+  if (ms >= 0) snprintf(text + len, 80 - len, "%s%lld ms%s", before, (long long)ms, after);
+}
+
+/* Sets the error's text: "held by ...", as far as the store tells, and its left_ms. */
 static void say_who(const taking *t, int status) {
   corral_error detail;
   corral_lock_holder who;
@@ -264,16 +270,18 @@ static void say_who(const taking *t, int status) {
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   size_t count = crl_lock_holders(&op, t->context, t->lock->entry.hash, &who, 1);
-  if (op.status == CORRAL_EFOREIGN)
-    crl_status_fail(t->error, status,
-                    "held by something that corral did not write, for %lld ms more",
-                    (long long)op.lock_state.left_ms);
-  else if (count == 0)
+  char times[80] = "";
+  if (op.status == CORRAL_EFOREIGN) {
+    say_time(times, ", for ", op.lock_state.left_ms, " more");
+    crl_status_fail(t->error, status, "held by something that corral did not write%s", times);
+  } else if (count == 0) {
     crl_status_fail(t->error, status, "somebody else had the lock");
-  else
-    crl_status_fail(t->error, status,
-                    "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
-                    count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
+  } else {
+    say_time(times, ": for ", who.held_ms, " so far");
+    say_time(times, times[0] != '\0' ? ", " : ": ", who.left_ms, " left unless it is extended");
+    crl_status_fail(t->error, status, "held by %s%s%s", who.who, count > 1 ? " and others" : "",
+                    times);
+  }
   crl_lock_op_drop(&op);
 }
 
