@@ -157,7 +157,11 @@ enum {
   /* INVALIDATE, SETTLE, set by the host: the change voids what was stored before it. A store whose
    * replicas must confirm such changes (info.confirms) answers OK when enough of them have, else
    * EINDOUBT: it is done here, and may be undone by a replica that takes over */
-  CORRAL_OP_CONFIRM = 1024
+  CORRAL_OP_CONFIRM = 1024,
+  /* LOCK, LOCK_EXTEND, set by the plugin with OK: the hold lasts longer than left_ms, which is how
+   * long the last sign of its session is good for. The host asks in time, by a LOCK_EXTEND that
+   * doesn't lengthen the hold */
+  CORRAL_OP_MORE = 2048
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */

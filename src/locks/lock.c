@@ -92,6 +92,7 @@ static void emit(const crl_hold *hold, corral_event event, const char *detail) {
 void crl_lock_granted(crl_hold *hold, const corral_op *op, int64_t sent) {
   int64_t until = sent + op->lock_state.left_ms - op->lock_state.left_ms / 1000 - 1,
           seen = atomic_load(&hold->valid_until);
+  atomic_store(&hold->has_more, (op->flags & CORRAL_OP_MORE) != 0);
   while (until > seen && !atomic_compare_exchange_weak(&hold->valid_until, &seen, until)) {
   }
 }
@@ -218,19 +219,23 @@ static void on_extended(crl_renewed_lease *kept, const corral_op *op, int64_t se
   kept->limit = limit_of(hold);
   if (op->lock_state.left_ms < kept->lease_ms)
     kept->next_at -= (kept->lease_ms - op->lock_state.left_ms) / 3;
-  if (sent + kept->lease_ms >= hold->keep_until) kept->token = NULL;
+  if (sent + kept->lease_ms >= hold->keep_until) kept->confirms = 1;
+  if (kept->confirms && !(op->flags & CORRAL_OP_MORE)) kept->token = NULL;
 }
 
+/* Has the renewer extend the hold (`keep`), or confirm it, or only tell its end. */
 static void begin_to_keep(crl_hold *hold, int keep, int64_t sent) {
   int64_t ttl_ms = hold->ttl_ms;
+  int confirms = !keep && atomic_load(&hold->has_more);
   hold->kept = (crl_renewed_lease){.key = hold->key.stored,
                                    .key_len = hold->key.stored_len,
                                    .user_key = hold->key.user,
                                    .user_key_len = hold->key.user_len,
-                                   .token = keep ? hold->token : NULL,
+                                   .token = keep || confirms ? hold->token : NULL,
                                    .lease_ms = ttl_ms,
                                    .limit = limit_of(hold),
                                    .is_lock = 1,
+                                   .confirms = confirms,
                                    .fence = hold->fence,
                                    .on_lost = on_lost,
                                    .on_limit = on_limit,
@@ -263,7 +268,8 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
   hold->first.lost_arg = options->lost_arg;
   hold->first.taking.shared = atomic_load(&hold->entry.shared);
   if (keep) keep_until(hold, options->max_ms, sent);
-  if (keep || options->on_lost != NULL) begin_to_keep(hold, keep, sent);
+  if (keep || options->on_lost != NULL || atomic_load(&hold->has_more))
+    begin_to_keep(hold, keep, sent);
   crl_lock_table_add(hold->context->locks, &hold->entry);
   if (ends != NULL) crl_ends_attend(ends, token);
 }
@@ -278,7 +284,8 @@ static void keep_again(crl_hold *hold, int keep) {
     return;
   }
   for (; state == CRL_LOCK_ENTERS; state = atomic_load(&hold->kept_state)) crl_env_pause_us(10);
-  if (keep) crl_renewer_keep(hold->context->renewer, &hold->kept, hold->token, hold->ttl_ms);
+  if (keep || atomic_load(&hold->has_more))
+    crl_renewer_keep(hold->context->renewer, &hold->kept, hold->token, hold->ttl_ms, !keep);
 }
 
 typedef struct arming {
@@ -330,6 +337,7 @@ int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_er
     return crl_lock_say_lost(lock, why_of(op.lock_state.left_ms), error);
   if (op.status != CORRAL_OK) return crl_put_say(&op, error);
   crl_lock_granted(hold, &op, sent);
+  if (atomic_load(&hold->has_more)) keep_again(hold, 0);
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
     crl_renewer_move(hold->context->renewer, &hold->kept, limit_of(hold));
   emit(hold, CORRAL_EVENT_LOCK_EXTENDED, NULL);

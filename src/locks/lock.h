@@ -33,6 +33,7 @@ typedef struct crl_hold {
   /* End of the hold unless it is extended; crl_env_boot_ms, which also counts while the host
    * sleeps. */
   _Atomic int64_t valid_until;
+  _Atomic int has_more;       /* the store says that it lasts longer (CORRAL_OP_MORE) */
   int64_t since;              /* crl_env_boot_ms */
   _Atomic int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit;
                                  0: not at all */
