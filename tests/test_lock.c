@@ -60,6 +60,7 @@ static void a_lock_is_refused_to_others_until_it_is_released(void **state) {
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.note = "nightly"));
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   assert_non_null(strstr(error.text, "nightly"));
+  assert_in_range(error.retry_after_ms, 1, 10000); /* what is left of the hold, as a number */
   assert_int_equal(try(b, "other", CORRAL_LOCK(0)), CORRAL_OK);
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);

@@ -8,11 +8,9 @@
 
 enum { PATIENCE_MS = 30000, HOUR = 3600000 };
 
-static corral *open_at(const char *uri, void *arg) {
+static corral *open_at(const char *uri) {
   corral *c;
-  if (corral_open(
-          CORRAL_OPTIONS(.store = uri, .op_ms = 10000, .on_event = on_event, .event_arg = arg), &c,
-          &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 10000), &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }
@@ -93,9 +91,8 @@ static void each(void (*story)(const a_store *store)) {
   for (const a_store *store = stores; store->name != NULL; store++) {
     if (!store->is_there) continue;
     print_message("%s\n", store->name);
-    atomic_store(&a_lost, 0);
-    a = open_at(store->uri(), &a_lost);
-    b = open_at(store->uri(), NULL);
+    a = open_at(store->uri());
+    b = open_at(store->uri());
     story(store);
     close_both(NULL);
   }
@@ -103,19 +100,18 @@ static void each(void (*story)(const a_store *store)) {
 
 /* ---- the stories --------------------------------------------------------------------------- */
 
-static _Atomic int told;
 static char why[200];
 
 static void on_lost(corral_lock *lock, const char *text, void *arg) {
   (void)lock, (void)arg;
   snprintf(why, sizeof why, "%s", text);
-  atomic_fetch_add(&told, 1);
+  atomic_fetch_add(&a_lost, 1);
 }
 
 static void until_told(int times) {
-  for (int64_t end = crl_env_now_ms() + PATIENCE_MS; atomic_load(&told) < times;
+  for (int64_t end = crl_env_now_ms() + PATIENCE_MS; atomic_load(&a_lost) < times;
        crl_env_pause_us(200))
-    if (crl_env_now_ms() > end) fail_msg("on_lost was called %d times", atomic_load(&told));
+    if (crl_env_now_ms() > end) fail_msg("on_lost was called %d times", atomic_load(&a_lost));
 }
 
 static void until_over(const corral_lock *lock) {
@@ -134,7 +130,7 @@ static void is_cut(corral_lock *lock) {
 }
 
 static void told_once(const a_store *store) {
-  atomic_store(&told, 0);
+  atomic_store(&a_lost, 0);
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = HOUR, .on_lost = on_lost));
   store->cut();
   until_told(1);
@@ -142,8 +138,8 @@ static void told_once(const a_store *store) {
   corral_lock *next = take(b, "n", CORRAL_LOCK(.wait_ms = PATIENCE_MS));
   assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
   is_cut(lock);
-  assert_int_equal(atomic_load(&told), 1);
   assert_int_equal(atomic_load(&a_lost), 1);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_LOCK_LOST), 1);
 }
 
 static void a_connection_that_the_server_ends_is_told_at_once_as_a_loss(void **state) {
@@ -169,7 +165,7 @@ static void nothing_is_left_of_a_hold_whose_connection_was_cut(void **state) {
 }
 
 static void told_without_a_server(const a_store *store) {
-  atomic_store(&told, 0);
+  atomic_store(&a_lost, 0);
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = HOUR, .keep = 1, .on_lost = on_lost));
   store->kill();
   until_told(1);
@@ -184,18 +180,18 @@ static void the_loss_is_told_also_when_there_is_no_server_any_more(void **state)
 
 /* The connection of a hold that was released serves the next one, of another name. */
 static void only_present_holds(const a_store *store) {
-  atomic_store(&told, 0);
+  atomic_store(&a_lost, 0);
   for (int i = 0; i < 20; i++)
     assert_int_equal(try(a, "before", CORRAL_LOCK(.ttl_ms = HOUR, .on_lost = on_lost)), CORRAL_OK);
   store->cut();
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = HOUR, .on_lost = on_lost));
   assert_int_equal(try(a, "beside", CORRAL_LOCK(.ttl_ms = HOUR, .on_lost = on_lost)), CORRAL_OK);
   assert_true(corral_lock_left_ms(lock) > 0);
-  assert_int_equal(atomic_load(&told), 0);
+  assert_int_equal(atomic_load(&a_lost), 0);
   store->cut();
   until_told(1);
   is_cut(lock);
-  assert_int_equal(atomic_load(&told), 1);
+  assert_int_equal(atomic_load(&a_lost), 1);
 }
 
 static void

@@ -11,10 +11,10 @@
  * Limits. No lock service can keep two holders apart for ever: a holder that was stopped (a pause
  * of the machine, SIGSTOP, swap, a partition) outlives its hold without knowing. So a hold ends by
  * the store's clock, its loss is reported, and each hold has a fencing token that is larger than
- * those of all earlier holds of that name: a resource that refuses a token smaller than the largest
- * it has seen can't be changed by a holder whose time is over (Kleppmann, "How to do distributed
- * locking", 2016). A release never ends another holder's hold. What each store adds or lacks is in
- * docs/locks.md.
+ * those of all earlier holds of that name, as far as the store remembers them: a resource that
+ * refuses a token smaller than the largest it has seen can't be changed by a holder whose time is
+ * over (Kleppmann, "How to do distributed locking", 2016). A release never ends another holder's
+ * hold. What each store adds or lacks is in docs/locks.md.
  *
  * Time. A hold begins and ends by the store's clock. This process counts what is left of it on the
  * monotonic clock, from before the request was sent, so it considers the hold over sooner than the

@@ -344,8 +344,8 @@ static told read_name(const char *name) {
   return (told){.life = life, .since = since, .fence = fence, .note = *end == ' ' ? end + 1 : end};
 }
 
-/* Describes a holder. Of others their application_name tells, and the server when it last heard from
- * them, if this user may see that. Holds of this process are known, and their whole notes. */
+/* Describes a holder. Of others their application_name tells, and the server when it last heard
+ * from them, if this user may see that. Holds of this process are known, and their whole notes. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
   int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
           pid = crl_pg_number_at(r, 1, row);

@@ -41,12 +41,14 @@
   "l.objid::bigint | (l.classid::bigint << 32) = $3 AND"                                           \
   " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 #define HELD_HERE "EXISTS (SELECT FROM " ITS_LOCKS " AND l.pid = pg_backend_pid())"
-/* The server ends the session after $4 ms of silence. Its application_name tells others of the hold:
- * "30000ms 2f1.18bcfe56800 note", its life, its fencing token and when it began, both in hex. */
+/* The server ends the session after $4 ms of silence. Its application_name tells others of the
+ * hold: "30000ms 2f1.18bcfe56800 note", its life, its fencing token and when it began, both in
+ * hex. */
 #define SILENCE "set_config('idle_session_timeout', $4::text, false)"
 #define NAMED                                                                                      \
-  "set_config('application_name', $4::text || 'ms ' || to_hex(pg_current_xact_id()::text::bigint)" \
-  " || '.' || to_hex(" MS_OF(NOW) ") || ' ' || $5, false)"
+  "set_config('application_name', $4::text || 'ms ' || "                                           \
+  "to_hex(pg_current_xact_id()::text::bigint) || '.' || to_hex(" MS_OF(                            \
+      NOW) ") || ' ' || $5, false)"
 #define RENAMED                                                                                    \
   "set_config('application_name', regexp_replace(current_setting('application_name'), "            \
   "'^[0-9]+', $4::text), false)"

@@ -262,10 +262,10 @@ static void say_time(char text[80], const char *before, int64_t ms, const char *
   if (ms >= 0) snprintf(text + len, 80 - len, "%s%lld ms%s", before, (long long)ms, after);
 }
 
-/* Sets the error's text: "held by ...", as far as the store tells, and its left_ms. */
+/* Sets the error's text: "held by ...", as far as the store tells, and its time. */
 static void say_who(const taking *t, int status) {
   corral_error detail;
-  corral_lock_holder who;
+  corral_lock_holder who = {.left_ms = -1};
   if (t->error == NULL) return;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
@@ -282,6 +282,8 @@ static void say_who(const taking *t, int status) {
     crl_status_fail(t->error, status, "held by %s%s%s", who.who, count > 1 ? " and others" : "",
                     times);
   }
+  int64_t left = op.status == CORRAL_EFOREIGN ? op.lock_state.left_ms : who.left_ms;
+  if (left > 0) t->error->retry_after_ms = left;
   crl_lock_op_drop(&op);
 }
 
