@@ -268,6 +268,59 @@ static void a_refusal_and_a_look_tell_what_is_known_and_no_more(void **state) {
   each(only_known_times);
 }
 
+/* ---- a writer among readers ---------------------------------------------------------------- */
+
+static _Atomic int over, reading;
+
+/* Two of these overlap: each releases only when the other one has the lock, as long as that can be
+ * had. */
+static void *read_all_the_time(void *arg) {
+  const int *number = arg;
+  corral_lock *lock = NULL;
+  char owner[8];
+  corral_error detail = {0};
+  snprintf(owner, sizeof owner, "r%d", *number);
+  while (atomic_load(&over) == 0) {
+    if (corral_lock_take(b, "n", 1, CORRAL_LOCK(.shared = 1, .owner = owner, .wait_ms = 60000),
+                         &lock, &detail) != CORRAL_OK)
+      continue;
+    atomic_fetch_add(&reading, 1);
+    for (int i = 0; i < 1000 && atomic_load(&reading) < 2; i++) crl_env_pause_us(1000);
+    atomic_fetch_sub(&reading, 1);
+    (void)corral_lock_release(lock, &detail);
+  }
+  return NULL;
+}
+
+static void a_writer_has_its_turn_among_overlapping_readers(void **state) {
+  (void)state;
+  const a_store *store = stores;
+  if (store->name == NULL || strcmp(store->name, "advisory") != 0 || !store->is_there) skip();
+  pthread_t readers[3];
+  int numbers[3] = {0, 1, 2};
+  a = open_at(store->uri());
+  b = open_at(store->uri());
+  atomic_store(&over, 0);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(pthread_create(&readers[i], NULL, read_all_the_time, &numbers[i]), 0);
+  while (atomic_load(&reading) == 0) crl_env_pause_us(1000);
+  for (int i = 0; i < 5; i++) {
+    corral_lock *lock = take(a, "n", CORRAL_LOCK(.wait_ms = PATIENCE_MS));
+    assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  }
+  /* a writer that gives up bars nobody */
+  atomic_store(&over, 1);
+  for (int i = 0; i < 3; i++) pthread_join(readers[i], NULL);
+  corral_lock *reader = take(b, "n", CORRAL_LOCK(.shared = 1)), *none = NULL;
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.wait_ms = 300), &none, &error),
+                   CORRAL_EDEADLINE);
+  corral_lock *second =
+      take(a, "n", CORRAL_LOCK(.shared = 1, .owner = "second", .wait_ms = PATIENCE_MS));
+  assert_int_equal(corral_lock_release(second, &error), CORRAL_OK);
+  assert_int_equal(corral_lock_release(reader, &error), CORRAL_OK);
+  close_both(NULL);
+}
+
 /* ---- fencing tokens that can't be raised --------------------------------------------------- */
 
 /* This process has seen a larger token than the server gives now, as after a restart with the
@@ -316,8 +369,6 @@ static void *take_and_wait_for_the_cut(void *arg) {
   return NULL;
 }
 
-static _Atomic int over;
-
 static void *cut_all_the_time(void *arg) {
   const a_store *store = arg;
   while (!atomic_load(&over)) store->cut();
@@ -363,6 +414,7 @@ int main(void) {
       cmocka_unit_test(a_command_whose_lock_was_cut_is_ended),
       cmocka_unit_test(a_refusal_and_a_look_tell_what_is_known_and_no_more),
       cmocka_unit_test(a_fencing_token_that_went_back_and_cant_be_raised_is_told),
+      cmocka_unit_test(a_writer_has_its_turn_among_overlapping_readers),
       cmocka_unit_test(no_cut_is_missed_wherever_it_comes),
   };
   int there = 0;

@@ -41,15 +41,18 @@ static void give_back(crl_pg_store *s, crl_pg_session *c) {
   pthread_mutex_unlock(&s->mutex);
 }
 
+/* Under the mutex. */
+static void unlist(crl_pg_store *s, const crl_pg_session *c) {
+  crl_pg_session **at = &s->holds;
+  while (*at != NULL && *at != c) at = &(*at)->next;
+  if (*at != NULL) *at = c->next;
+}
+
 /* Ends the session's role as a hold; a session that still works is kept for later. */
 static void drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_store *s = h->store;
   pthread_mutex_lock(&s->mutex);
-  for (crl_pg_session **at = &s->holds; *at != NULL; at = &(*at)->next)
-    if (*at == c) {
-      *at = c->next;
-      break;
-    }
+  unlist(s, c);
   s->hold_count--;
   c->lent = c->ends = 0;
   if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL)
@@ -234,7 +237,28 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   c->until = c->since + op->lock.hold_ms;
   op->lock_state.left_ms = op->lock.hold_ms;
   c->fd = PQsocket(c->conn);
+  c->waits = 0;
   keep(h->store, c);
+}
+
+/* A writer that was refused, and will ask again, bars new readers meanwhile: its session has the
+ * door, and is kept under the token until the next LOCK or UNLOCK, or wish_ms of silence. */
+static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  crl_pg_session *c = h->session;
+  c->lock = lock_of(s, op);
+  if (ask_hold(s, c, CRL_PG_WISH, op->lock.wish_ms, NULL, deadline, NULL) == 1) {
+    memcpy(c->token, op->token, CORRAL_TOKEN);
+    c->waits = 1;
+    keep(s, c);
+    h->session = NULL;
+    op->flags |= CORRAL_OP_QUEUED;
+  } else if (c->waits || crl_pg_is_broken(c)) {
+    crl_pg_hang_up(c);
+    h->session = NULL;
+  } else {
+    c->lock = 0;
+  }
 }
 
 /* Tries to take the lock. After a failure the session is ended, since it may have the lock. */
@@ -261,13 +285,42 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
   PQclear(r);
   if (status == CORRAL_EBUSY) op->lock_state.left_ms = -1;
+  if (status == CORRAL_EBUSY && op->lock.wish_ms > 0 && !(op->flags & CORRAL_OP_SHARED))
+    wish(h, op, deadline);
   return status;
+}
+
+/* The same for a token that waits, on the session that it waits by, which this thread has. */
+static int take_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  crl_pg_session *own = h->session;
+  pthread_mutex_lock(&s->mutex);
+  unlist(s, c);
+  c->lent = 0;
+  pthread_cond_broadcast(&s->given_back);
+  pthread_mutex_unlock(&s->mutex);
+  h->session = c;
+  int status = take(h, op, deadline);
+  crl_pg_hang_up(h->session); /* neither granted nor waiting: it has the door */
+  h->session = own;
+  return status;
+}
+
+/* 1: the operation's token has its place, a hold or one that waits, among max_holds. */
+static int has_place(const corral_op *op, int status) {
+  return status == CORRAL_OK || (op->flags & CORRAL_OP_QUEUED) != 0;
 }
 
 static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   int status;
   crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  op->flags &= ~(uint32_t)CORRAL_OP_QUEUED;
+  if (c != NULL && c->waits) {
+    status = take_turn(h, c, op, deadline);
+    if (!has_place(op, status)) unreserve(s);
+    return status;
+  }
   if (c != NULL) status = prolong(h, c, op, deadline);
   if (status != CORRAL_ELOST && (c != NULL || status != CORRAL_OK)) return status;
   if (!reserve(s))
@@ -276,7 +329,7 @@ static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
         "%s: %lld locks are held, each with a connection of its own; max_holds allows no more",
         s->name, (long long)s->max_holds);
   status = take(h, op, deadline);
-  if (status != CORRAL_OK) unreserve(s);
+  if (!has_place(op, status)) unreserve(s);
   return status;
 }
 
@@ -284,6 +337,10 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status;
   crl_pg_session *c = borrow(h->store, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (c->waits) {
+    give_back(h->store, c);
+    return lost(h, op, deadline);
+  }
   if (op->lock_extend.fence > c->fence) {
     give_back(h->store, c);
     return h->store->host->fail(
@@ -303,6 +360,10 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status, answer;
   crl_pg_session *c = borrow(s, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (c->waits) {
+    drop(h, c);
+    return lost(h, op, deadline);
+  }
   if (c->ends && c->sent) {
     PGresult *r = crl_pg_receive(s, c, deadline);
     answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK

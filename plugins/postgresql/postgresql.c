@@ -19,14 +19,15 @@
  * token, and ends with that session. The server ends a session that is silent for longer than the
  * hold's life (idle_session_timeout, so PostgreSQL 14 or later). The lock's number is a 64 bit hash
  * of the name: two names may have the same one, and then exclude each other; so may another
- * program's advisory locks in this database. Exclusive and shared holds, no wish. The fencing token
- * is a transaction id (64 bits, only grows), taken by CASE once the lock is granted, in the same
- * statement: the transaction has none before it asks, so a later grant has a larger one. An empty
- * logical message makes the server write that transaction to disk before it answers; otherwise the
- * ids of the last moments would come again after a crash. A standby that is promoted without having
- * received everything can give them again, too: there locks=table is better. A lock belongs to the
- * process that took it. PgBouncer in transaction mode gives the session to other clients: never put
- * it in between.
+ * program's advisory locks in this database. Exclusive and shared holds. A writer that waits has a
+ * second lock, whose number is made from the first: readers pass through it, so that new ones wait.
+ * The fencing token is a transaction id (64 bits, only grows), taken by CASE once the lock is
+ * granted, in the same statement: the transaction has none before it asks, so a later grant has a
+ * larger one. An empty logical message makes the server write that transaction to disk before it
+ * answers; otherwise the ids of the last moments would come again after a crash. A standby that is
+ * promoted without having received everything can give them again, too: there locks=table is
+ * better. A lock belongs to the process that took it. PgBouncer in transaction mode gives the
+ * session to other clients: never put it in between.
  *
  * Both refuse a standby. When a hold is unlocked, waiters are told by NOTIFY corral_lock with the
  * name in hex. The server handles NOTIFY one transaction at a time; notify=no is for servers where

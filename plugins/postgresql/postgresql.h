@@ -37,6 +37,7 @@ typedef enum crl_pg_statement {
   CRL_PG_SHOW,
   CRL_PG_TRY,
   CRL_PG_TRY_SHARED,
+  CRL_PG_WISH,
   CRL_PG_TOUCH,
   CRL_PG_DOWNGRADE,
   CRL_PG_END,
@@ -64,9 +65,10 @@ typedef struct crl_pg_session {
   int sent;          /* the last ask has sent the statement itself */
   struct crl_pg_session *next;
   uint8_t token[CORRAL_TOKEN];
-  int pid;  /* process id of its backend */
-  int lent; /* one thread has it for itself */
-  int ends; /* an unlock was sent, and its reply didn't come */
+  int pid;   /* process id of its backend */
+  int lent;  /* one thread has it for itself */
+  int ends;  /* an unlock was sent, and its reply didn't come */
+  int waits; /* it has no hold yet, and bars new readers */
   int shared;
   int64_t lock;    /* number of the advisory lock; 0: it holds none */
   int fd;          /* its socket */

@@ -41,6 +41,12 @@
   "l.objid::bigint | (l.classid::bigint << 32) = $3 AND"                                           \
   " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 #define HELD_HERE "EXISTS (SELECT FROM " ITS_LOCKS " AND l.pid = pg_backend_pid())"
+/* A second lock beside each: a writer that waits has it, and readers pass through it. */
+#define DOOR "($3 # 7640891576956012809)"
+#define HAS_DOOR                                                                                   \
+  "EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND "             \
+  "l.objsubid = 1 AND l.pid = pg_backend_pid() AND l.objid::bigint | (l.classid::bigint << 32) "   \
+  "= " DOOR ")"
 /* The server ends the session after $4 ms of silence. Its application_name tells others of the
  * hold: "30000ms 2f1.18bcfe56800 note", its life, its fencing token and when it began, both in
  * hex. */
@@ -91,14 +97,20 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
         "until") ", " MS_OF("since") ", " MS_OF(NOW) ", token, note FROM @ WHERE name = $1",
     /* Column: the fencing token; NULL: not granted. */
     [CRL_PG_TRY] = "SELECT CASE WHEN pg_try_advisory_lock($3) " GRANT,
-    [CRL_PG_TRY_SHARED] = "SELECT CASE WHEN pg_try_advisory_lock_shared($3) " GRANT,
+    [CRL_PG_TRY_SHARED] =
+        "SELECT CASE WHEN pg_try_advisory_lock_shared(" DOOR ") AND pg_advisory_unlock_shared(" DOOR
+        ") AND pg_try_advisory_lock_shared($3) " GRANT,
+    /* Column: has the door, and ends with the session after $4 ms of silence? */
+    [CRL_PG_WISH] = "SELECT (" HAS_DOOR " OR pg_try_advisory_lock(" DOOR ")) AND " SILENCE " <> ''",
     /* Column: still held? */
     [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " SILENCE " || " RENAMED " <> ''",
     [CRL_PG_DOWNGRADE] =
         "SELECT CASE WHEN " HELD_HERE
         " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
+        " CASE WHEN " HAS_DOOR " THEN pg_advisory_unlock(" DOOR ") ELSE true END AND"
         " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
-    [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) " RESTS,
+    [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) AND pg_advisory_unlock_all()::text IS "
+                   "NOT NULL " RESTS,
     [CRL_PG_END_SHARED] =
         "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
     /* Columns: exclusive?, pid, when it was last heard, the server's time, its application_name. */
