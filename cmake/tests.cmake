@@ -24,9 +24,9 @@ list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
     doctor_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
-    lock_stores redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
-    memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
-    postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
+    lock_stores lock_sessions redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql
+    postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -385,6 +385,14 @@ if(TARGET test_postgresql AND TARGET example_fenced AND TARGET corral_plugin_pos
   add_dependencies(test_postgresql example_fenced corral_plugin_postgresql)
   corral_test_environment(postgresql "CORRAL_EXAMPLE_FENCED=$<TARGET_FILE:example_fenced>"
     "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_postgresql>")
+endif()
+foreach(name postgresql mariadb)
+  if(TARGET test_lock_sessions AND TARGET corral_plugin_${name})
+    add_dependencies(test_lock_sessions corral_plugin_${name})
+  endif()
+endforeach()
+if(TARGET test_lock_sessions)
+  corral_test_environment(lock_sessions "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endif()
 foreach(name backend backend_feed)
   if(TARGET test_${name})

@@ -126,7 +126,9 @@ typedef struct corral_error {
   /* EFAILED: the number given to corral_fill_fail, or the negative status that the compute
    * returned. ELOST of a lock: CORRAL_LOST_... of corral/lock.h. Else 0 */
   int32_t code;
-  /* EFAILED: how long this failure is still remembered and not computed again; else 0 */
+  /* EFAILED: how long this failure is still remembered and not computed again. EBUSY and EDEADLINE
+   * of corral_lock_take: what is left of the hold in the way, unless it is extended. Else, and
+   * where it isn't known, 0 */
   int64_t retry_after_ms;
   char text[240]; /* what was wrong and what is accepted; always terminated */
 } corral_error;

@@ -262,7 +262,7 @@ json() {
     status 76 "$CORRAL" --json lock --check json &&
     [ "$(cat out)" = '{"name":"json","held":false}' ] &&
     status 75 "$CORRAL" --json lock --take -n json && lines 1 err &&
-    grep -q '^{"message":"json: held by .*","exit_status":75}$' err
+    grep -q '^{"message":"json: held by .*","left_ms":[0-9]*,"exit_status":75}$' err
   got=$?
   end json "$pid"
   return $got

@@ -272,6 +272,57 @@ static void a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back(v
   if (database == 0) skip();
 }
 
+/* The server's last fencing token of the name is an hour ahead, then the server forgets the lock,
+ * as one that is promoted, or restarted empty, with a clock that is an hour behind. */
+static uint64_t fence_of_next(corral *c) {
+  corral_lock *lock = take(c, "fence", CORRAL_LOCK(0));
+  uint64_t fence = corral_lock_fence(lock);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  return fence;
+}
+
+static void raise_the_record(uint64_t by) {
+  redisReply *record = redis_server_command(redis, "GET ~lock::fence");
+  uint64_t fence;
+  assert_int_equal(record->len, CORRAL_LOCK_HEAD);
+  memcpy(&fence, record->str + 8, sizeof fence);
+  fence += by;
+  memcpy(record->str + 8, &fence, sizeof fence);
+  redis_server_ask(redis, "SET ~lock::fence %b PX 60000", record->str, record->len);
+  freeReplyObject(record);
+}
+
+static void
+a_server_that_forgot_and_is_behind_gives_no_smaller_token_to_those_who_saw(void **state) {
+  (void)state;
+  int database = 0;
+  for (place *p = places; p < places + count; p++) {
+    if (!is_redis(p)) continue;
+    redis_server_ask(redis, "SELECT %d", database++);
+    (void)fence_of_next(p->a);
+    raise_the_record((uint64_t)HOUR * 1000000);
+    uint64_t seen = fence_of_next(p->a);
+    assert_int_equal(try(p->b, "other"), CORRAL_OK);
+    redis_server_ask(redis, "DEL ~lock::fence");
+    uint64_t next = fence_of_next(p->a);
+    if (next <= seen)
+      fail_msg("%s: %llu after %llu", p->uri, (unsigned long long)next, (unsigned long long)seen);
+    /* those who saw nothing follow, as the record has it now */
+    uint64_t others = fence_of_next(p->b);
+    assert_true(others > next);
+    /* one who saw it while he waited */
+    corral *late = open_one(p->uri);
+    corral_lock *lock = take(p->a, "fence", CORRAL_LOCK(0));
+    assert_int_equal(try(late, "fence"), CORRAL_EBUSY);
+    next = corral_lock_fence(lock);
+    redis_server_ask(redis, "DEL ~lock::fence");
+    assert_true(fence_of_next(late) > next);
+    assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+    corral_close(late);
+  }
+  if (database == 0) skip();
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
   const struct CMUnitTest tests[] = {
@@ -280,6 +331,7 @@ int main(void) {
       T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_is_skipped),
       T(a_hold_and_a_wait_last_as_long_as_they_should_when_an_hour_comes_twice),
       T(a_dead_holder_is_gone_after_one_length_when_the_servers_clock_was_set_back),
+      T(a_server_that_forgot_and_is_behind_gives_no_smaller_token_to_those_who_saw),
       T(a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

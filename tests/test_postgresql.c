@@ -69,7 +69,7 @@ static void an_extension_lengthens_a_hold_and_never_shortens_it(void **state) {
     assert_in_range(more.until_ms, 40000, 60000);
     assert_in_range(less.until_ms, 30000, 60000);
     if (is_advisory(modes[i]))
-      eventually("SELECT application_name >= '5' AND application_name LIKE '%ms host/1/1 note' "
+      eventually("SELECT application_name >= '5' AND application_name LIKE '%ms %.% host/1/1 note' "
                  "FROM pg_stat_activity WHERE application_name LIKE '%note'",
                  "t");
     expect("unlock", unlock(&k, "longer", 1), CORRAL_OK);
@@ -197,8 +197,16 @@ static void who_holds_is_shown(void **state) {
     /* read through the store of another process */
     assert_int_equal(shown(&other, "shown", 5, &hold, 1, &now), 1);
     assert_string_equal(hold.note, "host/1/1 note");
+    assert_true(hold.fence == got.seen);
     assert_in_range(hold.until - now, 10000, 30000);
     assert_in_range(now - hold.since, 0, 20000);
+    /* an extension doesn't make it younger */
+    int64_t since = hold.since;
+    expect("extend", extend(&k, "shown", 1, 60000), CORRAL_OK);
+    assert_int_equal(shown(&other, "shown", 5, &hold, 1, &now), 1);
+    assert_true(hold.fence == got.seen && hold.since == since);
+    assert_in_range(hold.until - now, 31000, 60000);
+    assert_string_equal(hold.note, "host/1/1 note");
     assert_int_equal(k.host->wall_ms() / 100000, now / 100000);
     expect("unlock", unlock(&k, "shown", 1), CORRAL_OK);
     assert_int_equal(shown(&other, "shown", 5, &hold, 1, NULL), is_advisory(modes[i]) ? -1 : 0);

@@ -3,6 +3,7 @@
 #define crl_renewer_free own_renewer_free
 #define crl_renewer_hold own_renewer_hold
 #define crl_renewer_move own_renewer_move
+#define crl_renewer_keep own_renewer_keep
 #define crl_renewer_outlast own_renewer_outlast
 #define crl_renewer_drop own_renewer_drop
 #define crl_heap_put own_heap_put

@@ -484,6 +484,50 @@ static void names_and_data_of_any_kind_are_read_safely(void **state) {
   }
 }
 
+static _Atomic int losses;
+
+static void count_loss(corral_lock *lock, const char *why, void *arg) {
+  (void)lock, (void)why, (void)arg;
+  atomic_fetch_add(&losses, 1);
+}
+
+/* Nobody extends it: signs of the session are what tells that it lasts. */
+static void
+a_hold_that_is_longer_than_a_session_lasts_as_long_as_signs_of_the_session_come(void **state) {
+  (void)state;
+  corral *c;
+  corral_lock *heard, *unheard;
+  corral_error error = {0};
+  atomic_store(&losses, 0);
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = uri_of(zookeeper_server_port(server), "?session=4s"),
+                                 .op_ms = 5000),
+                  &c, &error),
+      CORRAL_OK);
+  if (corral_lock_take(c, "long", 4, CORRAL_LOCK(.ttl_ms = 60000, .on_lost = count_loss), &heard,
+                       &error) != CORRAL_OK ||
+      corral_lock_take(c, "more", 4, CORRAL_LOCK(.ttl_ms = 60000), &unheard, &error) != CORRAL_OK)
+    fail_msg("%s", error.text);
+  assert_true(corral_lock_left_ms(heard) <= 4000);
+  nap_ms(9000);
+  assert_true(corral_lock_left_ms(heard) > 0 && corral_lock_left_ms(unheard) > 0);
+  assert_int_equal(atomic_load(&losses), 0);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_LOCK_EXTENDED), 0);
+  corral_lock_holder who;
+  size_t count;
+  assert_int_equal(corral_lock_show(c, "long", 4, &who, 1, &count, &error), CORRAL_OK);
+  assert_in_range(who.left_ms, 20000, 56000); /* its end has not moved */
+  /* without a sign it is over by the session's end, long before its own */
+  zookeeper_server_pause(server);
+  for (int64_t end = crl_env_now_ms() + 40000; atomic_load(&losses) == 0; nap_ms(10))
+    if (crl_env_now_ms() > end) fail_msg("the loss isn't told");
+  assert_int_equal(corral_lock_left_ms(heard), 0);
+  zookeeper_server_resume(server);
+  assert_int_equal(corral_lock_release(heard, &error), CORRAL_ELOST);
+  (void)corral_lock_release(unheard, &error);
+  corral_close(c);
+}
+
 /* A session of a second grants at most a second, whatever ttl_ms was requested. */
 static void a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for(void **state) {
   (void)state;
@@ -510,6 +554,8 @@ static void a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for(void *
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_kept_lock_is_extended_as_often_as_what_was_granted_asks_for),
+      cmocka_unit_test(
+          a_hold_that_is_longer_than_a_session_lasts_as_long_as_signs_of_the_session_come),
       cmocka_unit_test(names_and_data_of_any_kind_are_read_safely),
       cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
       cmocka_unit_test(a_waiter_is_forgotten_here),

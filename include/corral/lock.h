@@ -11,10 +11,10 @@
  * Limits. No lock service can keep two holders apart for ever: a holder that was stopped (a pause
  * of the machine, SIGSTOP, swap, a partition) outlives its hold without knowing. So a hold ends by
  * the store's clock, its loss is reported, and each hold has a fencing token that is larger than
- * those of all earlier holds of that name: a resource that refuses a token smaller than the largest
- * it has seen can't be changed by a holder whose time is over (Kleppmann, "How to do distributed
- * locking", 2016). A release never ends another holder's hold. What each store adds or lacks is in
- * docs/locks.md.
+ * those of all earlier holds of that name, as far as the store remembers them: a resource that
+ * refuses a token smaller than the largest it has seen can't be changed by a holder whose time is
+ * over (Kleppmann, "How to do distributed locking", 2016). A release never ends another holder's
+ * hold. What each store adds or lacks is in docs/locks.md.
  *
  * Time. A hold begins and ends by the store's clock. This process counts what is left of it on the
  * monotonic clock, from before the request was sent, so it considers the hold over sooner than the
@@ -35,7 +35,8 @@
 extern "C" {
 #endif
 
-/* One hold of a lock, from corral_lock_take to corral_lock_release. */
+/* One taking of a lock, from corral_lock_take to corral_lock_release. An owner that takes a lock
+ * again, re-entrant, has one hold by several takings. */
 typedef struct corral_lock corral_lock;
 
 /* A lock's options, as in corral/option.h. */
@@ -64,7 +65,8 @@ typedef struct corral_lock corral_lock;
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
  * the corral that only runs callbacks, one loss after the other, or within the call that learned
  * it. `why` says what a rollback needs: the fencing token, how long ago the hold was taken, and
- * whether it expired or another holder has the lock; valid during the call.
+ * whether it expired, another holder has the lock, or the connection that it belonged to has ended;
+ * valid during the call.
  * The library holds no lock of its own meanwhile; only the release of `lock` and other callbacks
  * wait. So the callback may take its time and call any function, also release other locks. The
  * release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done afterwards;
@@ -100,7 +102,10 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
 
 /* Takes a lock. Waits for it, up to wait_ms: woken where the store tells of changes, else with
  * pauses that grow; of a process's waiters for one lock only the first asks the store. `options`
- * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release, once for each taking.
+ * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
+ * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
+ * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
+ * on_lost is called, too, until this taking is released. Others see the first taking's note.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
@@ -117,11 +122,13 @@ CORRAL_API int corral_lock_take(corral *c, const void *name, size_t name_len,
 /* Reasons of a lost hold: corral_error.code with CORRAL_ELOST. */
 enum {
   CORRAL_LOST_EXPIRED = 1, /* its time passed, and the lock is free */
-  CORRAL_LOST_TAKEN = 2    /* another holder has the lock */
+  CORRAL_LOST_TAKEN = 2,   /* another holder has the lock */
+  CORRAL_LOST_CUT = 3      /* the connection that it belonged to has ended */
 };
 
-/* Stops extending the hold, ends it, and frees `lock`, whatever the store answers; of a re-entrant
- * lock, only the last release does so. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
+/* Frees `lock`; the last release of a hold stops extending it and ends it, whatever the store
+ * answers. The one after which only shared takings of an exclusive hold are left makes that a
+ * shared one, as corral_lock_downgrade. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
  * before; since when isn't known (see on_lost). CORRAL_EINDOUBT (no reply, though asked twice),
  * CORRAL_EUNAVAILABLE: the hold is over by its ttl_ms at the latest. CORRAL_EINVAL (not a lock,
  * within its on_lost or within on_event), CORRAL_EFORKED: nothing was done, `lock` is not freed. */
@@ -134,7 +141,7 @@ CORRAL_API int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_erro
 CORRAL_API int corral_lock_downgrade(corral_lock *lock, corral_error *error);
 /* Time left of the hold in ms, by this host's monotonic clock; 0: it is over, or known to be lost.
  * For use before a side effect. No I/O, and next to no cost; it can't see that the store lost the
- * hold. */
+ * hold, unless that ended a connection. */
 CORRAL_API int64_t corral_lock_left_ms(const corral_lock *lock);
 /* Fencing token of the hold. No I/O. */
 CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);

@@ -161,7 +161,11 @@ enum {
   CORRAL_OP_CONFIRM = 1024,
   /* set by the plugin with CORRAL_EMOVED: `route` names that server by now anyway, so nothing is to
    * be learnt from this */
-  CORRAL_OP_MAPPED = 2048
+  CORRAL_OP_MAPPED = 2048,
+  /* LOCK, LOCK_EXTEND, set by the plugin with OK: the hold lasts longer than left_ms, which is how
+   * long the last sign of its session is good for. The host asks in time, by a LOCK_EXTEND that
+   * doesn't lengthen the hold */
+  CORRAL_OP_MORE = 4096
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
@@ -820,6 +824,14 @@ typedef struct corral_store {
    *            foreign. A text with CORRAL_OK as there. */
   size_t (*map)(void *store, void *room, size_t size);
   int (*take_map)(void *store, const void *map, size_t len, corral_error *error);
+  /* Optional, both or neither, for a store whose holds of locks belong to connections of this
+   * process: the end of such a connection is told at once.
+   *  attend  from now on `ends` tells of this token's hold, if its connection ends. 0: it has ended
+   *          already. After the grant; any thread; doesn't wait.
+   *  ends    blocks until `stop_fd` is readable; calls told(arg, token) for each hold that was
+   *          attended to, when its connection has ended. On one thread. */
+  int (*attend)(void *store, const uint8_t *token);
+  void (*ends)(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token), void *arg);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

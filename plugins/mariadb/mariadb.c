@@ -30,177 +30,13 @@
  *
  * MariaDB 10.0.2 or later: before, a second GET_LOCK ended the first one. All waiting is done here,
  * by poll and by deadline, because the library's own time limits are whole seconds. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/un.h>
-#include <time.h>
 
 #include "mariadb.h"
 
-enum { PORT = 3306, CONNECTIONS = 64, CONNECTIONS_MOST = 10000, IDLE_MOST = 8 };
-
-/* One batch. */
-typedef struct batch {
-  crl_mariadb_store *st;
-  int64_t deadline;
-  int sick; /* status of a failure that is the server's, not one operation's */
-} batch;
-
-/* ---- the store's connections --------------------------------------------------------------- */
-
-/* Waits for a change of the lists; 0: the deadline. The mutex is held. */
-static int wait_for_change(crl_mariadb_store *st, int64_t deadline) {
-  struct timespec until = {.tv_sec = (time_t)(deadline / 1000),
-                           .tv_nsec = (long)(deadline % 1000) * 1000000};
-  return pthread_cond_timedwait(&st->changed, &st->mutex, &until) != ETIMEDOUT;
-}
-
-static void unlist_held(crl_mariadb_session *s) {
-  crl_mariadb_store *st = s->st;
-  for (crl_mariadb_session **at = &st->held; *at != NULL; at = &(*at)->next) {
-    if (*at != s) continue;
-    *at = s->next;
-    st->held_count--;
-    return;
-  }
-}
-
-static void session_drop(crl_mariadb_session *s) {
-  crl_mariadb_store *st = s->st;
-  pthread_mutex_lock(&st->mutex);
-  unlist_held(s);
-  pthread_mutex_unlock(&st->mutex);
-  /* closed before another one replaces it, since the server counts connections too */
-  crl_mariadb_close(s);
-  pthread_mutex_lock(&st->mutex);
-  st->open_count--;
-  pthread_cond_broadcast(&st->changed);
-  pthread_mutex_unlock(&st->mutex);
-}
-
-/* Gives back a session without a hold; one too many, or a broken one, is closed. */
-static void put_idle(crl_mariadb_session *s) {
-  crl_mariadb_store *st = s->st;
-  pthread_mutex_lock(&st->mutex);
-  unlist_held(s);
-  int keep = !s->broken && s->stage == CRL_MARIADB_READY && st->idle_count < IDLE_MOST &&
-             st->open_count <= st->most;
-  if (keep) {
-    s->next = st->idle;
-    st->idle = s;
-    st->idle_count++;
-    pthread_cond_broadcast(&st->changed);
-  }
-  pthread_mutex_unlock(&st->mutex);
-  if (!keep) session_drop(s);
-}
-
-/* Takes what is available at once, under the mutex: an idle session, or (*ret NULL) the right to
- * make one; 0: neither. */
-static int find_session(crl_mariadb_store *st, size_t most, crl_mariadb_session **ret) {
-  crl_mariadb_session *s = st->idle;
-  *ret = s;
-  if (s != NULL) {
-    st->idle = s->next;
-    st->idle_count--;
-    s->next = NULL;
-    return 1;
-  }
-  if (st->open_count >= most) return 0;
-  st->open_count++;
-  return 1;
-}
-
-/* Waits for a session: *ret is an idle one, or NULL: make one. `spare`: one more than holds may
- * have. */
-static int reserve(batch *b, int spare, crl_mariadb_session **ret, corral_error *error) {
-  crl_mariadb_store *st = b->st;
-  int found, full, late = 0;
-  pthread_mutex_lock(&st->mutex);
-  for (;;) {
-    found = find_session(st, st->most + (spare ? 1 : 0), ret);
-    full = !found && !spare && st->held_count >= st->most;
-    if (found || full || late) break;
-    late = !wait_for_change(st, b->deadline);
-  }
-  pthread_mutex_unlock(&st->mutex);
-  if (found) return CORRAL_OK;
-  if (full)
-    return st->host->fail(
-        error, CORRAL_EREFUSED,
-        "%s: all %zu connections hold locks; connections= says how many there may be", st->label,
-        st->most);
-  return st->host->fail(error, CORRAL_EUNAVAILABLE,
-                        "%s: no connection became free in the time allowed", st->label);
-}
-
-static int take_session(batch *b, int spare, crl_mariadb_session **ret, corral_error *error) {
-  crl_mariadb_store *st = b->st;
-  for (;;) {
-    int status = reserve(b, spare, ret, error);
-    if (status != CORRAL_OK) return status;
-    if (*ret == NULL) break;
-    if (!crl_mariadb_is_dead(*ret)) return CORRAL_OK;
-    (*ret)->broken = 1;
-    session_drop(*ret);
-  }
-  int status = crl_mariadb_connect(st, b->deadline, ret, error);
-  if (status == CORRAL_OK) return status;
-  b->sick = status;
-  pthread_mutex_lock(&st->mutex);
-  st->open_count--;
-  pthread_cond_broadcast(&st->changed);
-  pthread_mutex_unlock(&st->mutex);
-  return status;
-}
-
-/* Takes the hold of a token, `busy` for the caller; *ret NULL: there is none. EUNAVAILABLE: another
- * thread had it until the deadline. A dead one is dropped. */
-static int take_held(batch *b, const corral_op *op, crl_mariadb_session **ret) {
-  crl_mariadb_store *st = b->st;
-  int late = 0;
-  crl_mariadb_session *s;
-  pthread_mutex_lock(&st->mutex);
-  for (;;) {
-    for (s = st->held; s != NULL && memcmp(s->hold.token, op->token, CORRAL_TOKEN) != 0;
-         s = s->next) {
-    }
-    if (s == NULL || !s->busy || late) break;
-    late = !wait_for_change(st, b->deadline);
-  }
-  int mine = s != NULL && !s->busy;
-  if (mine) s->busy = 1;
-  pthread_mutex_unlock(&st->mutex);
-  if (s != NULL && !mine)
-    return st->host->fail(op->error, CORRAL_EUNAVAILABLE,
-                          "%s: another call for this hold is under way", st->label);
-  if (s != NULL && crl_mariadb_is_dead(s)) {
-    s->broken = 1;
-    session_drop(s);
-    s = NULL;
-  }
-  *ret = s;
-  return CORRAL_OK;
-}
-
-static void put_held(crl_mariadb_session *s) {
-  crl_mariadb_store *st = s->st;
-  pthread_mutex_lock(&st->mutex);
-  s->busy = 0;
-  pthread_cond_broadcast(&st->changed);
-  pthread_mutex_unlock(&st->mutex);
-}
-
-static void add_held(crl_mariadb_session *s) {
-  crl_mariadb_store *st = s->st;
-  pthread_mutex_lock(&st->mutex);
-  s->next = st->held;
-  st->held = s;
-  st->held_count++;
-  s->busy = 0;
-  pthread_mutex_unlock(&st->mutex);
-}
+enum { PORT = 3306, CONNECTIONS = 64, CONNECTIONS_MOST = 10000 };
 
 /* ---- verbs --------------------------------------------------------------------------------- */
 
@@ -213,7 +49,7 @@ static void name_of(const crl_mariadb_store *st, const corral_op *op, char name[
 }
 
 /* Notes a statement's failure if it is the server's; returns `status`. */
-static int note(batch *b, const crl_mariadb_session *s, int status) {
+static int note(crl_mariadb_batch *b, const crl_mariadb_session *s, int status) {
   if (s->broken)
     b->sick = CORRAL_EUNAVAILABLE;
   else if (status == CORRAL_EINDOUBT)
@@ -222,16 +58,16 @@ static int note(batch *b, const crl_mariadb_session *s, int status) {
 }
 
 /* Returns ELOST, with left_ms 0: the lock is free, or -1: it is held. */
-static int lost(batch *b, corral_op *op) {
+static int lost(crl_mariadb_batch *b, corral_op *op) {
   char name[CRL_MARIADB_NAME], sql[CRL_MARIADB_SQL];
   crl_mariadb_session *s = NULL;
   op->lock_state.left_ms = 0;
-  if (take_session(b, 1, &s, NULL) != CORRAL_OK) return CORRAL_ELOST;
+  if (crl_mariadb_take_session(b, 1, &s, NULL) != CORRAL_OK) return CORRAL_ELOST;
   name_of(b->st, op, name);
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') IS NOT NULL", name);
   if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) == CORRAL_OK && crl_mariadb_is_one(s))
     op->lock_state.left_ms = -1;
-  put_idle(s);
+  crl_mariadb_put_idle(s);
   return CORRAL_ELOST;
 }
 
@@ -246,19 +82,19 @@ static void granted(crl_mariadb_session *s, corral_op *op, int64_t from) {
 
 /* Extends a hold. Any statement begins the silence anew; this one also checks that the lock is
  * still held. `s` is given back, or dropped. */
-static int prolong(batch *b, crl_mariadb_session *s, corral_op *op) {
+static int prolong(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   int64_t now = b->st->host->now_ms(), rest = s->hold.until - now, life = corral_op_hold_ms(op);
   snprintf(sql, sizeof sql, "SELECT IS_USED_LOCK('%s') = CONNECTION_ID()", s->name);
   int status = crl_mariadb_set_timeout(s, rest > life ? rest : life, b->deadline, op->error);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
   if (s->broken || (status == CORRAL_OK && !crl_mariadb_is_one(s))) {
-    session_drop(s);
+    crl_mariadb_drop(s);
     return CORRAL_ELOST;
   }
   if (status == CORRAL_OK) granted(s, op, now);
   note(b, s, status);
-  put_held(s);
+  crl_mariadb_put_held(s);
   return status;
 }
 
@@ -269,7 +105,7 @@ static int is_too_young(const crl_mariadb_session *s) {
   return (s->hold.fence >> 24 & 0xffffffff) == (now & 0xffffffff);
 }
 
-static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
+static int try_lock(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
   memset(&s->hold, 0, sizeof s->hold);
@@ -299,31 +135,31 @@ static int try_lock(batch *b, crl_mariadb_session *s, corral_op *op) {
   return CORRAL_OK;
 }
 
-static int lock(batch *b, corral_op *op) {
+static int lock(crl_mariadb_batch *b, corral_op *op) {
   crl_mariadb_session *s = NULL;
-  int status = take_held(b, op, &s);
+  int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
   if (s != NULL) status = prolong(b, s, op);
   if (s != NULL && status != CORRAL_ELOST) return status;
-  status = take_session(b, 0, &s, op->error);
+  status = crl_mariadb_take_session(b, 0, &s, op->error);
   if (status != CORRAL_OK) return status;
   status = try_lock(b, s, op);
   if (status == CORRAL_OK)
-    add_held(s);
+    crl_mariadb_add_held(s);
   else if (status == CORRAL_EBUSY)
-    put_idle(s);
+    crl_mariadb_put_idle(s);
   else
-    session_drop(s); /* a grant that may be on its way ends with the connection */
+    crl_mariadb_drop(s); /* a grant that may be on its way ends with the connection */
   return status;
 }
 
-static int extend(batch *b, corral_op *op) {
+static int extend(crl_mariadb_batch *b, corral_op *op) {
   crl_mariadb_session *s = NULL;
-  int status = take_held(b, op, &s);
+  int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
   if (s == NULL) return lost(b, op);
   if (op->lock_extend.fence > s->hold.fence) {
-    put_held(s);
+    crl_mariadb_put_held(s);
     return b->st->host->fail(op->error, CORRAL_EUNSUPPORTED,
                              "%s: fencing tokens are the server's, and can't be raised",
                              b->st->label);
@@ -332,21 +168,21 @@ static int extend(batch *b, corral_op *op) {
   return status == CORRAL_ELOST ? lost(b, op) : status;
 }
 
-static int unlock(batch *b, corral_op *op) {
+static int unlock(crl_mariadb_batch *b, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   crl_mariadb_session *s = NULL;
-  int status = take_held(b, op, &s);
+  int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
   if (s == NULL) return lost(b, op);
   snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
   status = note(b, s, crl_mariadb_ask(s, sql, b->deadline, op->error));
   int ended = crl_mariadb_is_one(s);
   if (status != CORRAL_OK) {
-    session_drop(s);
+    crl_mariadb_drop(s);
     /* the hold ends with the connection; whether it lasted until now isn't known */
     return CORRAL_EINDOUBT;
   }
-  put_idle(s);
+  crl_mariadb_put_idle(s);
   op->lock_state.left_ms = 0;
   return ended ? CORRAL_OK : lost(b, op);
 }
@@ -372,7 +208,7 @@ static void describe(crl_mariadb_session *s, corral_hold *hold) {
   pthread_mutex_unlock(&st->mutex);
 }
 
-static int give(batch *b, crl_mariadb_session *s, corral_op *op) {
+static int give(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
   corral_hold hold;
   if (crl_mariadb_cell(s, 0) == NULL) return CORRAL_EMISS;
   op->found.record = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
@@ -387,10 +223,10 @@ static int give(batch *b, crl_mariadb_session *s, corral_op *op) {
   return CORRAL_OK;
 }
 
-static int show(batch *b, corral_op *op) {
+static int show(crl_mariadb_batch *b, corral_op *op) {
   char name[CRL_MARIADB_NAME], sql[CRL_MARIADB_SQL];
   crl_mariadb_session *s = NULL;
-  int status = take_session(b, 1, &s, op->error);
+  int status = crl_mariadb_take_session(b, 1, &s, op->error);
   if (status != CORRAL_OK) return status;
   name_of(b->st, op, name);
   snprintf(sql, sizeof sql,
@@ -399,11 +235,11 @@ static int show(batch *b, corral_op *op) {
            name);
   status = note(b, s, crl_mariadb_ask(s, sql, b->deadline, op->error));
   if (status == CORRAL_OK) status = give(b, s, op);
-  put_idle(s);
+  crl_mariadb_put_idle(s);
   return status;
 }
 
-static int perform_one(batch *b, corral_op *op) {
+static int perform_one(crl_mariadb_batch *b, corral_op *op) {
   const corral_host *host = b->st->host;
   int shared = (op->flags & CORRAL_OP_SHARED) != 0 &&
                (op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND);
@@ -419,7 +255,7 @@ static int perform_one(batch *b, corral_op *op) {
 
 static int store_perform(void *handle, const corral_batch *ops, int64_t deadline,
                          corral_error *error) {
-  batch b = {.st = handle, .deadline = deadline, .sick = CORRAL_OK};
+  crl_mariadb_batch b = {.st = handle, .deadline = deadline, .sick = CORRAL_OK};
   for (size_t i = 0; i < ops->count; i++) {
     corral_op *op = corral_batch_op(ops, i);
     int late = b.sick != CORRAL_OK || b.st->host->now_ms() >= deadline;
@@ -439,34 +275,15 @@ static int store_perform(void *handle, const corral_batch *ops, int64_t deadline
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
-static crl_mariadb_session *take_all_idle(crl_mariadb_store *st) {
-  pthread_mutex_lock(&st->mutex);
-  crl_mariadb_session *all = st->idle;
-  st->open_count -= st->idle_count;
-  st->idle_count = 0;
-  st->idle = NULL;
-  pthread_mutex_unlock(&st->mutex);
-  return all;
-}
-
-static void close_all(crl_mariadb_session *s) {
-  while (s != NULL) {
-    crl_mariadb_session *next = s->next;
-    if (crl_mariadb_is_dead(s)) s->broken = 1;
-    crl_mariadb_close(s);
-    s = next;
-  }
-}
-
 /* Makes a new connection, since idle ones say nothing about the server. The handle is the store,
  * because holds outlive handles. */
 static int store_connect(void *arg, int64_t deadline, void **ret_handle, corral_error *error) {
-  batch b = {.st = arg, .deadline = deadline};
+  crl_mariadb_batch b = {.st = arg, .deadline = deadline};
   crl_mariadb_session *s = NULL;
-  close_all(take_all_idle(b.st));
-  int status = take_session(&b, 1, &s, error);
+  crl_mariadb_close_all(crl_mariadb_take_all_idle(b.st));
+  int status = crl_mariadb_take_session(&b, 1, &s, error);
   if (status != CORRAL_OK) return status;
-  put_idle(s);
+  crl_mariadb_put_idle(s);
   *ret_handle = b.st;
   return CORRAL_OK;
 }
@@ -489,8 +306,9 @@ static void free_store(crl_mariadb_store *st) {
 
 static void store_close(void *arg) {
   crl_mariadb_store *st = arg;
-  close_all(st->idle);
-  close_all(st->held);
+  crl_mariadb_close_all(st->idle);
+  crl_mariadb_close_all(st->held);
+  crl_net_ends_close(&st->ends);
   pthread_cond_destroy(&st->changed);
   pthread_mutex_destroy(&st->mutex);
   free_store(st);
@@ -561,6 +379,7 @@ static int store_open(const corral_host *host, const corral_uri *uri, void **ret
     return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   }
   st->host = host;
+  st->ends.fd = -1;
   st->most = (size_t)most;
   name_store(st, uri);
   pthread_mutex_init(&st->mutex, NULL);
@@ -589,6 +408,8 @@ const corral_store crl_plugin_mariadb = {
     .disconnect = store_disconnect,
     .perform = store_perform,
     .inspect = crl_mariadb_inspect,
+    .attend = crl_mariadb_attend,
+    .ends = crl_mariadb_ends,
 };
 
 CORRAL_PLUGIN(crl_plugin_mariadb)

@@ -1,6 +1,7 @@
 /* mariadb.h: declarations shared by the files of the MariaDB plugin. Internal to plugins/mariadb/.
  *
- *   mariadb.c   the table, the URI, the verbs, the connections and their holds
+ *   mariadb.c   the design, the table, the URI, the verbs
+ *   holds.c     the connections and their holds
  *   session.c   one connection: connecting, one statement at a time, by deadline
  *   inspect.c   what the server says of itself */
 #ifndef CRL_MARIADB_H
@@ -41,6 +42,8 @@ struct crl_mariadb_session {
   crl_mariadb_session *next;
   int busy;         /* for a hold, as all that follows; under the store's mutex */
   corral_hold hold; /* until and since in host->now_ms */
+  int fd;           /* its socket */
+  uint64_t number;  /* under which its end is told */
   char name[CRL_MARIADB_NAME];
 };
 
@@ -52,9 +55,43 @@ struct crl_mariadb_store {
   pthread_mutex_t mutex; /* never held during I/O */
   pthread_cond_t changed;
   crl_mariadb_session *idle, *held;
+  crl_net_ends ends;
+  uint64_t last_number;
   /* open_count: idle and held ones, those in use, and those about to be made */
   size_t idle_count, held_count, open_count, most;
 };
+
+/* One batch. */
+typedef struct crl_mariadb_batch {
+  crl_mariadb_store *st;
+  int64_t deadline;
+  int sick; /* status of a failure that is the server's, not one operation's */
+} crl_mariadb_batch;
+
+/* ---- holds.c ------------------------------------------------------------------------------- */
+
+/* Takes a session without a hold: an idle one, or a new one. `spare`: one more than holds may
+ * have. */
+int crl_mariadb_take_session(crl_mariadb_batch *b, int spare, crl_mariadb_session **ret,
+                             corral_error *error);
+/* Gives back a session without a hold; one too many, or a broken one, is closed. */
+void crl_mariadb_put_idle(crl_mariadb_session *s);
+void crl_mariadb_drop(crl_mariadb_session *s);
+/* Takes the hold of a token, `busy` for the caller; *ret NULL: there is none. EUNAVAILABLE: another
+ * thread had it until the deadline. A dead one is dropped. */
+int crl_mariadb_take_held(crl_mariadb_batch *b, const corral_op *op, crl_mariadb_session **ret);
+void crl_mariadb_put_held(crl_mariadb_session *s);
+/* Makes a session that was granted a lock one with a hold. */
+void crl_mariadb_add_held(crl_mariadb_session *s);
+/* Takes all idle sessions out of the store. */
+crl_mariadb_session *crl_mariadb_take_all_idle(crl_mariadb_store *st);
+void crl_mariadb_close_all(crl_mariadb_session *s);
+/* See corral_store.attend. */
+int crl_mariadb_attend(void *store, const uint8_t *token);
+void crl_mariadb_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
+                      void *arg);
+
+/* ---- session.c ----------------------------------------------------------------------------- */
 
 /* Connects by `deadline` (host->now_ms). EAUTH, EURI, EUNSUPPORTED and the like are the server's
  * answer; EUNAVAILABLE: it can't be reached. */

@@ -3,6 +3,7 @@
  *
  *   resolve.c   names to addresses
  *   connect.c   a connected socket: non-blocking, closed on exec
+ *   ends.c      tells when the other side has ended one of many connections
  *
  * Every function returns CORRAL_OK or a negative status; `error` may be NULL. A deadline is
  * host->now_ms time. */
@@ -48,5 +49,23 @@ int64_t crl_net_be_patient(const crl_net_peer *peer, int fd, int64_t deadline);
 int crl_net_failed(const crl_net_peer *peer, corral_error *error, const char *what,
                    const char *why);
 int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const char *what);
+
+/* Connections whose ends are told, each under a number of the owner's. Guarded by the owner's
+ * mutex. */
+typedef struct crl_net_ends {
+  int fd; /* of epoll(7); -1: not open */
+} crl_net_ends;
+
+/* Opens `ends`, if it isn't open; returns its descriptor, -1: none is to be had. */
+int crl_net_ends_open(crl_net_ends *ends, const corral_host *host);
+/* Has the end of this connection told under `number`, and under no earlier number; also an end that
+ * has come already. 0: `fd` is no connection. */
+int crl_net_ends_add(const crl_net_ends *ends, int fd, uint64_t number);
+/* Tells ends until `stop_fd` is readable (corral_store.ends). Not under the mutex, which `token_of`
+ * takes: it copies the token of the hold whose connection has this number, or returns 0. */
+void crl_net_ends_tell(int ends_fd, int stop_fd,
+                       int (*token_of)(void *store, uint64_t number, uint8_t *token), void *store,
+                       void (*told)(void *arg, const uint8_t *token), void *arg);
+void crl_net_ends_close(crl_net_ends *ends);
 
 #endif

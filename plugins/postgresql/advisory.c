@@ -41,15 +41,18 @@ static void give_back(crl_pg_store *s, crl_pg_session *c) {
   pthread_mutex_unlock(&s->mutex);
 }
 
+/* Under the mutex. */
+static void unlist(crl_pg_store *s, const crl_pg_session *c) {
+  crl_pg_session **at = &s->holds;
+  while (*at != NULL && *at != c) at = &(*at)->next;
+  if (*at != NULL) *at = c->next;
+}
+
 /* Ends the session's role as a hold; a session that still works is kept for later. */
 static void drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_store *s = h->store;
   pthread_mutex_lock(&s->mutex);
-  for (crl_pg_session **at = &s->holds; *at != NULL; at = &(*at)->next)
-    if (*at == c) {
-      *at = c->next;
-      break;
-    }
+  unlist(s, c);
   s->hold_count--;
   c->lent = c->ends = 0;
   if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL)
@@ -120,13 +123,43 @@ void crl_pg_end_sessions(crl_pg_store *s) {
     }
 }
 
-/* ---- verbs --------------------------------------------------------------------------------- */
+/* ---- ends of connections ------------------------------------------------------------------- */
 
-/* Writes the session's application_name: the hold's life in ms, for people to read, and the
- * note. */
-static void name_it(const crl_pg_session *c, int64_t life_ms, char room[CRL_PG_NAME_ROOM]) {
-  snprintf(room, CRL_PG_NAME_ROOM, "%lldms %s", (long long)life_ms, c->note);
+int crl_pg_attend(void *store, const uint8_t *token) {
+  crl_pg_store *s = store;
+  int attends = !s->advisory;
+  pthread_mutex_lock(&s->mutex);
+  for (crl_pg_session *c = s->holds; c != NULL && !attends; c = c->next)
+    if (memcmp(c->token, token, CORRAL_TOKEN) == 0) {
+      c->number = ++s->last_number;
+      attends =
+          crl_net_ends_open(&s->ends, s->host) < 0 || crl_net_ends_add(&s->ends, c->fd, c->number);
+    }
+  pthread_mutex_unlock(&s->mutex);
+  return attends;
 }
+
+/* Copies the token of the hold whose connection has this number; 0: there is none any more. */
+static int token_of(void *store, uint64_t number, uint8_t *token) {
+  crl_pg_store *s = store;
+  int is_held = 0;
+  pthread_mutex_lock(&s->mutex);
+  for (const crl_pg_session *c = s->holds; c != NULL && !is_held; c = c->next)
+    if (c->number == number) memcpy(token, c->token, CORRAL_TOKEN), is_held = 1;
+  pthread_mutex_unlock(&s->mutex);
+  return is_held;
+}
+
+void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
+                 void *arg) {
+  crl_pg_store *s = store;
+  pthread_mutex_lock(&s->mutex);
+  int fd = crl_net_ends_open(&s->ends, s->host);
+  pthread_mutex_unlock(&s->mutex);
+  crl_net_ends_tell(fd, stop_fd, token_of, s, told, arg);
+}
+
+/* ---- verbs --------------------------------------------------------------------------------- */
 
 static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
   return (int64_t)corral_digest_number(s->host, op->key, op->key_len);
@@ -165,13 +198,12 @@ static int ask_hold(crl_pg_store *s, crl_pg_session *c, crl_pg_statement what, i
 /* Begins the life of an existing hold anew. A session that is gone has taken the hold with it. */
 static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char name[CRL_PG_NAME_ROOM], text[CRL_PG_KEY_TEXT];
+  char text[CRL_PG_KEY_TEXT];
   int64_t now = s->host->now_ms(), left = c->until - now,
           life = corral_op_hold_ms(op) > left ? corral_op_hold_ms(op) : left;
   int becomes_shared =
       op->verb == CORRAL_VERB_LOCK_EXTEND && op->flags & CORRAL_OP_SHARED && !c->shared;
-  name_it(c, life, name);
-  int answer = ask_hold(s, c, CRL_PG_TOUCH, life, name, deadline, op->error);
+  int answer = ask_hold(s, c, CRL_PG_TOUCH, life, NULL, deadline, op->error);
   if (answer == 1 && becomes_shared) {
     answer =
         ask_hold(s, c, CRL_PG_DOWNGRADE, life, crl_pg_key_text(s, op, text), deadline, op->error);
@@ -204,19 +236,42 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   c->since = h->store->host->now_ms();
   c->until = c->since + op->lock.hold_ms;
   op->lock_state.left_ms = op->lock.hold_ms;
+  c->fd = PQsocket(c->conn);
+  c->waits = 0;
   keep(h->store, c);
+}
+
+/* A writer that was refused, and will ask again, bars new readers meanwhile: its session has the
+ * door, and is kept under the token until the next LOCK or UNLOCK, or wish_ms of silence. */
+static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  crl_pg_session *c = h->session;
+  c->lock = lock_of(s, op);
+  if (ask_hold(s, c, CRL_PG_WISH, op->lock.wish_ms, NULL, deadline, NULL) == 1) {
+    memcpy(c->token, op->token, CORRAL_TOKEN);
+    c->waits = 1;
+    keep(s, c);
+    h->session = NULL;
+    op->flags |= CORRAL_OP_QUEUED;
+  } else if (c->waits || crl_pg_is_broken(c)) {
+    crl_pg_hang_up(c);
+    h->session = NULL;
+  } else {
+    c->lock = 0;
+  }
 }
 
 /* Tries to take the lock. After a failure the session is ended, since it may have the lock. */
 static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char name[CRL_PG_NAME_ROOM];
+  char note[CORRAL_LOCK_NOTE + 1];
   PGresult *r;
   int status = furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
-  crl_pg_note_of(h->session, op, h->session->note);
-  name_it(h->session, op->lock.hold_ms, name);
-  crl_pg_question q = {.first = lock_of(s, op), .second = op->lock.hold_ms, .text = name};
+  crl_pg_question q = {.first = lock_of(s, op),
+                       .second = op->lock.hold_ms,
+                       .text = crl_pg_note_of(h->session, op, note)};
+  memcpy(h->session->note, note, sizeof note);
   status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
                       &q, deadline, &r, op->error);
   if (status != CORRAL_OK) {
@@ -230,13 +285,42 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
   PQclear(r);
   if (status == CORRAL_EBUSY) op->lock_state.left_ms = -1;
+  if (status == CORRAL_EBUSY && op->lock.wish_ms > 0 && !(op->flags & CORRAL_OP_SHARED))
+    wish(h, op, deadline);
   return status;
+}
+
+/* The same for a token that waits, on the session that it waits by, which this thread has. */
+static int take_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
+  crl_pg_store *s = h->store;
+  crl_pg_session *own = h->session;
+  pthread_mutex_lock(&s->mutex);
+  unlist(s, c);
+  c->lent = 0;
+  pthread_cond_broadcast(&s->given_back);
+  pthread_mutex_unlock(&s->mutex);
+  h->session = c;
+  int status = take(h, op, deadline);
+  crl_pg_hang_up(h->session); /* neither granted nor waiting: it has the door */
+  h->session = own;
+  return status;
+}
+
+/* 1: the operation's token has its place, a hold or one that waits, among max_holds. */
+static int has_place(const corral_op *op, int status) {
+  return status == CORRAL_OK || (op->flags & CORRAL_OP_QUEUED) != 0;
 }
 
 static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   int status;
   crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  op->flags &= ~(uint32_t)CORRAL_OP_QUEUED;
+  if (c != NULL && c->waits) {
+    status = take_turn(h, c, op, deadline);
+    if (!has_place(op, status)) unreserve(s);
+    return status;
+  }
   if (c != NULL) status = prolong(h, c, op, deadline);
   if (status != CORRAL_ELOST && (c != NULL || status != CORRAL_OK)) return status;
   if (!reserve(s))
@@ -245,7 +329,7 @@ static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
         "%s: %lld locks are held, each with a connection of its own; max_holds allows no more",
         s->name, (long long)s->max_holds);
   status = take(h, op, deadline);
-  if (status != CORRAL_OK) unreserve(s);
+  if (!has_place(op, status)) unreserve(s);
   return status;
 }
 
@@ -253,6 +337,10 @@ static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status;
   crl_pg_session *c = borrow(h->store, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (c->waits) {
+    give_back(h->store, c);
+    return lost(h, op, deadline);
+  }
   if (op->lock_extend.fence > c->fence) {
     give_back(h->store, c);
     return h->store->host->fail(
@@ -272,6 +360,10 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status, answer;
   crl_pg_session *c = borrow(s, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
+  if (c->waits) {
+    drop(h, c);
+    return lost(h, op, deadline);
+  }
   if (c->ends && c->sent) {
     PGresult *r = crl_pg_receive(s, c, deadline);
     answer = r == NULL || PQresultStatus(r) != PGRES_TUPLES_OK
@@ -295,27 +387,44 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }
 
-/* Describes a holder. Holds of this process are known; for others the server tells when it last
- * heard from them, and their application_name has the life. */
+/* What a session's application_name tells of its hold (see statements.c). */
+typedef struct told {
+  int64_t life, since;
+  uint64_t fence;
+  const char *note;
+} told;
+
+static told read_name(const char *name) {
+  told t = {.note = name};
+  char *end;
+  int64_t life = strtoll(name, &end, 10);
+  if (end == name || strncmp(end, "ms ", 3) != 0 || life <= 0 || life >= INT32_MAX) return t;
+  uint64_t fence = strtoull(end + 3, &end, 16);
+  int64_t since = *end == '.' ? strtoll(end + 1, &end, 16) : 0;
+  if (since <= 0 || since >= INT64_C(1) << 53 || (*end != ' ' && *end != '\0')) return t;
+  return (told){.life = life, .since = since, .fence = fence, .note = *end == ' ' ? end + 1 : end};
+}
+
+/* Describes a holder. Of others their application_name tells, and the server when it last heard
+ * from them, if this user may see that. Holds of this process are known, and their whole notes. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
   int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
           pid = crl_pg_number_at(r, 1, row);
-  char name[CRL_PG_NAME_ROOM], *end;
+  char name[CRL_PG_NAME_ROOM];
   snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
-  int64_t life = strtoll(name, &end, 10);
-  int is_ours =
-      end != name && strncmp(end, "ms ", 3) == 0 && heard > 0 && life > 0 && life < INT32_MAX;
-  const char *note = is_ours ? end + 3 : name;
-  size_t len = strlen(note);
+  told t = read_name(name);
+  size_t len = strlen(t.note);
   *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE
                                                             : CORRAL_LOCK_SHARED,
-                        .since = heard > 0 ? heard : now};
-  hold->until = is_ours && heard + life > now ? heard + life : is_ours ? now + 1 : 0;
-  memcpy(hold->note, note, len < sizeof hold->note ? len : sizeof hold->note);
+                        .since = t.since > 0 ? t.since : heard,
+                        .fence = t.fence};
+  if (t.life > 0 && heard > 0) hold->until = heard + t.life > now ? heard + t.life : now + 1;
+  memcpy(hold->note, t.note, len < sizeof hold->note ? len : sizeof hold->note);
   pthread_mutex_lock(&s->mutex);
   for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)
     if (c->pid == pid) {
       memcpy(hold->token, c->token, CORRAL_TOKEN);
+      memcpy(hold->note, c->note, sizeof hold->note);
       hold->fence = c->fence;
       hold->since = now - (s->host->now_ms() - c->since);
     }

@@ -19,14 +19,15 @@
  * token, and ends with that session. The server ends a session that is silent for longer than the
  * hold's life (idle_session_timeout, so PostgreSQL 14 or later). The lock's number is a 64 bit hash
  * of the name: two names may have the same one, and then exclude each other; so may another
- * program's advisory locks in this database. Exclusive and shared holds, no wish. The fencing token
- * is a transaction id (64 bits, only grows), taken by CASE once the lock is granted, in the same
- * statement: the transaction has none before it asks, so a later grant has a larger one. An empty
- * logical message makes the server write that transaction to disk before it answers; otherwise the
- * ids of the last moments would come again after a crash. A standby that is promoted without having
- * received everything can give them again, too: there locks=table is better. A lock belongs to the
- * process that took it. PgBouncer in transaction mode gives the session to other clients: never put
- * it in between.
+ * program's advisory locks in this database. Exclusive and shared holds. A writer that waits has a
+ * second lock, whose number is made from the first: readers pass through it, so that new ones wait.
+ * The fencing token is a transaction id (64 bits, only grows), taken by CASE once the lock is
+ * granted, in the same statement: the transaction has none before it asks, so a later grant has a
+ * larger one. An empty logical message makes the server write that transaction to disk before it
+ * answers; otherwise the ids of the last moments would come again after a crash. A standby that is
+ * promoted without having received everything can give them again, too: there locks=table is
+ * better. A lock belongs to the process that took it. PgBouncer in transaction mode gives the
+ * session to other clients: never put it in between.
  *
  * Both refuse a standby. When a hold is unlocked, waiters are told by NOTIFY corral_lock with the
  * name in hex. The server handles NOTIFY one transaction at a time; notify=no is for servers where
@@ -174,6 +175,7 @@ static void forget(char *text) {
 static void close_store(void *store) {
   crl_pg_store *s = store;
   crl_pg_end_sessions(s);
+  crl_net_ends_close(&s->ends);
   pthread_cond_destroy(&s->given_back);
   pthread_mutex_destroy(&s->mutex);
   forget(s->user);
@@ -193,6 +195,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   crl_pg_store *s = calloc(1, sizeof *s);
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->host = host;
+  s->ends.fd = -1;
   s->max_holds = 50;
   pthread_mutex_init(&s->mutex, NULL);
   pthread_condattr_init(&monotonic);
@@ -281,6 +284,8 @@ const corral_store crl_plugin_postgresql = {
     .changes = crl_pg_changes,
     .unwatch = crl_pg_unwatch,
     .inspect = crl_pg_inspect,
+    .attend = crl_pg_attend,
+    .ends = crl_pg_ends,
 };
 
 CORRAL_PLUGIN(crl_plugin_postgresql)

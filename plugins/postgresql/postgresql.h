@@ -19,6 +19,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "../net/net.h"
+
 enum {
   CRL_PG_TABLE_ROOM = 140,
   CRL_PG_SQL_ROOM = 2000,
@@ -36,6 +38,7 @@ typedef enum crl_pg_statement {
   CRL_PG_SHOW,
   CRL_PG_TRY,
   CRL_PG_TRY_SHARED,
+  CRL_PG_WISH,
   CRL_PG_TOUCH,
   CRL_PG_DOWNGRADE,
   CRL_PG_END,
@@ -63,11 +66,14 @@ typedef struct crl_pg_session {
   int sent;          /* the last ask has sent the statement itself */
   struct crl_pg_session *next;
   uint8_t token[CORRAL_TOKEN];
-  int pid;  /* process id of its backend */
-  int lent; /* one thread has it for itself */
-  int ends; /* an unlock was sent, and its reply didn't come */
+  int pid;   /* process id of its backend */
+  int lent;  /* one thread has it for itself */
+  int ends;  /* an unlock was sent, and its reply didn't come */
+  int waits; /* it has no hold yet, and bars new readers */
   int shared;
-  int64_t lock; /* number of the advisory lock; 0: it holds none */
+  int64_t lock;    /* number of the advisory lock; 0: it holds none */
+  int fd;          /* its socket */
+  uint64_t number; /* under which its end is told */
   uint64_t fence;
   int64_t since, until; /* host->now_ms */
   char note[CORRAL_LOCK_NOTE + 1];
@@ -86,6 +92,8 @@ typedef struct crl_pg_store {
   pthread_mutex_t mutex; /* guards what follows; not held during I/O */
   pthread_cond_t given_back;
   crl_pg_session *holds, *idle;
+  crl_net_ends ends;
+  uint64_t last_number;
   int64_t hold_count; /* holds, and those being taken */
   int idle_count;
 } crl_pg_store;
@@ -143,6 +151,10 @@ int crl_pg_inspect(void *store, const corral_inquiry *inquiry, corral_error *err
 /* advisory.c */
 int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);
 void crl_pg_end_sessions(crl_pg_store *s);
+/* See corral_store.attend. */
+int crl_pg_attend(void *store, const uint8_t *token);
+void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
+                 void *arg);
 
 /* watch.c: see corral_store.watch */
 int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../net/net.h"
 #include "postgresql.h"
 
 void crl_pg_hang_up(crl_pg_session *c) {

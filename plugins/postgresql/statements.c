@@ -41,11 +41,26 @@
   "l.objid::bigint | (l.classid::bigint << 32) = $3 AND"                                           \
   " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 #define HELD_HERE "EXISTS (SELECT FROM " ITS_LOCKS " AND l.pid = pg_backend_pid())"
-#define ENDS_AFTER                                                                                 \
-  "set_config('idle_session_timeout', $4::text, false) || set_config('application_name', $5, "     \
-  "false)"
+/* A second lock beside each: a writer that waits has it, and readers pass through it. */
+#define DOOR "($3 # 7640891576956012809)"
+#define HAS_DOOR                                                                                   \
+  "EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND "             \
+  "l.objsubid = 1 AND l.pid = pg_backend_pid() AND l.objid::bigint | (l.classid::bigint << 32) "   \
+  "= " DOOR ")"
+/* The server ends the session after $4 ms of silence. Its application_name tells others of the
+ * hold: "30000ms 2f1.18bcfe56800 note", its life, its fencing token and when it began, both in
+ * hex. */
+#define SILENCE "set_config('idle_session_timeout', $4::text, false)"
+#define NAMED                                                                                      \
+  "set_config('application_name', $4::text || 'ms ' || "                                           \
+  "to_hex(pg_current_xact_id()::text::bigint) || '.' || to_hex(" MS_OF(                            \
+      NOW) ") || ' ' || $5, false)"
+#define RENAMED                                                                                    \
+  "set_config('application_name', regexp_replace(current_setting('application_name'), "            \
+  "'^[0-9]+', $4::text), false)"
 #define GRANT                                                                                      \
-  "THEN CASE WHEN " ENDS_AFTER " || pg_logical_emit_message(true, 'corral', '')::text <> '' THEN " \
+  "THEN CASE WHEN " SILENCE " || " NAMED                                                           \
+  " || pg_logical_emit_message(true, 'corral', '')::text <> '' THEN "                              \
   "pg_current_xact_id()::text::bigint END END"
 #define RESTS                                                                                      \
   "THEN set_config('idle_session_timeout', '0', false) || set_config('application_name', "         \
@@ -82,14 +97,20 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
         "until") ", " MS_OF("since") ", " MS_OF(NOW) ", token, note FROM @ WHERE name = $1",
     /* Column: the fencing token; NULL: not granted. */
     [CRL_PG_TRY] = "SELECT CASE WHEN pg_try_advisory_lock($3) " GRANT,
-    [CRL_PG_TRY_SHARED] = "SELECT CASE WHEN pg_try_advisory_lock_shared($3) " GRANT,
+    [CRL_PG_TRY_SHARED] =
+        "SELECT CASE WHEN pg_try_advisory_lock_shared(" DOOR ") AND pg_advisory_unlock_shared(" DOOR
+        ") AND pg_try_advisory_lock_shared($3) " GRANT,
+    /* Column: has the door, and ends with the session after $4 ms of silence? */
+    [CRL_PG_WISH] = "SELECT (" HAS_DOOR " OR pg_try_advisory_lock(" DOOR ")) AND " SILENCE " <> ''",
     /* Column: still held? */
-    [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " ENDS_AFTER " <> ''",
+    [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " SILENCE " || " RENAMED " <> ''",
     [CRL_PG_DOWNGRADE] =
         "SELECT CASE WHEN " HELD_HERE
         " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
+        " CASE WHEN " HAS_DOOR " THEN pg_advisory_unlock(" DOOR ") ELSE true END AND"
         " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
-    [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) " RESTS,
+    [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) AND pg_advisory_unlock_all()::text IS "
+                   "NOT NULL " RESTS,
     [CRL_PG_END_SHARED] =
         "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
     /* Columns: exclusive?, pid, when it was last heard, the server's time, its application_name. */

@@ -201,6 +201,7 @@ static void grant(task *t) {
   t->op->status = CORRAL_OK;
   t->op->lock_state.fence = p->fence;
   t->op->lock_state.left_ms = left < session_ms ? left : session_ms;
+  if (left > session_ms) t->op->flags |= CORRAL_OP_MORE;
 }
 
 static void lost(task *t) {
@@ -264,8 +265,9 @@ static int confirm(task *t) {
   zk_place *p = t->p;
   char path[CRL_ZK_PATH], data[CRL_ZK_TEXT];
   zk_reply got;
+  int64_t life = corral_op_hold_ms(t->op), rest = p->held ? p->ends - crl_zk_now(t->s) : 0;
   if (!p->held) p->since = 0;
-  int len = crl_zk_write_data(p, corral_op_hold_ms(t->op), data);
+  int len = crl_zk_write_data(p, rest > life ? rest : life, data);
   crl_zk_path(t->dir, p->node, path);
   int rc = crl_zk_set(t->s, path, data, len, t->deadline, &got);
   if (rc != ZOK) return rc;

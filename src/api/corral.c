@@ -8,8 +8,8 @@
 #include "store/registry.h"
 #include "store/secret.h"
 #include "http/origin.h"
+#include "locks/lock.h"
 #include "locks/steps.h"
-#include "locks/table.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "store/uri.h"
@@ -104,6 +104,17 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
   return context->watch == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
+/* Makes what listens to the store, which is closed with the pool. */
+static int make_listeners(crl_context *context, const crl_pool_options *pool,
+                          const corral_options *options) {
+  crl_ends_options ends = {
+      .plugin = pool->plugin, .store = pool->store, .ended = crl_lock_cut, .arg = context};
+  if (pool->plugin->attend != NULL && pool->plugin->ends != NULL &&
+      (context->ends = crl_ends_new(&ends)) == NULL)
+    return CORRAL_ENOMEM;
+  return make_near(context, pool, options);
+}
+
 static int open_store(corral *c, const corral_options *options, corral_error *error) {
   crl_uri uri;
   crl_context *context = &c->context;
@@ -140,7 +151,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
       pool.info.reach != CORRAL_REACH_FLEET && pool.plugin->threads == CORRAL_THREADS_PARALLEL;
   pool.probe_key = probe_key_of(&context->space);
   context->pool = crl_pool_new(&pool);
-  if (context->pool != NULL) return make_near(context, &pool, options);
+  if (context->pool != NULL) return make_listeners(context, &pool, options);
   pool.plugin->close(pool.store);
   return crl_status_plain(error, CORRAL_ENOMEM);
 }
@@ -291,6 +302,7 @@ void corral_close(corral *c) {
   if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->lock_steps != NULL) crl_lock_steps_free(context->lock_steps);
+  if (context->ends != NULL) crl_ends_free(context->ends);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);
   if (context->near != NULL) crl_near_free(context->near);

@@ -58,7 +58,7 @@ void crl_async_free_lock(crl_async_lock *l) {
     return;
   }
   l->step.make = give_back;
-  if (!crl_lock_steps_add(l->lock->context->lock_steps, &l->step)) give_back(&l->step);
+  if (!crl_lock_steps_add(l->lock->hold->context->lock_steps, &l->step)) give_back(&l->step);
 }
 
 static int new_call(corral_loop *loop, const corral_async *async, crl_async_lock **ret,

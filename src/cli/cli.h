@@ -179,6 +179,8 @@ void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* From here on messages are JSON: {"message":"..."}, and the last one of cli_say or cli_fail waits
  * for cli_say_end: it has the exit status, too. */
 void cli_say_json(void);
+/* With --json, the last message also has "left_ms", what is left of the hold in the way. */
+void cli_say_left(int64_t left_ms);
 /* Ends the messages of this process. Returns `exit_status`. */
 int cli_say_end(int exit_status);
 /* Like cli_say; returns CLI_FAILED. */

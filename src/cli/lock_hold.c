@@ -114,6 +114,7 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
   bool busy = status == CORRAL_EBUSY;
   (void)cli_key_text(text, o->name, strlen(o->name));
   if (busy || status == CORRAL_EDEADLINE) {
+    cli_say_left(error->retry_after_ms);
     if (!l->cli->quiet && busy) cli_say("%s: %s", text, error->text);
     if (!l->cli->quiet && !busy)
       cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);

@@ -86,13 +86,14 @@ const char *cli_key_text(char text[CLI_KEY_TEXT], const void *key, size_t key_le
 /* ---- messages ------------------------------------------------------------------------------ */
 
 /* Longest message; room for it when it may be shown; that as a line of JSON. */
-enum { SAID = 1024, SHOWN = 2 * SAID, LINE = 2 * SHOWN + 64 };
+enum { SAID = 1024, SHOWN = 2 * SAID, LINE = 2 * SHOWN + 100 };
 
 /* With --json, the last message waits for the exit status, if it may be the reason of one. */
 static struct {
   pthread_mutex_t mutex;
   pid_t owner;      /* the process that does so; 0: messages are no JSON */
   char text[SHOWN]; /* empty: none waits */
+  int64_t left_ms;  /* cli_say_left */
 } waiting = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static void print_plain(const char *text) {
@@ -102,21 +103,23 @@ static void print_plain(const char *text) {
 }
 
 /* `text` may be shown: of what JSON escapes it has quotes and backslashes alone. */
-static void print_object(const char *text, int exit_status) {
+static void print_object(const char *text, int exit_status, int64_t left_ms) {
+  char left[40] = "";
   char line[LINE] = "{\"message\":\"";
   size_t used = strlen(line);
   for (; *text != '\0'; text++) {
     if (*text == '"' || *text == '\\') line[used++] = '\\';
     line[used++] = *text;
   }
-  int n = exit_status != CLI_OK
-              ? snprintf(line + used, sizeof line - used, "\",\"exit_status\":%d}\n", exit_status)
-              : snprintf(line + used, sizeof line - used, "\"}\n");
+  if (left_ms > 0) (void)snprintf(left, sizeof left, "\"left_ms\":%lld,", (long long)left_ms);
+  int n = exit_status != CLI_OK ? snprintf(line + used, sizeof line - used,
+                                           "\",%s\"exit_status\":%d}\n", left, exit_status)
+                                : snprintf(line + used, sizeof line - used, "\"}\n");
   if (n > 0) (void)cli_write(STDERR_FILENO, line, used + (size_t)n);
 }
 
 static void print_waiting(int exit_status) {
-  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status);
+  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status, waiting.left_ms);
   waiting.text[0] = '\0';
 }
 
@@ -124,17 +127,19 @@ static void print(const char *text, bool may_be_reason) {
   if (waiting.owner == 0) {
     print_plain(text);
   } else if (waiting.owner != getpid()) {
-    print_object(text, CLI_OK);
+    print_object(text, CLI_OK, 0);
   } else {
     (void)pthread_mutex_lock(&waiting.mutex);
     print_waiting(CLI_OK);
     if (may_be_reason)
       (void)snprintf(waiting.text, sizeof waiting.text, "%s", text);
     else
-      print_object(text, CLI_OK);
+      print_object(text, CLI_OK, 0);
     (void)pthread_mutex_unlock(&waiting.mutex);
   }
 }
+
+void cli_say_left(int64_t left_ms) { waiting.left_ms = left_ms; }
 
 void cli_say_json(void) { waiting.owner = getpid(); }
 

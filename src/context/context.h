@@ -7,6 +7,7 @@
 #include "os/task.h"
 #include "base/marks.h"
 #include "record/key.h"
+#include "store/ends.h"
 #include "store/renewer.h"
 #include "store/pool.h"
 #include "store/watch.h"
@@ -65,6 +66,7 @@ typedef struct crl_context {
   struct crl_scheduler *scheduler;   /* driver/async.h */
   struct crl_lock_table *locks;      /* holds and waiters of users' locks */
   struct crl_lock_steps *lock_steps; /* of event loops' locks */
+  crl_ends *ends;                    /* NULL: no hold belongs to a connection */
   crl_hostlock *hostlock;            /* NULL: the ladder has no host lock */
   crl_hostmap hostmap;               /* where there is one */
   int limits_computes;               /* of all kinds, not just those on threads of the library */

@@ -26,50 +26,52 @@ static int check_name(const void *name, size_t len, corral_error *error) {
   return CORRAL_OK;
 }
 
-static int make_key(corral_lock *lock, const void *name, size_t len) {
-  int status = crl_key_make(&lock->key, CRL_KEY_LOCK, &lock->context->space,
+static int make_key(crl_hold *hold, const void *name, size_t len) {
+  int status = crl_key_make(&hold->key, CRL_KEY_LOCK, &hold->context->space,
                             &(crl_name){.key = name, .key_len = len});
   if (status != CORRAL_OK) return status;
-  lock->entry.hash = crl_key_hash(&lock->key);
-  lock->entry.key = lock->key.stored;
-  lock->entry.key_len = lock->key.stored_len;
-  lock->entry.token = lock->token;
+  hold->entry.hash = crl_key_hash(&hold->key);
+  hold->entry.key = hold->key.stored;
+  hold->entry.key_len = hold->key.stored_len;
+  hold->entry.token = hold->token;
   return CORRAL_OK;
 }
 
-int crl_lock_new(crl_context *context, const void *name, size_t name_len, corral_lock **ret,
+int crl_lock_new(crl_context *context, const void *name, size_t name_len, crl_hold **ret,
                  corral_error *error) {
   int status = check_name(name, name_len, error);
   if (status != CORRAL_OK) return status;
-  corral_lock *lock = crl_alloc_more(NULL, sizeof *lock);
-  if (lock == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  memset(lock, 0, sizeof *lock);
-  lock->magic = MAGIC;
-  lock->context = context;
-  if (crl_env_random(lock->token, sizeof lock->token) != CORRAL_OK) {
-    free(lock);
+  crl_hold *hold = crl_alloc_more(NULL, sizeof *hold);
+  if (hold == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
+  memset(hold, 0, sizeof *hold);
+  hold->first.magic = MAGIC;
+  hold->first.hold = hold->first.memory = hold;
+  hold->entry.takings = &hold->first.taking;
+  hold->context = context;
+  if (crl_env_random(hold->token, sizeof hold->token) != CORRAL_OK) {
+    free(hold);
     return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel for a token");
   }
-  if (make_key(lock, name, name_len) != CORRAL_OK) {
-    crl_lock_free(lock);
+  if (make_key(hold, name, name_len) != CORRAL_OK) {
+    crl_lock_free(hold);
     return crl_status_plain(error, CORRAL_ENOMEM);
   }
-  *ret = lock;
+  *ret = hold;
   return CORRAL_OK;
 }
 
-void crl_lock_free(corral_lock *lock) {
-  lock->magic = 0;
-  crl_key_clean(&lock->key);
-  free(lock);
+void crl_lock_free(crl_hold *hold) {
+  hold->first.magic = 0;
+  crl_key_clean(&hold->key);
+  free(hold);
 }
 
-corral_op crl_lock_op(const corral_lock *lock, corral_verb verb, corral_error *detail) {
+corral_op crl_lock_op(const crl_hold *hold, corral_verb verb, corral_error *detail) {
   memset(detail, 0, sizeof *detail);
   return (corral_op){.verb = verb,
-                     .key = lock->key.stored,
-                     .key_len = lock->key.stored_len,
-                     .token = lock->token,
+                     .key = hold->key.stored,
+                     .key_len = hold->key.stored_len,
+                     .token = hold->token,
                      .error = detail};
 }
 
@@ -79,59 +81,64 @@ void crl_lock_op_drop(corral_op *op) {
   op->found.record = NULL;
 }
 
-static void emit(const corral_lock *lock, corral_event event, const char *detail) {
-  crl_event_emit(&lock->context->events, event, lock->key.user, lock->key.user_len, detail);
+static void emit(const crl_hold *hold, corral_event event, const char *detail) {
+  crl_event_emit(&hold->context->events, event, hold->key.user, hold->key.user_len, detail);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
 /* Counts from before the request was sent, less 1/1000 and 1 ms for the drift between both
  * clocks. */
-void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent) {
+void crl_lock_granted(crl_hold *hold, const corral_op *op, int64_t sent) {
   int64_t until = sent + op->lock_state.left_ms - op->lock_state.left_ms / 1000 - 1,
-          seen = atomic_load(&lock->valid_until);
-  while (until > seen && !atomic_compare_exchange_weak(&lock->valid_until, &seen, until)) {
+          seen = atomic_load(&hold->valid_until);
+  atomic_store(&hold->has_more, (op->flags & CORRAL_OP_MORE) != 0);
+  while (until > seen && !atomic_compare_exchange_weak(&hold->valid_until, &seen, until)) {
   }
 }
 
-int64_t corral_lock_left_ms(const corral_lock *lock) {
-  int64_t left = atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) - crl_env_boot_ms();
-  return left > 0 && atomic_load(&((corral_lock *)(uintptr_t)lock)->lost) == 0 ? left : 0;
+int64_t crl_lock_left_ms(const crl_hold *hold) {
+  int64_t left = atomic_load(&((crl_hold *)(uintptr_t)hold)->valid_until) - crl_env_boot_ms();
+  return left > 0 && atomic_load(&((crl_hold *)(uintptr_t)hold)->lost) == 0 ? left : 0;
 }
 
-uint64_t corral_lock_fence(const corral_lock *lock) { return lock->fence; }
+int64_t corral_lock_left_ms(const corral_lock *lock) { return crl_lock_left_ms(lock->hold); }
+
+uint64_t corral_lock_fence(const corral_lock *lock) { return lock->hold->fence; }
 
 const void *corral_lock_name(const corral_lock *lock, size_t *ret_len) {
-  if (ret_len != NULL) *ret_len = lock->key.user_len;
-  return lock->key.user;
+  if (ret_len != NULL) *ret_len = lock->hold->key.user_len;
+  return lock->hold->key.user;
 }
 
 /* ---- loss ---------------------------------------------------------------------------------- */
 
-static void describe(const corral_lock *lock, int why, char *text, size_t size) {
+static void describe(const crl_hold *hold, int why, char *text, size_t size) {
   snprintf(text, size, "the hold with fencing token %llu, taken %lld ms ago, is over: %s",
-           (unsigned long long)lock->fence, (long long)(crl_env_boot_ms() - lock->since),
-           why == CORRAL_LOST_TAKEN ? "somebody else has the lock" : "its time passed");
+           (unsigned long long)hold->fence, (long long)(crl_env_boot_ms() - hold->since),
+           why == CORRAL_LOST_TAKEN ? "somebody else has the lock"
+           : why == CORRAL_LOST_CUT ? "the connection that it belonged to has ended"
+                                    : "its time passed");
 }
 
-/* Returns 1 when this call was the first to set `lost` and there is an on_lost to call. */
-static int lose(corral_lock *lock, int why) {
+/* Returns 1 when this call was the first to set `lost`: then the takings are to be told. */
+static int lose(crl_hold *hold, int why) {
   int none = 0;
-  if (!atomic_compare_exchange_strong(&lock->lost, &none, why)) return 0;
-  describe(lock, why, lock->why, sizeof lock->why);
+  if (!atomic_compare_exchange_strong(&hold->lost, &none, why)) return 0;
+  describe(hold, why, hold->why, sizeof hold->why);
   corral_event_info info =
-      crl_event_info(CORRAL_EVENT_LOCK_LOST, lock->key.user, lock->key.user_len);
+      crl_event_info(CORRAL_EVENT_LOCK_LOST, hold->key.user, hold->key.user_len);
   info.status = CORRAL_ELOST;
-  info.detail = lock->why;
-  crl_event_tell(&lock->context->events, &info);
-  return lock->on_lost != NULL;
+  info.detail = hold->why;
+  crl_event_tell(&hold->context->events, &info);
+  return 1;
 }
 
 static void tell(corral_lock *lock) {
   crl_frame of_lock, of_all;
-  crl_frame_enter(&of_all, lock->context);
+  crl_frame_enter(&of_all, lock->hold->context);
   crl_frame_enter(&of_lock, lock);
-  lock->on_lost(lock, lock->why, lock->lost_arg);
+  lock->on_lost(lock, lock->hold->why, lock->lost_arg);
   crl_frame_leave(&of_lock);
   crl_frame_leave(&of_all);
 }
@@ -140,11 +147,26 @@ static void tell_later(crl_notice *notice) {
   tell((corral_lock *)(void *)((char *)notice - offsetof(corral_lock, notice)));
 }
 
+/* Under the table's mutex. `teller`: the taking whose call tells its on_lost itself, or NULL. */
+static void post(crl_lock_taking *taking, void *teller) {
+  corral_lock *lock = (corral_lock *)(void *)taking;
+  if (lock->on_lost == NULL) return;
+  lock->told = 1;
+  lock->notice.tell = tell_later;
+  if (lock != teller)
+    crl_notifier_post(lock->hold->context->events.notifier, &lock->notice, SIZE_MAX);
+}
+
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
-  char text[sizeof lock->why];
-  if (lose(lock, why)) tell(lock);
-  why = atomic_load(&lock->lost);
-  describe(lock, why, text, sizeof text);
+  crl_hold *hold = lock->hold;
+  char text[sizeof hold->why];
+  if (lose(hold, why)) {
+    crl_lock_table_each(hold->context->locks, &hold->entry, post, lock);
+    lock->told = 1;
+    if (lock->on_lost != NULL) tell(lock);
+  }
+  why = atomic_load(&hold->lost);
+  describe(hold, why, text, sizeof text);
   crl_status_fail(error, CORRAL_ELOST, "%s", text);
   if (error != NULL) error->code = why;
   return CORRAL_ELOST;
@@ -155,71 +177,141 @@ static int why_of(int64_t other_ms) {
   return other_ms != 0 ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
 }
 
-/* ---- keeping ------------------------------------------------------------------------------- */
-
-static corral_lock *lock_of(crl_renewed_lease *kept) {
-  return (corral_lock *)(void *)((char *)kept - offsetof(corral_lock, kept));
+static void lose_later(crl_hold *hold, int why) {
+  if (lose(hold, why)) crl_lock_table_each(hold->context->locks, &hold->entry, post, NULL);
 }
 
-static void lose_later(corral_lock *lock, int why) {
-  if (!lose(lock, why)) return;
-  lock->notice.tell = tell_later;
-  crl_notifier_post(lock->context->events.notifier, &lock->notice, SIZE_MAX);
+static void cut(crl_lock_entry *entry) {
+  if (!lose((crl_hold *)(void *)entry, CORRAL_LOST_CUT)) return;
+  for (crl_lock_taking *at = entry->takings; at != NULL; at = at->next)
+    if (!at->leaves) post(at, NULL);
+}
+
+/* The hook isn't called under the table's mutex. */
+void crl_lock_cut(void *context, const uint8_t *token) {
+  int before = crl_event_defer(1);
+  crl_lock_table_find(((crl_context *)context)->locks, token, cut);
+  crl_event_defer(before);
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
+static crl_hold *hold_of(crl_renewed_lease *kept) {
+  return (crl_hold *)(void *)((char *)kept - offsetof(crl_hold, kept));
 }
 
 static void on_lost(crl_renewed_lease *kept) {
   kept->over = 1;
-  lose_later(lock_of(kept), why_of(kept->other_ms));
+  lose_later(hold_of(kept), why_of(kept->other_ms));
 }
 
-static void on_limit(crl_renewed_lease *kept) { lose_later(lock_of(kept), CORRAL_LOST_EXPIRED); }
+static void on_limit(crl_renewed_lease *kept) { lose_later(hold_of(kept), CORRAL_LOST_EXPIRED); }
 
 /* valid_until on the renewer's clock, crl_env_now_ms. */
-static int64_t limit_of(const corral_lock *lock) {
-  return crl_env_now_ms() + atomic_load(&((corral_lock *)(uintptr_t)lock)->valid_until) -
+static int64_t limit_of(const crl_hold *hold) {
+  return crl_env_now_ms() + atomic_load(&((crl_hold *)(uintptr_t)hold)->valid_until) -
          crl_env_boot_ms();
 }
 
 static void on_extended(crl_renewed_lease *kept, const corral_op *op, int64_t sent) {
-  corral_lock *lock = lock_of(kept);
-  crl_lock_granted(lock, op, sent);
-  kept->limit = limit_of(lock);
-  if (op->lock_state.left_ms < lock->ttl_ms)
-    kept->next_at -= (lock->ttl_ms - op->lock_state.left_ms) / 3;
-  if (sent + lock->ttl_ms >= lock->keep_until) kept->token = NULL;
+  crl_hold *hold = hold_of(kept);
+  crl_lock_granted(hold, op, sent);
+  kept->limit = limit_of(hold);
+  if (op->lock_state.left_ms < kept->lease_ms)
+    kept->next_at -= (kept->lease_ms - op->lock_state.left_ms) / 3;
+  if (sent + kept->lease_ms >= hold->keep_until) kept->confirms = 1;
+  if (kept->confirms && !(op->flags & CORRAL_OP_MORE)) kept->token = NULL;
 }
 
-static void begin_to_keep(corral_lock *lock, int keep, int64_t sent) {
-  lock->kept = (crl_renewed_lease){.key = lock->key.stored,
-                                   .key_len = lock->key.stored_len,
-                                   .user_key = lock->key.user,
-                                   .user_key_len = lock->key.user_len,
-                                   .token = keep ? lock->token : NULL,
-                                   .lease_ms = lock->ttl_ms,
-                                   .limit = limit_of(lock),
+/* Has the renewer extend the hold (`keep`), or confirm it, or only tell its end. */
+static void begin_to_keep(crl_hold *hold, int keep, int64_t sent) {
+  int64_t ttl_ms = hold->ttl_ms;
+  int confirms = !keep && atomic_load(&hold->has_more);
+  hold->kept = (crl_renewed_lease){.key = hold->key.stored,
+                                   .key_len = hold->key.stored_len,
+                                   .user_key = hold->key.user,
+                                   .user_key_len = hold->key.user_len,
+                                   .token = keep || confirms ? hold->token : NULL,
+                                   .lease_ms = ttl_ms,
+                                   .limit = limit_of(hold),
                                    .is_lock = 1,
-                                   .fence = lock->fence,
+                                   .confirms = confirms,
+                                   .fence = hold->fence,
                                    .on_lost = on_lost,
                                    .on_limit = on_limit,
                                    .on_extended = on_extended};
-  lock->is_kept = 1;
   /* A store may grant less than ttl_ms: the first extension is due after a third of the grant. */
-  int64_t missing = sent + lock->ttl_ms - atomic_load(&lock->valid_until);
-  crl_renewer_hold(lock->context->renewer, &lock->kept,
+  int64_t missing = sent + ttl_ms - atomic_load(&hold->valid_until);
+  crl_renewer_hold(hold->context->renewer, &hold->kept,
                    crl_env_now_ms() - (crl_env_boot_ms() - sent) - (missing > 0 ? missing / 3 : 0));
+  atomic_store(&hold->kept_state, CRL_LOCK_KEPT);
 }
 
-/* The table comes last: from then on, other threads with the same owner may use the lock. */
-void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
+/* The hold may be kept until then, if not for longer already. */
+static void keep_until(crl_hold *hold, int64_t max_ms, int64_t from) {
+  int64_t until = max_ms > 0 ? from + max_ms : INT64_MAX, seen = atomic_load(&hold->keep_until);
+  while (until > seen && !atomic_compare_exchange_weak(&hold->keep_until, &seen, until)) {
+  }
+}
+
+/* The table comes last: from then on, other threads with the same owner may use the lock. The end
+ * of its connection is told for holds in the table. */
+void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t owner,
                     int64_t sent) {
+  crl_ends *ends = hold->context->ends;
+  uint8_t token[CORRAL_TOKEN];
   int keep = options->keep > 0;
-  lock->entry.owner = owner;
-  lock->since = sent;
-  lock->on_lost = options->on_lost;
-  lock->lost_arg = options->lost_arg;
-  lock->keep_until = options->max_ms > 0 ? sent + options->max_ms : INT64_MAX;
-  if (keep || lock->on_lost != NULL) begin_to_keep(lock, keep, sent);
-  crl_lock_table_add(lock->context->locks, &lock->entry);
+  memcpy(token, hold->token, sizeof token);
+  hold->entry.owner = owner;
+  hold->since = sent;
+  hold->first.on_lost = options->on_lost;
+  hold->first.lost_arg = options->lost_arg;
+  hold->first.taking.shared = atomic_load(&hold->entry.shared);
+  if (keep) keep_until(hold, options->max_ms, sent);
+  if (keep || options->on_lost != NULL || atomic_load(&hold->has_more))
+    begin_to_keep(hold, keep, sent);
+  crl_lock_table_add(hold->context->locks, &hold->entry);
+  if (ends != NULL) crl_ends_attend(ends, token);
+}
+
+/* Has the renewer keep a hold that others of its owner may use, or only tell its end. */
+static void keep_again(crl_hold *hold, int keep) {
+  int state = CRL_LOCK_UNKEPT;
+  if (atomic_compare_exchange_strong(&hold->kept_state, &state, CRL_LOCK_ENTERS)) {
+    begin_to_keep(hold, keep, atomic_load(&hold->valid_until) - hold->ttl_ms);
+    /* it may have been extended meanwhile */
+    crl_renewer_move(hold->context->renewer, &hold->kept, limit_of(hold));
+    return;
+  }
+  for (; state == CRL_LOCK_ENTERS; state = atomic_load(&hold->kept_state)) crl_env_pause_us(10);
+  if (keep || atomic_load(&hold->has_more))
+    crl_renewer_keep(hold->context->renewer, &hold->kept, hold->token, hold->ttl_ms, !keep);
+}
+
+typedef struct arming {
+  corral_lock *lock;
+  const corral_lock_options *options;
+  int armed;
+} arming;
+
+/* Under the table's mutex, under which a loss looks for those that are to be told. */
+static void arm(crl_lock_taking *taking, void *arg) {
+  arming *a = arg;
+  if (taking != &a->lock->taking || atomic_load(&a->lock->hold->lost) != 0) return;
+  a->lock->on_lost = a->options->on_lost;
+  a->lock->lost_arg = a->options->lost_arg;
+  a->armed = 1;
+}
+
+int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
+                         corral_error *error) {
+  crl_hold *hold = lock->hold;
+  arming a = {.lock = lock, .options = options};
+  int keep = options->keep > 0;
+  if (keep) keep_until(hold, options->max_ms, crl_env_boot_ms());
+  if (keep || options->on_lost != NULL) keep_again(hold, keep);
+  crl_lock_table_each(hold->context->locks, &hold->entry, arm, &a);
+  return a.armed ? CORRAL_OK : crl_lock_say_lost(lock, 0, error);
 }
 
 /* ---- extend, release ----------------------------------------------------------------------- */
@@ -227,25 +319,28 @@ void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint6
 static int check_held(corral_lock *lock, const char *what, corral_error *error) {
   if (lock == NULL || lock->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
-  int status = crl_context_check(lock->context, error);
+  int status = crl_context_check(lock->hold->context, error);
   if (status != CORRAL_OK) return status;
-  if (atomic_load(&lock->lost) != 0) return crl_lock_say_lost(lock, 0, error);
+  if (atomic_load(&lock->hold->lost) != 0) return crl_lock_say_lost(lock, 0, error);
   return CORRAL_OK;
 }
 
-static int extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error) {
+int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error) {
+  crl_hold *hold = lock->hold;
   corral_error detail;
-  corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_EXTEND, &detail);
+  corral_op op = crl_lock_op(hold, CORRAL_VERB_LOCK_EXTEND, &detail);
   op.flags = flags;
-  op.lock_extend = (corral_lock_extend_args){.hold_ms = ttl_ms, .fence = lock->fence};
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = ttl_ms, .fence = hold->fence};
   int64_t sent = crl_env_boot_ms();
-  crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
+  crl_pool_perform(hold->context->pool, &op, 1, crl_env_now_ms() + hold->context->op_ms);
   if (op.status == CORRAL_ELOST)
     return crl_lock_say_lost(lock, why_of(op.lock_state.left_ms), error);
   if (op.status != CORRAL_OK) return crl_put_say(&op, error);
-  crl_lock_granted(lock, &op, sent);
-  if (lock->is_kept) crl_renewer_move(lock->context->renewer, &lock->kept, limit_of(lock));
-  emit(lock, CORRAL_EVENT_LOCK_EXTENDED, NULL);
+  crl_lock_granted(hold, &op, sent);
+  if (atomic_load(&hold->has_more)) keep_again(hold, 0);
+  if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
+    crl_renewer_move(hold->context->renewer, &hold->kept, limit_of(hold));
+  emit(hold, CORRAL_EVENT_LOCK_EXTENDED, NULL);
   return CORRAL_OK;
 }
 
@@ -256,28 +351,35 @@ int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
     return crl_status_fail(error, CORRAL_EINVAL,
                            "ttl_ms = %lld ms; accepted: 50 to 86400000, or 0 for that of the lock",
                            (long long)ttl_ms);
-  return extend(lock, ttl_ms == 0 ? lock->ttl_ms : ttl_ms, 0, error);
+  return crl_lock_extend(lock, ttl_ms == 0 ? lock->hold->ttl_ms : ttl_ms, 0, error);
+}
+
+static void make_shared(crl_lock_taking *taking, void *arg) {
+  (void)arg;
+  taking->shared = 1;
 }
 
 int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
   int status = check_held(lock, "corral_lock_downgrade", error);
-  if (status != CORRAL_OK || atomic_load(&lock->shared)) return status;
-  status = extend(lock, lock->ttl_ms, CORRAL_OP_SHARED, error);
+  crl_hold *hold = status == CORRAL_OK ? lock->hold : NULL;
+  if (hold == NULL || atomic_load(&hold->entry.shared)) return status;
+  status = crl_lock_extend(lock, hold->ttl_ms, CORRAL_OP_SHARED, error);
   if (status != CORRAL_OK) return status;
-  atomic_store(&lock->shared, 1);
-  crl_lock_table_wake(lock->context->locks, lock->entry.hash);
+  atomic_store(&hold->entry.shared, 1);
+  crl_lock_table_each(hold->context->locks, &hold->entry, make_shared, NULL);
+  crl_lock_table_wake(hold->context->locks, hold->entry.hash);
   return CORRAL_OK;
 }
 
-int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
+int crl_lock_unlock(const crl_hold *hold, corral_error *error) {
   corral_error detail;
-  corral_op op = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
-  op.unlock = (corral_unlock_args){.fence = lock->fence};
-  crl_pool_perform(lock->context->pool, &op, 1, crl_env_now_ms() + lock->context->op_ms);
+  corral_op op = crl_lock_op(hold, CORRAL_VERB_UNLOCK, &detail);
+  op.unlock = (corral_unlock_args){.fence = hold->fence};
+  crl_pool_perform(hold->context->pool, &op, 1, crl_env_now_ms() + hold->context->op_ms);
   if (op.status == CORRAL_EINDOUBT) {
-    corral_op again = crl_lock_op(lock, CORRAL_VERB_UNLOCK, &detail);
+    corral_op again = crl_lock_op(hold, CORRAL_VERB_UNLOCK, &detail);
     again.unlock = op.unlock;
-    crl_pool_perform(lock->context->pool, &again, 1, crl_env_now_ms() + lock->context->op_ms);
+    crl_pool_perform(hold->context->pool, &again, 1, crl_env_now_ms() + hold->context->op_ms);
     /* ELOST may be the effect of the first UNLOCK: then the status stays EINDOUBT. */
     if (again.status == CORRAL_OK) op = again;
   }
@@ -287,25 +389,55 @@ int crl_lock_unlock(const corral_lock *lock, corral_error *error) {
   return status;
 }
 
+/* The last taking is given back: the hold ends. A loss that the renewer met after the taking had
+ * begun to leave is told here. */
+static int end(corral_lock *lock, corral_error *error) {
+  crl_hold *hold = lock->hold;
+  corral_error detail = {0};
+  if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
+    crl_renewer_drop(hold->context->renewer, &hold->kept);
+  int was_lost = atomic_load(&hold->lost);
+  if (was_lost && lock->on_lost != NULL && !lock->told) tell(lock);
+  int status = crl_lock_unlock(hold, &detail);
+  if (status == CORRAL_ELOST || was_lost) return crl_lock_say_lost(lock, detail.code, error);
+  if (status != CORRAL_OK) return crl_status_fail(error, status, "%s", detail.text);
+  emit(hold, CORRAL_EVENT_UNLOCKED, NULL);
+  return CORRAL_OK;
+}
+
+/* The other takings are shared ones: the hold becomes a shared one, where the store has those. */
+static int read_on(corral_lock *lock, corral_error *error) {
+  crl_hold *hold = lock->hold;
+  int status = crl_lock_extend(lock, hold->ttl_ms, CORRAL_OP_SHARED, error);
+  if (status == CORRAL_EUNSUPPORTED) atomic_store(&hold->entry.shared, 0);
+  if (status == CORRAL_OK) crl_lock_table_wake(hold->context->locks, hold->entry.hash);
+  return status == CORRAL_EUNSUPPORTED ? CORRAL_OK : status;
+}
+
+/* Until it is dropped from the table, a taking keeps its hold alive. */
 int crl_lock_give(corral_lock *lock, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
+  crl_hold *hold = lock->hold;
+  crl_context *context = hold->context;
+  uint64_t hash = hold->entry.hash;
   corral_error detail = {0};
-  crl_context *context = lock->context;
-  int was_lost = atomic_load(&lock->lost);
-  if (!crl_lock_table_drop(context->locks, &lock->entry))
-    return was_lost ? crl_lock_say_lost(lock, 0, error) : CORRAL_OK;
-  if (lock->is_kept) crl_renewer_drop(context->renewer, &lock->kept);
+  int status = CORRAL_OK,
+      reads = crl_lock_table_let_go(context->locks, &hold->entry, &lock->taking);
   if (crl_notifier_withdraw(context->events.notifier, &lock->notice)) tell(lock);
-  was_lost = atomic_load(&lock->lost);
-  int status = crl_lock_unlock(lock, &detail);
-  if (status == CORRAL_ELOST || was_lost)
-    status = crl_lock_say_lost(lock, detail.code, error);
-  else if (status != CORRAL_OK)
-    crl_status_fail(error, status, "%s", detail.text);
-  else
-    emit(lock, CORRAL_EVENT_UNLOCKED, NULL);
-  crl_lock_table_wake(context->locks, lock->entry.hash);
-  crl_lock_free(lock);
+  if (atomic_load(&hold->lost) != 0)
+    status = crl_lock_say_lost(lock, 0, &detail);
+  else if (reads)
+    status = read_on(lock, &detail);
+  lock->magic = 0;
+  if (crl_lock_table_drop(context->locks, &hold->entry, &lock->taking)) {
+    status = end(lock, error);
+    crl_lock_table_wake(context->locks, hash);
+    if (lock->memory != hold) crl_lock_free(lock->memory);
+    crl_lock_free(hold);
+  } else {
+    if (lock->memory != hold) crl_lock_free(lock->memory);
+    if (status != CORRAL_OK && error != NULL) *error = detail;
+  }
   return status;
 }
 
@@ -313,7 +445,7 @@ int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
   if (lock->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
-  int status = crl_context_check(lock->context, error);
+  int status = crl_context_check(lock->hold->context, error);
   if (status != CORRAL_OK) return status;
   if (crl_frame_within(lock))
     return crl_status_fail(error, CORRAL_EINVAL,
@@ -341,6 +473,7 @@ size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash
   if (op->status != CORRAL_OK ||
       crl_lock_record_read(op->found.record, op->found.len, &head) != CORRAL_OK)
     return 0;
+  crl_lock_table_fence(context->locks, hash, head.fence);
   for (size_t i = 0; i < head.count; i++) {
     crl_lock_record_hold(op->found.record, i, &hold);
     if (hold.until != 0 && hold.until <= op->lock_state.now) continue;
@@ -356,20 +489,20 @@ size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash
 int corral_lock_show(corral *c, const void *name, size_t name_len, corral_lock_holder *holders,
                      size_t room, size_t *ret_count, corral_error *error) {
   crl_context *context;
-  corral_lock *lock;
+  crl_hold *hold;
   corral_error detail;
   int status = crl_context_enter(c, &context, error);
   if (status == CORRAL_OK && ret_count == NULL)
     status = crl_status_fail(error, CORRAL_EINVAL, "corral_lock_show: no ret_count");
-  if (status == CORRAL_OK) status = crl_lock_new(context, name, name_len, &lock, error);
+  if (status == CORRAL_OK) status = crl_lock_new(context, name, name_len, &hold, error);
   if (status != CORRAL_OK) return status;
-  corral_op op = crl_lock_op(lock, CORRAL_VERB_LOCK_SHOW, &detail);
+  corral_op op = crl_lock_op(hold, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(context->pool, &op, 1, crl_env_now_ms() + context->op_ms);
   if (op.status == CORRAL_OK || op.status == CORRAL_EMISS)
-    *ret_count = crl_lock_holders(&op, context, lock->entry.hash, holders, room);
+    *ret_count = crl_lock_holders(&op, context, hold->entry.hash, holders, room);
   else
     status = crl_put_say(&op, error);
   crl_lock_op_drop(&op);
-  crl_lock_free(lock);
+  crl_lock_free(hold);
   return status;
 }

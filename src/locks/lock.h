@@ -11,50 +11,75 @@
 #include "context/context.h"
 #include "locks/table.h"
 
+/* One taking of a hold. */
 struct corral_lock {
-  crl_lock_entry entry; /* the first member */
+  crl_lock_taking taking; /* the first member */
   uint32_t magic;
+  struct crl_hold *hold;
+  struct crl_hold *memory;      /* that this is the `first` of */
+  corral_lock_lost_fn *on_lost; /* with what follows: under the table's mutex */
+  void *lost_arg;
+  int told;          /* on_lost was called, or the notice was posted */
+  crl_notice notice; /* for on_lost */
+};
+
+/* A hold, which its owner has by one or more takings. */
+typedef struct crl_hold {
+  crl_lock_entry entry; /* the first member */
   crl_context *context;
   crl_key key;
   uint8_t token[CORRAL_TOKEN];
   uint64_t fence;
-  int64_t ttl_ms;
-  _Atomic int shared;
+  _Atomic int64_t ttl_ms;
   /* End of the hold unless it is extended; crl_env_boot_ms, which also counts while the host
    * sleeps. */
   _Atomic int64_t valid_until;
-  int64_t since;      /* crl_env_boot_ms */
-  int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit */
-  _Atomic int lost;   /* CORRAL_LOST_...; never changes once set */
+  _Atomic int has_more;       /* the store says that it lasts longer (CORRAL_OP_MORE) */
+  int64_t since;              /* crl_env_boot_ms */
+  _Atomic int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit;
+                                 0: not at all */
+  _Atomic int lost;           /* CORRAL_LOST_...; never changes once set */
   crl_renewed_lease kept;
-  int is_kept; /* the renewer has `kept` */
-  corral_lock_lost_fn *on_lost;
-  void *lost_arg;
-  crl_notice notice; /* for on_lost, when the renewer learns of the loss */
-  char why[144];     /* text for on_lost; written by the thread that sets `lost` */
+  _Atomic int kept_state; /* CRL_LOCK_UNKEPT, ... */
+  char why[144];          /* text for on_lost; written by the thread that sets `lost` */
   char note[CORRAL_LOCK_NOTE];
-};
+  corral_lock first; /* a taking of this hold or, where the owner had another one, of that */
+} crl_hold;
 
-/* Makes a lock with a random token, not held yet; CORRAL_EINVAL, CORRAL_ENOMEM, CORRAL_EIO. */
-int crl_lock_new(crl_context *context, const void *name, size_t name_len, corral_lock **ret,
+/* Whether the renewer has `kept`; from ENTERS on, one thread gives it to the renewer. */
+enum { CRL_LOCK_UNKEPT, CRL_LOCK_ENTERS, CRL_LOCK_KEPT };
+
+/* Makes a hold with a random token, not held yet, and its first taking; CORRAL_EINVAL,
+ * CORRAL_ENOMEM, CORRAL_EIO. */
+int crl_lock_new(crl_context *context, const void *name, size_t name_len, crl_hold **ret,
                  corral_error *error);
-void crl_lock_free(corral_lock *lock);
+void crl_lock_free(crl_hold *hold);
 /* An operation on the lock's key with its token; detail goes to *detail. */
-corral_op crl_lock_op(const corral_lock *lock, corral_verb verb, corral_error *detail);
+corral_op crl_lock_op(const crl_hold *hold, corral_verb verb, corral_error *detail);
 void crl_lock_op_drop(corral_op *op);
 /* Moves valid_until forward by a grant of the store; its request was sent at `sent`
  * (crl_env_boot_ms). */
-void crl_lock_granted(corral_lock *lock, const corral_op *op, int64_t sent);
+void crl_lock_granted(crl_hold *hold, const corral_op *op, int64_t sent);
+int64_t crl_lock_left_ms(const crl_hold *hold);
 /* Registers a granted hold with the renewer (if it is to be extended or has an on_lost) and with
  * the table. */
-void crl_lock_begin(corral_lock *lock, const corral_lock_options *options, uint64_t owner,
+void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t owner,
                     int64_t sent);
+/* The same for one more taking of a hold, which the table has counted: from now on the hold is
+ * kept, if the options say so, and the loss is told to their on_lost, too. CORRAL_OK; CORRAL_ELOST:
+ * it was lost before. */
+int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
+                         corral_error *error);
+/* Extends the hold: LOCK_EXTEND. */
+int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
 /* Ends the hold in the store; sends UNLOCK again when the reply is lost. */
-int crl_lock_unlock(const corral_lock *lock, corral_error *error);
-/* Marks the lock as lost and calls on_lost, unless that was done before. Returns CORRAL_ELOST, with
- * the text in *error. */
+int crl_lock_unlock(const crl_hold *hold, corral_error *error);
+/* Marks the hold as lost and has all its takings told, unless that was done before: this one here.
+ * Returns CORRAL_ELOST, with the text in *error. */
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
-/* Gives back one taking; the last one releases and frees the lock. */
+/* crl_ends_options.ended, of a context: the hold with this token is lost. */
+void crl_lock_cut(void *context, const uint8_t *token);
+/* Gives back one taking; the last one releases the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
 
 /* Writes at most `room` holders of a lock, from its record as LOCK_SHOW found it; returns how many

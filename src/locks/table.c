@@ -8,7 +8,12 @@
 #include "base/check.h"
 #include "base/value.h"
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, FENCES = 1024 };
+
+/* Largest fencing token that was seen of a name. */
+typedef struct fence_of {
+  uint64_t hash, fence;
+} fence_of;
 
 struct crl_lock_table {
   pthread_mutex_t mutex;
@@ -17,6 +22,7 @@ struct crl_lock_table {
   _Atomic size_t held, waiting;
   crl_lock_entry *entries[BUCKETS];
   crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
+  fence_of fences[FENCES];           /* by hash; of two names at one place, the later one */
 };
 
 crl_lock_table *crl_lock_table_new(void) {
@@ -36,7 +42,7 @@ static void check_holds(const crl_lock_table *table, size_t bucket) {
   for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
     CRL_MUST((*link)->link == link, "locks: a hold knows the link to it");
     CRL_MUST((*link)->hash % BUCKETS == bucket, "locks: a hold is in the bucket of its hash");
-    CRL_MUST((*link)->takings > 0, "locks: a hold was taken");
+    CRL_MUST((*link)->takings != NULL, "locks: a hold was taken");
   }
 }
 
@@ -83,7 +89,6 @@ static void change(_Atomic size_t *count, size_t by) {
 
 void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
   crl_lock_entry **bucket = &table->entries[entry->hash % BUCKETS];
-  entry->takings = 1;
   lock(table);
   entry->next = *bucket;
   entry->link = bucket;
@@ -94,21 +99,39 @@ void crl_lock_table_add(crl_lock_table *table, crl_lock_entry *entry) {
 }
 
 crl_lock_entry *crl_lock_table_again(crl_lock_table *table, uint64_t hash, uint64_t owner,
-                                     const uint8_t *key, size_t key_len) {
+                                     const uint8_t *key, size_t key_len, crl_lock_taking *taking) {
   if (table->held == 0) return NULL; /* this owner has none */
   lock(table);
   crl_lock_entry *entry = table->entries[hash % BUCKETS];
   while (entry != NULL && (entry->hash != hash || entry->owner != owner ||
                            entry->key_len != key_len || memcmp(entry->key, key, key_len) != 0))
     entry = entry->next;
-  if (entry != NULL) entry->takings++;
+  if (entry != NULL) taking->next = entry->takings, entry->takings = taking;
   unlock(table);
   return entry;
 }
 
-int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
+int crl_lock_table_let_go(crl_lock_table *table, crl_lock_entry *entry, crl_lock_taking *taking) {
+  int others = 0, reads = 1;
   lock(table);
-  int last = --entry->takings == 0;
+  taking->leaves = 1;
+  for (const crl_lock_taking *at = entry->takings; at != NULL; at = at->next) {
+    if (at->leaves) continue;
+    others++;
+    reads &= at->shared;
+  }
+  reads &= others > 0 && !atomic_load(&entry->shared);
+  if (reads) atomic_store(&entry->shared, 1);
+  unlock(table);
+  return reads;
+}
+
+int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry, crl_lock_taking *taking) {
+  crl_lock_taking **at = &entry->takings;
+  lock(table);
+  while (*at != taking) at = &(*at)->next;
+  *at = taking->next;
+  int last = entry->takings == NULL;
   if (last) {
     *entry->link = entry->next;
     if (entry->next != NULL) entry->next->link = entry->link;
@@ -116,6 +139,27 @@ int crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry) {
   }
   unlock(table);
   return last;
+}
+
+/* `entry` may not be in the table yet. */
+void crl_lock_table_each(crl_lock_table *table, crl_lock_entry *entry,
+                         void (*tell)(crl_lock_taking *taking, void *arg), void *arg) {
+  lock(table);
+  for (crl_lock_taking *at = entry->takings; at != NULL; at = at->next)
+    if (!at->leaves) tell(at, arg);
+  unlock(table);
+}
+
+void crl_lock_table_find(crl_lock_table *table, const uint8_t *token,
+                         void (*found)(crl_lock_entry *entry)) {
+  crl_lock_entry *entry = NULL;
+  lock(table);
+  for (size_t bucket = 0; bucket < BUCKETS && entry == NULL; bucket++) {
+    entry = table->entries[bucket];
+    while (entry != NULL && memcmp(entry->token, token, 16) != 0) entry = entry->next;
+  }
+  if (entry != NULL) found(entry);
+  unlock(table);
 }
 
 int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *token) {
@@ -126,6 +170,15 @@ int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *toke
     has |= memcmp(entry->token, token, 16) == 0;
   unlock(table);
   return has;
+}
+
+uint64_t crl_lock_table_fence(crl_lock_table *table, uint64_t hash, uint64_t fence) {
+  fence_of *place = &table->fences[hash % FENCES];
+  lock(table);
+  uint64_t seen = place->hash == hash ? place->fence : 0;
+  if (fence > seen) *place = (fence_of){.hash = hash, .fence = seen = fence};
+  unlock(table);
+  return seen;
 }
 
 /* ---- waiters ------------------------------------------------------------------------------- */

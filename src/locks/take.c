@@ -50,7 +50,7 @@ static void look_at(crl_taking *t, corral_op *look) {
   t->free = look->status == CORRAL_EMISS;
   if (look->status == CORRAL_OK &&
       crl_lock_record_read(look->found.record, look->found.len, &head) == CORRAL_OK)
-    t->free = crl_lock_holders(look, t->context, 0, NULL, 0) == 0 &&
+    t->free = crl_lock_holders(look, t->context, t->lock->entry.hash, NULL, 0) == 0 &&
               head.wish_until <= look->lock_state.now;
   crl_lock_op_drop(look);
 }
@@ -74,6 +74,27 @@ static int meet_foreign(crl_taking *t) {
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
+/* Raises the granted fencing token above those that this process has seen: a server that forgot the
+ * lock, and whose clock is behind, gave it. The record then has it, and later tokens are larger. */
+static int raise_fence(crl_taking *t) {
+  corral_error detail;
+  if (t->lock->fence > t->seen) return CORRAL_OK;
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &detail);
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = t->seen + 1};
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  switch (op.status) {
+    case CORRAL_OK: t->lock->fence = op.lock_state.fence; return CORRAL_OK;
+    case CORRAL_ELOST:
+    case CORRAL_EINDOUBT:
+    case CORRAL_EUNAVAILABLE:
+      t->doubtful = 1;
+      return crl_status_fail(&t->detail, CORRAL_EINDOUBT,
+                             "the fencing token could not be raised above earlier ones: %.160s",
+                             detail.text);
+    default: emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text); return CORRAL_OK;
+  }
+}
+
 static int judge(crl_taking *t, const corral_op *op) {
   t->other_ms =
       op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
@@ -81,7 +102,7 @@ static int judge(crl_taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (corral_lock_left_ms(t->lock) > 0) return CORRAL_OK;
+      if (crl_lock_left_ms(t->lock) > 0) return raise_fence(t);
       t->doubtful = 1;
       return crl_status_fail(
           &t->detail, CORRAL_EINDOUBT,
@@ -107,6 +128,7 @@ static int ask(crl_taking *t) {
   ops[0].flags =
       (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
   t->told = t->free = 0;
+  t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
   t->sent = crl_env_boot_ms();
   emit(t, CORRAL_EVENT_LOCK_ASKED, NULL);
   int up = t->watches && crl_watch_is_up(t->context->watch);
@@ -227,24 +249,34 @@ void crl_taking_leave(crl_taking *t) {
 
 /* ---- taking -------------------------------------------------------------------------------- */
 
-/* Sets the error's text: "held by ...", as far as the store tells. */
+/* Appends ", 900 ms left", where the time is known. */
+static void say_time(char text[80], const char *before, int64_t ms, const char *after) {
+  size_t len = strlen(text);
+  if (ms >= 0) snprintf(text + len, 80 - len, "%s%lld ms%s", before, (long long)ms, after);
+}
+
+/* Sets the error's text: "held by ...", as far as the store tells, and its time. */
 static void say_who(const crl_taking *t, int status) {
   corral_error detail;
-  corral_lock_holder who;
+  corral_lock_holder who = {.left_ms = -1};
   if (t->error == NULL) return;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   size_t count = crl_lock_holders(&op, t->context, t->lock->entry.hash, &who, 1);
-  if (op.status == CORRAL_EFOREIGN)
-    crl_status_fail(t->error, status,
-                    "held by something that corral did not write, for %lld ms more",
-                    (long long)op.lock_state.left_ms);
-  else if (count == 0)
+  char times[80] = "";
+  if (op.status == CORRAL_EFOREIGN) {
+    say_time(times, ", for ", op.lock_state.left_ms, " more");
+    crl_status_fail(t->error, status, "held by something that corral did not write%s", times);
+  } else if (count == 0) {
     crl_status_fail(t->error, status, "somebody else had the lock");
-  else
-    crl_status_fail(t->error, status,
-                    "held by %s%s: for %lld ms so far, %lld ms left unless it is extended", who.who,
-                    count > 1 ? " and others" : "", (long long)who.held_ms, (long long)who.left_ms);
+  } else {
+    say_time(times, ": for ", who.held_ms, " so far");
+    say_time(times, times[0] != '\0' ? ", " : ": ", who.left_ms, " left unless it is extended");
+    crl_status_fail(t->error, status, "held by %s%s%s", who.who, count > 1 ? " and others" : "",
+                    times);
+  }
+  int64_t left = op.status == CORRAL_EFOREIGN ? op.lock_state.left_ms : who.left_ms;
+  if (left > 0) t->error->retry_after_ms = left;
   crl_lock_op_drop(&op);
 }
 
@@ -267,34 +299,48 @@ static uint64_t owner_of(const corral_lock_options *options, int by_call) {
 }
 
 /* The note for other processes: "host/pid/thread note". */
-static void write_note(corral_lock *lock, const char *note) {
-  size_t len = crl_env_holder_thread(lock->note, sizeof lock->note);
-  if (note != NULL) snprintf(lock->note + len, sizeof lock->note - len, " %.40s", note);
+static void write_note(crl_hold *hold, const char *note) {
+  size_t len = crl_env_holder_thread(hold->note, sizeof hold->note);
+  if (note != NULL) snprintf(hold->note + len, sizeof hold->note - len, " %.40s", note);
 }
 
-/* The owner has a hold, whose new taking the table has counted already: extends it when less than
- * half of ttl_ms is left, and gives the taking back on failure. */
+static int64_t raise_ttl(crl_hold *hold, int64_t ttl_ms) {
+  int64_t seen = atomic_load(&hold->ttl_ms);
+  while (ttl_ms > seen && !atomic_compare_exchange_weak(&hold->ttl_ms, &seen, ttl_ms)) {
+  }
+  return seen;
+}
+
+/* The owner has a hold, to which the table has added this taking: extends it when its ttl_ms is a
+ * longer one, or less than half of it is left. On failure the taking is given back. */
 static int take_again(corral_lock *lock, const corral_lock_options *options, corral_lock **ret,
                       corral_error *error) {
+  crl_hold *hold = lock->hold;
   int status = CORRAL_OK;
   if (options->reentrant <= 0) {
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
         "this owner has the lock already: waiting would be for itself (see reentrant)");
-  } else if (options->shared <= 0 && atomic_load(&lock->shared)) {
+  } else if (options->shared <= 0 && atomic_load(&hold->entry.shared)) {
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
         "this owner holds it shared, and can't have it alone: waiting would be for itself");
-  } else if (atomic_load(&lock->lost) != 0) {
+  } else if (atomic_load(&hold->lost) != 0) {
     status = crl_lock_say_lost(lock, 0, error);
-  } else if (corral_lock_left_ms(lock) < lock->ttl_ms / 2) {
-    status = corral_lock_extend(lock, 0, error);
+  } else if (raise_ttl(hold, options->ttl_ms) < options->ttl_ms ||
+             crl_lock_left_ms(hold) < options->ttl_ms / 2) {
+    status = crl_lock_extend(lock, options->ttl_ms, 0, error);
   }
+  if (status == CORRAL_OK) status = crl_lock_begin_again(lock, options, error);
   if (status == CORRAL_OK)
     *ret = lock;
   else
     crl_lock_give(lock, NULL);
   return status;
+}
+
+static int gives_ttl(const corral_lock_options *user) {
+  return user != NULL && user->size > offsetof(corral_lock_options, ttl_ms) && user->ttl_ms != 0;
 }
 
 int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
@@ -305,19 +351,21 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;
-  corral_lock *lock = t->lock;
+  crl_hold *hold = t->lock;
   t->owner = owner_of(&t->options, by_call);
-  crl_lock_entry *has = crl_lock_table_again(t->context->locks, lock->entry.hash, t->owner,
-                                             lock->key.stored, lock->key.stored_len);
+  hold->first.taking.shared = t->options.shared > 0;
+  crl_lock_entry *has =
+      crl_lock_table_again(t->context->locks, hold->entry.hash, t->owner, hold->key.stored,
+                           hold->key.stored_len, &hold->first.taking);
   if (has != NULL) {
-    crl_lock_free(lock);
-    t->lock = (corral_lock *)(void *)has;
+    hold->first.hold = (crl_hold *)(void *)has;
+    if (!gives_ttl(user)) t->options.ttl_ms = hold->first.hold->ttl_ms;
     t->again = 1;
     return CORRAL_OK;
   }
-  write_note(lock, t->options.note);
-  lock->ttl_ms = t->options.ttl_ms;
-  atomic_store(&lock->shared, t->options.shared > 0);
+  write_note(hold, t->options.note);
+  hold->ttl_ms = t->options.ttl_ms;
+  atomic_store(&hold->entry.shared, t->options.shared > 0);
   if (t->options.wait_ms > 0) t->deadline = t->began_us / 1000 + t->options.wait_ms;
   return CORRAL_OK;
 }
@@ -330,16 +378,17 @@ int crl_taking_turn(crl_taking *t) {
 }
 
 int crl_taking_end(crl_taking *t, corral_lock **ret) {
-  if (t->again) return take_again(t->lock, &t->options, ret, t->error);
+  if (t->again) return take_again(&t->lock->first, &t->options, ret, t->error);
   if (t->deadline != 0) crl_taking_leave(t);
   if (t->status != CORRAL_OK) {
     end_without(t, t->status);
     crl_lock_free(t->lock);
     return t->status;
   }
+  crl_lock_table_fence(t->context->locks, t->lock->entry.hash, t->lock->fence);
   tell_locked(t);
+  *ret = &t->lock->first;
   crl_lock_begin(t->lock, &t->options, t->owner, t->sent);
-  *ret = t->lock;
   return CORRAL_OK;
 }
 

@@ -90,7 +90,7 @@ int crl_async_taking_begin(crl_async_taking *a) {
   crl_timers_clear(t->context->threads.timers, &a->timer);
   if (queues) crl_taking_leave(t);
   if (t->again)
-    crl_lock_give(t->lock, NULL);
+    crl_lock_give(&t->lock->first, NULL);
   else
     crl_lock_free(t->lock);
   return CORRAL_EIO;

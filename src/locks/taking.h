@@ -11,9 +11,9 @@ typedef struct crl_taking {
   crl_context *context;
   corral_lock_options options;
   corral_error *error; /* the caller's; may be NULL */
-  corral_lock *lock;
+  crl_hold *lock;
   uint64_t owner;
-  int again;        /* `lock` is a hold that the owner has already */
+  int again;        /* lock->first is a taking of a hold that the owner has already */
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   _Atomic int left; /* its caller has left it */
   crl_waiter waiter;
@@ -35,6 +35,7 @@ typedef struct crl_taking {
   int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
   int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
   int64_t sent;     /* crl_env_boot_ms; the last request */
+  uint64_t seen;    /* largest fencing token that was known when it was sent */
   int64_t began_us; /* crl_env_now_us; the call */
   corral_error detail;
 } crl_taking;

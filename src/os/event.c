@@ -65,7 +65,11 @@ static void defer(crl_events *events, const corral_event_info *info) {
   if (!crl_notifier_post(events->notifier, &d->notice, DEFERRED_MOST)) free(d);
 }
 
-void crl_event_defer(int thread_defers) { defers = thread_defers; }
+int crl_event_defer(int thread_defers) {
+  int before = defers;
+  defers = thread_defers;
+  return before;
+}
 
 /* ---- public -------------------------------------------------------------------------------- */
 

@@ -50,7 +50,7 @@ void crl_event_emit(crl_events *events, corral_event event, const void *key, siz
 void crl_event_count_near(crl_events *events);
 uint64_t crl_event_counted(const crl_events *events, corral_event event);
 /* 1: from now on the notifier calls the hook for events of this thread. While 1024 of them wait for
- * the hook, further ones are only counted. 0 ends that. */
-void crl_event_defer(int defers);
+ * the hook, further ones are only counted. 0 ends that. Returns what was before. */
+int crl_event_defer(int defers);
 
 #endif

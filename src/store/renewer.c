@@ -121,7 +121,8 @@ static corral_op extension(crl_renewed_lease *lease, int64_t now) {
                   .key_len = lease->key_len,
                   .token = lease->token};
   if (lease->is_lock)
-    op.lock_extend = (corral_lock_extend_args){.hold_ms = lease->lease_ms, .fence = lease->fence};
+    op.lock_extend = (corral_lock_extend_args){.hold_ms = lease->confirms ? 1 : lease->lease_ms,
+                                               .fence = lease->fence};
   else
     op.extend.lease_ms = next_length(lease);
   return op;
@@ -133,16 +134,19 @@ static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_o
   if (op->status == CORRAL_OK) {
     if (!lease->is_lock) lease->lease_ms = op->extend.lease_ms;
     lease->next_at = now + lease->lease_ms / 3;
-    crl_event_emit(renewer->events,
-                   lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND,
-                   lease->user_key, lease->user_key_len, NULL);
+    if (!lease->confirms)
+      crl_event_emit(renewer->events,
+                     lease->is_lock ? CORRAL_EVENT_LOCK_EXTENDED : CORRAL_EVENT_EXTEND,
+                     lease->user_key, lease->user_key_len, NULL);
     if (lease->on_extended != NULL) lease->on_extended(lease, op, sent);
   } else if (op->status == CORRAL_ELOST) {
     lease->token = NULL;
     lease->other_ms = lease->is_lock ? op->lock_state.left_ms : 0;
     lease->on_lost(lease);
   } else if (lease->is_lock) {
-    lease->next_at = crl_env_now_ms() + lease->lease_ms / 12 + 1;
+    /* the store may have granted less than lease_ms */
+    int64_t failed = crl_env_now_ms(), left = lease->limit - failed, pause = lease->lease_ms / 12;
+    lease->next_at = failed + (left / 4 < pause ? left / 4 : pause) + 1;
   }
 }
 
@@ -222,6 +226,20 @@ static void lock_idle(crl_renewer *renewer, const crl_renewed_lease *lease) {
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
   lock_idle(renewer, lease);
   lease->limit = limit;
+  put_in(renewer, lease);
+  int64_t at = due_at(lease);
+  unlock(renewer);
+  (void)crl_task_at(&renewer->task, at);
+}
+
+void crl_renewer_keep(crl_renewer *renewer, crl_renewed_lease *lease, const uint8_t *token,
+                      int64_t lease_ms, int confirms) {
+  lock_idle(renewer, lease);
+  int begins = lease->token == NULL;
+  if (begins) lease->next_at = crl_env_now_ms();
+  lease->token = token;
+  lease->confirms = confirms && (begins || lease->confirms);
+  if (lease_ms > lease->lease_ms) lease->lease_ms = lease_ms;
   put_in(renewer, lease);
   int64_t at = due_at(lease);
   unlock(renewer);

@@ -28,8 +28,9 @@ typedef struct crl_renewed_lease {
    * returned. */
   void (*on_lost)(struct crl_renewed_lease *lease);
   void (*on_limit)(struct crl_renewed_lease *lease);
-  /* A user's lock: extended by LOCK_EXTEND. */
-  int is_lock;
+  /* A user's lock: extended by LOCK_EXTEND. `confirms`: that doesn't lengthen it, but tells how
+   * long it lasts at least (CORRAL_OP_MORE). */
+  int is_lock, confirms;
   /* A lease: the next tick of `ticks` is noted before each extension is sent; NULL: none. */
   _Atomic uint64_t *ticks;
   uint64_t tick;
@@ -53,6 +54,10 @@ void crl_renewer_free(crl_renewer *renewer);
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since);
 /* Sets the new limit of a held lease. */
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit);
+/* From now on extends a lock that was not extended yet, or extends it to more; or `confirms` it, if
+ * it isn't extended anyway. */
+void crl_renewer_keep(crl_renewer *renewer, crl_renewed_lease *lease, const uint8_t *token,
+                      int64_t lease_ms, int confirms);
 /* Called when the compute has ended and its record is on its way to the store: the lease has no
  * limit any more, and its length doubles beyond lease_most_ms. A store that guards a fill by the
  * record's version restarts the fill after an extension; doubling makes one long enough in the

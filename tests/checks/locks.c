@@ -4,7 +4,9 @@
 #include "checks/checks.h"
 
 static void break_the_locks(int which) {
-  static crl_lock_entry holds[2] = {{.hash = 7}, {.hash = 7}};
+  static crl_lock_taking takings[2];
+  static crl_lock_entry holds[2] = {{.hash = 7, .takings = &takings[0]},
+                                    {.hash = 7, .takings = &takings[1]}};
   static crl_lock_waiter waiters[2];
   crl_waiter wake = {0};
   crl_lock_table *table = crl_lock_table_new();
@@ -15,7 +17,7 @@ static void break_the_locks(int which) {
   switch (which) {
     case 0: holds[0].link = &holds[0].next; break;
     case 1: holds[0].hash = 8; break;
-    case 2: holds[0].takings = 0; break;
+    case 2: holds[0].takings = NULL; break;
     case 3: waiters[1].hash = 8; break;
     case 4: waiters[1].first = 1; break;
     default: waiters[0].first = 0;
