@@ -12,6 +12,7 @@ static void take_header(ngx_http_request_t *r, const ngx_http_request_t *sr) {
     r->headers_out.headers.last = &r->headers_out.headers.part;
   if (sr->headers_out.trailers.last == &sr->headers_out.trailers.part)
     r->headers_out.trailers.last = &r->headers_out.trailers.part;
+  r->err_status = 0; /* the header has the final one */
   r->allow_ranges = sr->allow_ranges;
   r->single_range = sr->single_range;
   r->limit_rate = sr->limit_rate;
@@ -48,6 +49,7 @@ ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
   ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
   if (rc == NGX_OK && !r->discard_body && crl_ngx_notice_leaving(r) != 0) rc = NGX_ERROR;
   if (rc == NGX_OK) rc = ngx_http_send_header(r);
+  sr->headers_out.charset = r->headers_out.charset; /* nginx's lists of files count by it */
   if (rc == NGX_OK && !r->header_only) return NGX_OK;
   ctx->sr = NULL;
   crl_ngx_end_later(ctx, rc);

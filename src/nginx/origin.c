@@ -147,6 +147,7 @@ void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill) {
   sr->method = NGX_HTTP_GET;
   sr->method_name = ngx_http_core_get_method;
   sr->request_body = NULL;
+  sr->err_status = ctx->r->err_status; /* of an error_page that the request was redirected to */
   if (own_header(sr) != NGX_OK || crl_ngx_renew_ask(ctx, &sr->headers_in, sr->pool) != NGX_OK ||
       own_variables(sr) != NGX_OK || crl_ngx_mark_led(ctx, sr) != NGX_OK) {
     crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
