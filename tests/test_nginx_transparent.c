@@ -27,6 +27,9 @@ static const char files[] =
     "location /guarded/ { try_files $uri @guarded; }\n"
     "location @guarded { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
     "  add_header X-User $remote_user; " PROXY "}\n"
+    "location /fragments/ { ssi on; }\n"
+    "location /open/ { try_files $uri @never; }\n"
+    "location @never { corral off; " PROXY "}\n"
     "location /shut/ { error_page 404 = /closed/page; }\n"
     "location /closed/ { deny all; " PROXY "}\n"
     "location = /odd { error_page 302 /sub; return 302 /nowhere; }\n"
@@ -88,6 +91,7 @@ static void run(const char *format) {
 }
 
 static void make_files(void) {
+  run("mkdir -p fragments && printf 'X<!--#include virtual=\"/quiet\" -->X' >fragments/a.html");
   run("mkdir -p list dir try guarded static secret sub && : >empty.txt && printf small >small.txt");
   run("head -c 300000 /dev/zero | tr '\\0' y >large.txt && printf 'no page' >e404.html");
   run("printf x >'list/a file.txt' && printf x >list/häuser-aus-einer-langen-reihe-in-der-straße");
@@ -366,11 +370,39 @@ static void a_location_that_a_request_is_redirected_to_guards_itself(void **stat
           {.path = "/shut/page"}, {.path = "/secret/file.txt"});
 }
 
+/* Asks the server where answers are kept, and expects a status and a part of its Cache-Status. */
+static void expect(const char *path, const char *headers, int status, const char *how) {
+  http_reply reply = ask(KEPT, &(row){.path = path, .headers = headers});
+  const char *said = http_reply_header(&reply, "cache-status");
+  if (reply.status != status || strstr(said != NULL ? said : "", how) == NULL)
+    fail_msg("%s: %d, %s", path, reply.status, said != NULL ? said : "no Cache-Status");
+  http_reply_free(&reply);
+}
+
+static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void **state) {
+  (void)state;
+  static const char staff[] = "Authorization: Basic c3RhZmY6d29yZA==\r\n";
+  answer("/guarded/public",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  answer("/open/page", HTTP_ANSWER(.body = "page"));
+  expect("/guarded/public", NULL, 401, "detail=redirect");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/guarded/public"), 0);
+  expect("/guarded/public", staff, 200, "stored");
+  expect("/guarded/public", staff, 200, "; hit");
+  expect("/guarded/public", NULL, 401, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/guarded/public"), 1);
+  for (int i = 1; i < 3; i++) {
+    expect("/open/page", NULL, 200, "");
+    assert_int_equal(http_origin_seen(nginx_kit_origin, "/open/page"), i);
+  }
+}
+
 static void pages_with_fragments_are_the_same(void **state) {
   (void)state;
   COMPARE({.path = "/ssi/page?q=1"}, {.path = "/ssi/page"}, {.path = "/ssi/plain"},
           {.path = "/ssi/nested"}, {.path = "/ssi/last"}, {.path = "/ssi/quick"},
-          {.path = "/ssi/broken", .only_passed = 1}, {.path = "/ssi/page", .method = "HEAD"});
+          {.path = "/fragments/a.html"}, {.path = "/ssi/broken", .only_passed = 1},
+          {.path = "/ssi/page", .method = "HEAD"});
 }
 
 static void those_who_ask_before_decide_for_each_client(void **state) {
@@ -564,6 +596,7 @@ int main(void) {
       cmocka_unit_test(static_files_are_the_same),
       cmocka_unit_test(what_another_location_answers_is_the_same),
       cmocka_unit_test(a_location_that_a_request_is_redirected_to_guards_itself),
+      cmocka_unit_test(a_page_from_the_store_is_guarded_by_the_location_it_came_from),
       cmocka_unit_test(pages_with_fragments_are_the_same),
       cmocka_unit_test(those_who_ask_before_decide_for_each_client),
       cmocka_unit_test(an_origins_answers_are_the_same),
