@@ -27,6 +27,8 @@ static const char files[] =
     "location /guarded/ { try_files $uri @guarded; }\n"
     "location @guarded { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
     "  add_header X-User $remote_user; " PROXY "}\n"
+    "location /lost { error_page 599 /e404.html; }\n"
+    "location /limited-rate/ { limit_rate 200k; " PROXY "}\n"
     "location /fragments/ { ssi on; }\n"
     "location /open/ { try_files $uri @never; }\n"
     "location @never { corral off; " PROXY "}\n"
@@ -92,6 +94,8 @@ static void run(const char *format) {
 
 static void make_files(void) {
   run("mkdir -p fragments && printf 'X<!--#include virtual=\"/quiet\" -->X' >fragments/a.html");
+  run("printf '<!--#block name=\"b\" -->instead<!--#endblock -->[<!--#include virtual=\"/lost\" "
+      "stub=\"b\" -->]' >fragments/b.html");
   run("mkdir -p list dir try guarded static secret sub && : >empty.txt && printf small >small.txt");
   run("head -c 300000 /dev/zero | tr '\\0' y >large.txt && printf 'no page' >e404.html");
   run("printf x >'list/a file.txt' && printf x >list/häuser-aus-einer-langen-reihe-in-der-straße");
@@ -113,6 +117,8 @@ static void make_answers(void) {
                                 "Last-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n"));
   answer("/part/large", HTTP_ANSWER(.body = "0123456789", .repeat = 40000));
   answer("/part/unsized", HTTP_ANSWER(.body = "origin", .repeat = 2000, .unsized = 1));
+  answer("/limited-rate/a", HTTP_ANSWER(.body = "0123456789", .repeat = 1000));
+  answer("/limited-rate/b", HTTP_ANSWER(.body = "0123456789", .repeat = 10000));
   answer("/part/nothing", HTTP_ANSWER(.status = 204));
   answer("/part/cookie", HTTP_ANSWER(.body = "origin", .headers = "Set-Cookie: a=b\r\n"));
   answer("/part/error",
@@ -401,8 +407,8 @@ static void pages_with_fragments_are_the_same(void **state) {
   (void)state;
   COMPARE({.path = "/ssi/page?q=1"}, {.path = "/ssi/page"}, {.path = "/ssi/plain"},
           {.path = "/ssi/nested"}, {.path = "/ssi/last"}, {.path = "/ssi/quick"},
-          {.path = "/fragments/a.html"}, {.path = "/ssi/broken", .only_passed = 1},
-          {.path = "/ssi/page", .method = "HEAD"});
+          {.path = "/fragments/a.html"}, {.path = "/fragments/b.html"},
+          {.path = "/ssi/broken", .only_passed = 1}, {.path = "/ssi/page", .method = "HEAD"});
 }
 
 static void those_who_ask_before_decide_for_each_client(void **state) {
@@ -425,7 +431,8 @@ static void an_origins_answers_are_the_same(void **state) {
           {.path = "/part/tagged", .method = "DELETE"}, {.path = "/limited/x"},
           {.path = "/limited/x", .method = "DELETE"}, {.path = "/caught/none"},
           {.path = "/caught/closed"}, {.path = "/moved/a"}, {.path = "/moved/b"},
-          {.path = "/part/slow"}, {.path = "/names/a"}, {.path = "/names/b", .only_passed = 1},
+          {.path = "/part/slow"}, {.path = "/limited-rate/a"}, {.path = "/limited-rate/b"},
+          {.path = "/names/a"}, {.path = "/names/b", .only_passed = 1},
           {.path = "/mirror/a", .method = "POST"});
 }
 

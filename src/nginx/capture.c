@@ -178,6 +178,21 @@ static ngx_uint_t is_whole(const crl_ngx_capture *capture) {
   return capture->expected >= 0 ? capture->taken == capture->expected : capture->has_last;
 }
 
+/* The answer of a page's fragment is nginx's page for this status: whose fragment it is decides
+ * whether that is sent. 0: the answer is of a request by itself. */
+static int end_fragment(crl_ngx_capture *capture, ngx_int_t status) {
+  crl_ngx_ctx *ctx = capture->ctx;
+  if (ctx->r == ctx->r->main || ctx->is_counted || capture->fill == NULL) return 0;
+  let_go(capture, "status");
+  ctx->is_leading = ctx->is_late = 0;
+  ctx->is_sent = 1;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->fwd_status = (ngx_uint_t)status;
+  crl_ngx_count(ctx);
+  crl_ngx_end_later(ctx, status);
+  return 1;
+}
+
 /* Called at the end of the subrequest. If it ended by a status without an answer, nginx makes a
  * page for that status, and calls again. */
 static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
@@ -197,7 +212,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
       rc != NGX_HTTP_CLIENT_CLOSED_REQUEST &&
       (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT ||
        (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
-    return rc;
+    return end_fragment(capture, rc) ? NGX_OK : rc;
   if (capture->stream == NULL && rc >= NGX_HTTP_INTERNAL_SERVER_ERROR)
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
   else if (capture->stream == NULL)

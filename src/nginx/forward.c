@@ -15,8 +15,10 @@ static void take_header(ngx_http_request_t *r, const ngx_http_request_t *sr) {
   r->err_status = 0; /* the header has the final one */
   r->allow_ranges = sr->allow_ranges;
   r->single_range = sr->single_range;
-  r->limit_rate = sr->limit_rate;
-  r->limit_rate_set = sr->limit_rate_set;
+  /* nginx limits no answer of an upstream that it doesn't buffer: the timer would be lost */
+  int is_unlimited = sr->upstream != NULL && !sr->upstream->buffering;
+  r->limit_rate = is_unlimited ? 0 : sr->limit_rate;
+  r->limit_rate_set = is_unlimited || sr->limit_rate_set;
 }
 
 static void on_write(ngx_http_request_t *r) {

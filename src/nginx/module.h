@@ -203,13 +203,14 @@ typedef struct crl_ngx_ctx {
   unsigned has_moved : 1;     /* it was redirected to where its page is, or was, made */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
-  ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
-  ngx_atomic_uint_t purges; /* the zone's, when the request came */
-  crl_ngx_job *job;         /* its call; NULL: none under way */
-  crl_ngx_capture *capture; /* of the answer that it leads; NULL: none */
-  ngx_http_request_t *sr;   /* its origin's subrequest, whose answer is forwarded; NULL: none */
-  crl_ngx_reader *reader;   /* of an answer that comes; NULL: none */
-  void **home;              /* the location's configurations when the request came */
+  ngx_int_t late_status;      /* for the end of a request that is_late, or is_sent */
+  ngx_atomic_uint_t purges;   /* the zone's, when the request came */
+  crl_ngx_job *job;           /* its call; NULL: none under way */
+  crl_ngx_capture *capture;   /* of the answer that it leads; NULL: none */
+  ngx_http_request_t *sr;     /* its origin's subrequest, whose answer is forwarded; NULL: none */
+  crl_ngx_reader *reader;     /* of an answer that comes; NULL: none */
+  ngx_http_request_t *origin; /* the subrequest that asks its origin; valid if is_leading */
+  void **home;                /* the location's configurations when the request came */
   /* Where its origin's subrequest was redirected to, or where its page was made; "": nowhere. */
   ngx_str_t redirect, redirect_args;
   corral_value *value; /* its page, while it is redirected there; NULL: none */
