@@ -207,7 +207,8 @@ static void add(shown *to, const char *line, size_t len) {
   for (char *at = copy; *at != '\0' && *at != ':'; at++) *at = (char)tolower((unsigned char)*at);
   /* the boundary of a multipart body is a number of nginx's */
   for (char *at = copy; *at != '\0';) {
-    size_t digits = strspn(at, "0123456789");
+    size_t digits = 0;
+    while (isdigit((unsigned char)at[digits])) digits++;
     if (digits == 20) memset(at, '0', digits);
     at += digits > 0 ? digits : 1;
   }
