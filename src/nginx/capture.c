@@ -20,6 +20,7 @@ struct crl_ngx_capture {
   unsigned is_forwarded : 1;
   unsigned has_last : 1;
   unsigned is_renewal : 1; /* a 304 that was asked for */
+  unsigned is_suspended : 1;
 };
 
 static ngx_http_output_header_filter_pt next_header_filter;
@@ -177,10 +178,26 @@ static ngx_uint_t is_whole(const crl_ngx_capture *capture) {
   return capture->expected >= 0 ? capture->taken == capture->expected : capture->has_last;
 }
 
+/* The answer of a page's fragment is nginx's page for this status: whose fragment it is decides
+ * whether that is sent. 0: the answer is of a request by itself. */
+static int end_fragment(crl_ngx_capture *capture, ngx_int_t status) {
+  crl_ngx_ctx *ctx = capture->ctx;
+  if (ctx->r == ctx->r->main || ctx->is_counted || capture->fill == NULL) return 0;
+  let_go(capture, "status");
+  ctx->is_leading = ctx->is_late = 0;
+  ctx->is_sent = 1;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->fwd_status = (ngx_uint_t)status;
+  crl_ngx_count(ctx);
+  crl_ngx_end_later(ctx, status);
+  return 1;
+}
+
 /* Called at the end of the subrequest. If it ended by a status without an answer, nginx makes a
  * page for that status, and calls again. */
 static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
   crl_ngx_capture *capture = data;
+  if (capture->is_suspended) return NGX_OK;
   if (rc != NGX_ERROR && sr->buffered && (capture->is_forwarded || capture->held != NULL))
     return rc;
   /* for the access log of the leading request */
@@ -195,7 +212,7 @@ static ngx_int_t on_end(ngx_http_request_t *sr, void *data, ngx_int_t rc) {
       rc != NGX_HTTP_CLIENT_CLOSED_REQUEST &&
       (rc == NGX_HTTP_CREATED || rc == NGX_HTTP_NO_CONTENT ||
        (rc >= NGX_HTTP_SPECIAL_RESPONSE && rc < NGX_HTTP_INTERNAL_SERVER_ERROR)))
-    return rc;
+    return end_fragment(capture, rc) ? NGX_OK : rc;
   if (capture->stream == NULL && rc >= NGX_HTTP_INTERNAL_SERVER_ERROR)
     crl_ngx_capture_fail(capture, (ngx_uint_t)rc, "the origin can't be asked");
   else if (capture->stream == NULL)
@@ -234,6 +251,35 @@ crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
   after->handler = on_end;
   *ret = after;
   return capture;
+}
+
+/* ---- redirects ----------------------------------------------------------------------------- */
+
+crl_ngx_ctx *crl_ngx_redirected(ngx_http_request_t *r) {
+  crl_ngx_capture *capture = crl_ngx_capture_of(r);
+  return capture != NULL && capture->fill != NULL && !capture->has_header &&
+                 capture->ctx->conf->pass == NULL
+             ? capture->ctx
+             : NULL;
+}
+
+void crl_ngx_capture_suspend(crl_ngx_capture *capture) { capture->is_suspended = 1; }
+
+int crl_ngx_capture_is_suspended(const crl_ngx_ctx *ctx) {
+  return ctx->capture != NULL && ctx->capture->is_suspended && ctx->capture->fill != NULL;
+}
+
+void crl_ngx_capture_resume(crl_ngx_ctx *ctx) { crl_ngx_origin_run(ctx, take_fill(ctx->capture)); }
+
+void crl_ngx_capture_give_up(crl_ngx_ctx *ctx) {
+  corral_fill *fill = take_fill(ctx->capture);
+  ctx->is_leading = ctx->is_late = 0;
+  ctx->is_sent = 1;
+  ctx->outcome = CRL_NGX_PASS;
+  ctx->detail = "redirect";
+  crl_ngx_count(ctx);
+  crl_ngx_call_leave(ctx);
+  corral_fill_abandon(fill);
 }
 
 /* ---- filters ------------------------------------------------------------------------------- */
@@ -298,7 +344,8 @@ static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
     return NGX_OK;
   }
   ctx->renewal = NULL;
-  const char *why = crl_ngx_fields_collect(sr, response, sr->pool) != 0
+  const char *why = crl_ngx_conf_of(sr)->is_off ? "off"
+                    : crl_ngx_fields_collect(ctx, sr, response) != 0
                         ? "unkeepable"
                         : crl_ngx_judge(ctx, sr, response, capture->fill, &capture->verdict);
   ngx_uint_t is_large = capture->verdict.is_large;
@@ -319,16 +366,17 @@ static ngx_int_t take_header(crl_ngx_capture *capture, ngx_http_request_t *sr) {
 static ngx_int_t header_filter(ngx_http_request_t *r) {
   crl_ngx_capture *capture = crl_ngx_capture_of(r);
   if (capture == NULL) {
-    crl_ngx_ctx *ctx = r == r->main ? crl_ngx_ctx_of(r) : NULL;
-    if (ctx == NULL) return next_header_filter(r);
+    crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+    if (ctx != NULL && crl_ngx_capture_is_suspended(ctx)) crl_ngx_capture_give_up(ctx);
+    if (ctx == NULL || r != r->main) return next_header_filter(r);
     if (crl_ngx_is_endless(r)) dont_buffer(r);
     return crl_ngx_cache_status(r, ctx) == NGX_OK ? next_header_filter(r) : NGX_ERROR;
   }
   r->header_sent = 1;
   if (capture->has_header) return NGX_OK;
   capture->has_header = 1;
-  /* for variables of the leading request */
-  r->parent->upstream_states = r->upstream_states;
+  crl_ngx_lend(r->parent, r);
+  crl_ngx_redirect_adopt(capture->ctx, r);
   return take_header(capture, r);
 }
 

@@ -15,8 +15,8 @@ int crl_ngx_field_is(const corral_page_field *field, const char *name) {
 /* True for fields that a page leaves out, and for those that are added from nginx's own
  * places. */
 static int is_left_out(const corral_page_field *field) {
-  return corral_page_leaves_out(field) || crl_ngx_field_is(field, "content-type") ||
-         crl_ngx_field_is(field, "last-modified");
+  return corral_page_leaves_out(field) || crl_ngx_redirect_is_field(field) ||
+         crl_ngx_field_is(field, "content-type") || crl_ngx_field_is(field, "last-modified");
 }
 
 static int add(crl_ngx_response *response, const char *name, const u_char *value, size_t len) {
@@ -90,17 +90,22 @@ static int add_modified(crl_ngx_response *response, ngx_http_headers_out_t *out,
   if (out->last_modified != NULL && out->last_modified->hash != 0)
     return add(response, "Last-Modified", out->last_modified->value.data,
                out->last_modified->value.len);
-  if (out->last_modified_time == -1) return 0;
+  /* nginx sends the time of a file with these alone */
+  if (out->last_modified_time == -1 ||
+      (response->status != NGX_HTTP_OK && response->status != NGX_HTTP_PARTIAL_CONTENT))
+    return 0;
   u_char *text = ngx_pnalloc(pool, sizeof "Mon, 28 Sep 1970 06:00:00 GMT");
   return text == NULL ? -1
                       : add(response, "Last-Modified", text,
                             (size_t)(ngx_http_time(text, out->last_modified_time) - text));
 }
 
-int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool) {
+int crl_ngx_fields_collect(const crl_ngx_ctx *ctx, ngx_http_request_t *sr,
+                           crl_ngx_response *response) {
   ngx_http_headers_out_t *out = &sr->headers_out;
   ngx_list_part_t *raw = sr->upstream != NULL ? &sr->upstream->headers_in.headers.part : NULL;
-  return add_type(response, out, pool) == 0 && add_modified(response, out, pool) == 0
+  return add_type(response, out, sr->pool) == 0 && add_modified(response, out, sr->pool) == 0 &&
+                 crl_ngx_redirect_add(ctx, sr, response) == 0
              ? add_list(response, &out->headers.part, raw)
              : -1;
 }

@@ -12,10 +12,13 @@ static void take_header(ngx_http_request_t *r, const ngx_http_request_t *sr) {
     r->headers_out.headers.last = &r->headers_out.headers.part;
   if (sr->headers_out.trailers.last == &sr->headers_out.trailers.part)
     r->headers_out.trailers.last = &r->headers_out.trailers.part;
+  r->err_status = 0; /* the header has the final one */
   r->allow_ranges = sr->allow_ranges;
   r->single_range = sr->single_range;
-  r->limit_rate = sr->limit_rate;
-  r->limit_rate_set = sr->limit_rate_set;
+  /* nginx limits no answer of an upstream that it doesn't buffer: the timer would be lost */
+  int is_unlimited = sr->upstream != NULL && !sr->upstream->buffering;
+  r->limit_rate = is_unlimited ? 0 : sr->limit_rate;
+  r->limit_rate_set = is_unlimited || sr->limit_rate_set;
 }
 
 static void on_write(ngx_http_request_t *r) {
@@ -48,6 +51,7 @@ ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
   ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
   if (rc == NGX_OK && !r->discard_body && crl_ngx_notice_leaving(r) != 0) rc = NGX_ERROR;
   if (rc == NGX_OK) rc = ngx_http_send_header(r);
+  sr->headers_out.charset = r->headers_out.charset; /* nginx's lists of files count by it */
   if (rc == NGX_OK && !r->header_only) return NGX_OK;
   ctx->sr = NULL;
   crl_ngx_end_later(ctx, rc);

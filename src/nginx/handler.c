@@ -24,6 +24,7 @@ static crl_ngx_ctx *ctx_new(ngx_http_request_t *r, crl_ngx_conf *conf) {
   ctx->r = r;
   ctx->zone = conf->zone;
   ctx->conf = conf;
+  ctx->home = r->loc_conf;
   ctx->begun = ngx_current_msec;
   ctx->purges = ctx->zone->counters->purges;
   ngx_http_set_ctx(r, ctx, ngx_http_corral_module);
@@ -217,6 +218,7 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }
+  if (crl_ngx_redirect_follow(ctx, &record, value)) return CRL_NGX_WAITS;
   crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
@@ -324,6 +326,9 @@ void crl_ngx_dropped(crl_ngx_ctx *ctx, int status) {
 
 static void on_end(ngx_http_request_t *r) {
   crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  /* a subrequest of a filter's (SSI) may have ended before: what comes after it is sent now */
+  if (r->postponed != NULL && ctx->late_status == NGX_OK)
+    ctx->late_status = ngx_http_output_filter(r, NULL);
   r->write_event_handler = ngx_http_request_empty_handler;
   if (r == r->main) r->read_event_handler = ngx_http_block_reading;
   ngx_http_finalize_request(r, ctx->late_status);
@@ -372,9 +377,23 @@ static int has_body(const ngx_http_request_t *r) {
   return r->headers_in.content_length_n > 0 || r->headers_in.chunked;
 }
 
+/* The connection is to become one of another protocol (a websocket): it is of one client. The
+ * upgrade to HTTP/2, which a client may offer with any request, is not done by nginx. */
+static int wants_upgrade(const ngx_http_request_t *r) {
+  const ngx_table_elt_t *upgrade = r->headers_in.upgrade;
+  return r == r->main && upgrade != NULL &&
+         ngx_strncasecmp(upgrade->value.data, (u_char *)"h2c", 3) != 0;
+}
+
 /* True for a subrequest of auth_request: its answer is about one client, and its variables are
  * those of an upstream. */
 static unsigned is_auth(const ngx_http_request_t *r) { return r != r->main && r->header_only; }
+
+/* nginx chooses between a file and its compressed form for a client's own request alone. */
+static unsigned sends_compressed_files(ngx_http_request_t *r, const crl_ngx_conf *conf) {
+  const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+  return conf->has_gzip_static && core->handler == NULL && conf->pass == NULL;
+}
 
 static ngx_int_t purge(crl_ngx_ctx *ctx) {
   ngx_int_t rc = make_key(ctx) == 0 ? crl_ngx_purge_page(ctx->r, &ctx->key)
@@ -383,13 +402,30 @@ static ngx_int_t purge(crl_ngx_ctx *ctx) {
   return NGX_DONE;
 }
 
+/* Goes on with a request that was redirected; see redirect.c. */
+static ngx_int_t arrive(crl_ngx_ctx *ctx) {
+  ngx_int_t rc = NGX_ERROR;
+  corral_value *value = ctx->value;
+  ctx->value = NULL;
+  if (value != NULL) {
+    crl_ngx_step step = take(ctx, value, &rc);
+    return go_on(ctx, step, rc);
+  }
+  if (!crl_ngx_capture_is_suspended(ctx) || crl_ngx_conf_of(ctx->r)->is_off) return NGX_DECLINED;
+  ctx->r->write_event_handler = ngx_http_request_empty_handler;
+  crl_ngx_capture_resume(ctx);
+  return NGX_DONE;
+}
+
 ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
   crl_ngx_conf *conf = crl_ngx_conf_of(r);
   ngx_int_t rc = NGX_ERROR;
+  crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  if (ctx != NULL) return arrive(ctx);
   if (conf->zone == NULL || r->background || r->subrequest_in_memory || is_auth(r) ||
-      crl_ngx_capture_of(r) != NULL || crl_ngx_ctx_of(r) != NULL)
+      crl_ngx_capture_of(r) != NULL || sends_compressed_files(r, conf))
     return NGX_DECLINED;
-  crl_ngx_ctx *ctx = ctx_new(r, conf);
+  ctx = ctx_new(r, conf);
   if (ctx == NULL) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (conf->with_purge && crl_ngx_is_purge(r)) return purge(ctx);
   if (!(r->method & conf->methods & (NGX_HTTP_GET | NGX_HTTP_HEAD))) {
@@ -397,6 +433,7 @@ ngx_int_t crl_ngx_handler(ngx_http_request_t *r) {
     return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "method"), rc);
   }
   if (has_body(r)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "body"), rc);
+  if (wants_upgrade(r)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, "upgrade"), rc);
   if (conf->zone->loop == NULL) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "unavailable"), rc);
   if (holds(r, conf->bypass)) return go_on(ctx, own_way(ctx, CRL_NGX_BYPASS, NULL), rc);
   if (make_key(ctx) != 0) return go_on(ctx, own_way(ctx, CRL_NGX_PASS, "key"), rc);

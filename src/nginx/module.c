@@ -144,6 +144,7 @@ static void merge_policy(corral_policy *policy, const corral_policy *above) {
 
 static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   crl_ngx_conf *above = parent, *conf = child;
+  conf->is_off = conf->zone_name.data != NULL ? conf->zone_name.len == 0 : above->is_off;
   ngx_conf_merge_str_value(conf->zone_name, above->zone_name, "");
   if (conf->key == NULL) conf->key = above->key;
   ngx_conf_merge_ptr_value(conf->valid, above->valid, NULL);
@@ -151,6 +152,7 @@ static char *merge_location(ngx_conf_t *cf, void *parent, void *child) {
   merge_policy(&conf->policy, &above->policy);
   if (conf->policy.at_deadline == 0) conf->policy.at_deadline = CORRAL_DEADLINE_COMPUTE;
   conf->wait_ms = crl_ngx_patience(cf, &conf->policy);
+  conf->has_gzip_static = crl_ngx_has_gzip_static(cf);
   ngx_conf_merge_value(conf->deadline_max, above->deadline_max, 2);
   if (conf->policy.sie_ms == 0) conf->policy.sie_ms = STALE_IF_ERROR_MS;
   if (conf->policy.at_failure == 0) conf->policy.at_failure = CORRAL_FAILURE_WAIT;
@@ -186,6 +188,8 @@ static ngx_int_t after_configuration(ngx_conf_t *cf) {
   ngx_http_handler_pt *handler = ngx_array_push(&core->phases[NGX_HTTP_PRECONTENT_PHASE].handlers);
   if (handler == NULL) return NGX_ERROR;
   *handler = crl_ngx_handler;
+  crl_ngx_lend_init(cf);
+  if (crl_ngx_redirect_init(core) != NGX_OK) return NGX_ERROR;
   return crl_ngx_unsafe_init(cf) == NGX_OK ? crl_ngx_capture_init(cf) : NGX_ERROR;
 }
 

@@ -133,6 +133,7 @@ enum {
 
 typedef struct crl_ngx_conf {
   ngx_str_t zone_name; /* from `corral`; "": off; data NULL: unset */
+  ngx_uint_t is_off;   /* `corral off` is said here, or above */
   crl_ngx_zone *zone;  /* set when the configuration is complete; NULL: off */
   ngx_http_complex_value_t *key;
   ngx_array_t *valid; /* of ngx_http_cache_valid_t */
@@ -151,6 +152,7 @@ typedef struct crl_ngx_conf {
    * way. */
   corral_policy policy;
   int64_t wait_ms; /* the policy's, or the location's read timeout */
+  ngx_uint_t has_gzip_static;
   ngx_int_t deadline_max;
   /* For handlers; not inherited. */
   ngx_uint_t is_handler; /* corral_purge or corral_status: the location itself is never cached */
@@ -200,16 +202,22 @@ typedef struct crl_ngx_ctx {
   unsigned is_refresh : 1;    /* because of corral_refresh */
   unsigned is_anew : 1;       /* its call rebuilds a page that is there */
   unsigned has_overtaken : 1; /* its page was being rebuilt, which was voided */
+  unsigned has_moved : 1;     /* it was redirected to where its page is, or was, made */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
-  ngx_int_t late_status;    /* for the end of a request that is_late, or is_sent */
-  ngx_atomic_uint_t purges; /* the zone's, when the request came */
-  crl_ngx_job *job;         /* its call; NULL: none under way */
-  crl_ngx_capture *capture; /* of the answer that it leads; NULL: none */
-  ngx_http_request_t *sr;   /* its origin's subrequest, whose answer is forwarded; NULL: none */
-  crl_ngx_reader *reader;   /* of an answer that comes; NULL: none */
-  ngx_queue_t waiting;      /* among the requests of the worker with a call under way */
-  ngx_queue_t passing;      /* among those that go their own way after too long a wait */
+  ngx_int_t late_status;      /* for the end of a request that is_late, or is_sent */
+  ngx_atomic_uint_t purges;   /* the zone's, when the request came */
+  crl_ngx_job *job;           /* its call; NULL: none under way */
+  crl_ngx_capture *capture;   /* of the answer that it leads; NULL: none */
+  ngx_http_request_t *sr;     /* its origin's subrequest, whose answer is forwarded; NULL: none */
+  crl_ngx_reader *reader;     /* of an answer that comes; NULL: none */
+  ngx_http_request_t *origin; /* the subrequest that asks its origin; valid if is_leading */
+  void **home;                /* the location's configurations when the request came */
+  /* Where its origin's subrequest was redirected to, or where its page was made; "": nowhere. */
+  ngx_str_t redirect, redirect_args;
+  corral_value *value; /* its page, while it is redirected there; NULL: none */
+  ngx_queue_t waiting; /* among the requests of the worker with a call under way */
+  ngx_queue_t passing; /* among those that go their own way after too long a wait */
 } crl_ngx_ctx;
 
 /* The result of a step. */
@@ -222,8 +230,25 @@ static inline const char *crl_ngx_text(const ngx_str_t *s) { return (const char 
 /* module.c */
 crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
 
+/* redirect.c */
+ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core);
+/* The leading request's answer passes the filters of the subrequest's location. */
+void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
+/* True for the field by which a page is stored with a redirect. */
+int crl_ngx_redirect_is_field(const corral_page_field *field);
+/* True when the page was made in a location that the request has to be redirected to first. */
+int crl_ngx_redirect_is_away(const crl_ngx_ctx *ctx, const corral_page *record);
+/* Begins that, and takes the value: 1; the handler gets it back there. 0: the request is there. */
+int crl_ngx_redirect_follow(crl_ngx_ctx *ctx, const corral_page *record, corral_value *value);
+
+/* lend.c: a leading request gets what its variables about its origin are made of. */
+void crl_ngx_lend_init(ngx_conf_t *cf);
+void crl_ngx_lend(ngx_http_request_t *r, ngx_http_request_t *sr);
+
 /* patience.c: the longest wait for others in the location that is being merged. */
 int64_t crl_ngx_patience(ngx_conf_t *cf, const corral_policy *policy);
+/* True for `gzip_static on` in the location that is being merged. */
+ngx_uint_t crl_ngx_has_gzip_static(ngx_conf_t *cf);
 /* After so long a wait a request without corral_soft takes a stale page, shortly before its end. */
 int64_t crl_ngx_soft(const crl_ngx_ctx *ctx);
 /* True when the request has waited for so long. */
@@ -320,6 +345,15 @@ crl_ngx_capture *crl_ngx_capture_new(crl_ngx_ctx *ctx, corral_fill *fill,
 /* The call of the request is over, with a value or without. True when the request is answered by
  * what its origin sends, or has sent. */
 int crl_ngx_capture_settled(crl_ngx_ctx *ctx, ngx_uint_t has_value);
+/* The leading request of a subrequest for an origin without an answer yet; NULL for others. */
+crl_ngx_ctx *crl_ngx_redirected(ngx_http_request_t *r);
+/* The subrequest ends, but not the fill: another one begins where its request is redirected to. */
+void crl_ngx_capture_suspend(crl_ngx_capture *capture);
+/* True when that is so. */
+int crl_ngx_capture_is_suspended(const crl_ngx_ctx *ctx);
+void crl_ngx_capture_resume(crl_ngx_ctx *ctx);
+/* The request was answered otherwise there: others elect anew. */
+void crl_ngx_capture_give_up(crl_ngx_ctx *ctx);
 /* Fails the fill. */
 void crl_ngx_capture_fail(crl_ngx_capture *capture, ngx_uint_t status, const char *text);
 
@@ -328,6 +362,10 @@ typedef struct crl_ngx_response {
   corral_page_field fields[CORRAL_PAGE_FIELDS];
   size_t count;
 } crl_ngx_response;
+
+/* redirect.c: adds the redirect to a page's fields, where there was one. 0; -1: it can't be. */
+int crl_ngx_redirect_add(const crl_ngx_ctx *ctx, const ngx_http_request_t *sr,
+                         crl_ngx_response *response);
 
 /* store.c: true when a 5xx is an answer, not a failure: corral_valid names its very status, or the
  * response says how long it lives and there is no old page to be sent instead. */
@@ -367,7 +405,8 @@ ngx_int_t crl_ngx_forward_body(crl_ngx_ctx *ctx, ngx_chain_t *in);
 void crl_ngx_forward_end(crl_ngx_ctx *ctx, ngx_uint_t is_whole);
 
 /* fields.c: collects the header fields of an answer that are kept. 0; -1: too many, or too long. */
-int crl_ngx_fields_collect(ngx_http_request_t *sr, crl_ngx_response *response, ngx_pool_t *pool);
+int crl_ngx_fields_collect(const crl_ngx_ctx *ctx, ngx_http_request_t *sr,
+                           crl_ngx_response *response);
 int crl_ngx_field_is(const corral_page_field *field, const char *name);
 
 /* vary.c: the hash of a request's values for the header fields in `names`. 0; -1 without memory. */

@@ -129,6 +129,14 @@ void crl_ngx_origin_begin(crl_ngx_ctx *ctx, corral_fill *fill) {
   crl_ngx_origin_run(ctx, fill);
 }
 
+/* The write handler of a leading request before its answer comes. A handler other than an
+ * upstream's may wait for a timer of the client's connection. */
+static void on_event(ngx_http_request_t *r) {
+  crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  ngx_http_request_t *sr = ctx->is_leading ? ctx->origin : NULL;
+  if (sr != NULL && !sr->done && sr->upstream == NULL) sr->write_event_handler(sr);
+}
+
 void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill) {
   ngx_http_post_subrequest_t *after;
   crl_ngx_capture *capture = crl_ngx_capture_new(ctx, fill, &after);
@@ -144,9 +152,12 @@ void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill) {
     return;
   }
   ctx->is_leading = 1;
+  ctx->origin = sr;
+  if (!ctx->is_counted) ctx->r->write_event_handler = on_event;
   sr->method = NGX_HTTP_GET;
   sr->method_name = ngx_http_core_get_method;
   sr->request_body = NULL;
+  sr->err_status = ctx->r->err_status; /* of an error_page that the request was redirected to */
   if (own_header(sr) != NGX_OK || crl_ngx_renew_ask(ctx, &sr->headers_in, sr->pool) != NGX_OK ||
       own_variables(sr) != NGX_OK || crl_ngx_mark_led(ctx, sr) != NGX_OK) {
     crl_ngx_capture_fail(capture, NGX_HTTP_INTERNAL_SERVER_ERROR, "out of memory");

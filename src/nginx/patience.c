@@ -1,4 +1,5 @@
-/* patience.c: how long requests of a location wait for others' rebuilds. */
+/* patience.c: what other modules' configurations say about a location: how long its requests wait
+ * for others' rebuilds, and whether it sends compressed files. */
 #include "module.h"
 
 /* Modules whose configuration of a location begins with an ngx_http_upstream_conf_t. They are
@@ -7,12 +8,18 @@ static const char *const askers[] = {"ngx_http_proxy_module", "ngx_http_fastcgi_
                                      "ngx_http_uwsgi_module", "ngx_http_scgi_module",
                                      "ngx_http_grpc_module",  "ngx_http_memcached_module"};
 
-/* NULL: this nginx has no such module, or its configuration isn't merged yet. */
-static const ngx_http_upstream_conf_t *upstream_of(ngx_conf_t *cf, const char *name) {
-  const ngx_http_upstream_conf_t *conf = NULL;
+/* NULL: this nginx has no such module. */
+static const void *conf_of(ngx_conf_t *cf, const char *name) {
+  const void *conf = NULL;
   for (ngx_module_t **module = cf->cycle->modules; *module != NULL; module++)
     if ((*module)->type == NGX_HTTP_MODULE && ngx_strcmp((*module)->name, name) == 0)
       conf = ngx_http_conf_get_module_loc_conf(cf, (**module));
+  return conf;
+}
+
+/* NULL: this nginx has no such module, or its configuration isn't merged yet. */
+static const ngx_http_upstream_conf_t *upstream_of(ngx_conf_t *cf, const char *name) {
+  const ngx_http_upstream_conf_t *conf = conf_of(cf, name);
   return conf != NULL && conf->read_timeout != NGX_CONF_UNSET_MSEC ? conf : NULL;
 }
 
@@ -27,6 +34,12 @@ static ngx_msec_t read_timeout(ngx_conf_t *cf) {
     if (conf->read_timeout != CRL_NGX_WAIT_MS) set = ngx_max(set, conf->read_timeout);
   }
   return set > 0 ? set : CRL_NGX_WAIT_MS;
+}
+
+/* Its configuration begins with what the directive says: 0 off, 1 on, 2 always. */
+ngx_uint_t crl_ngx_has_gzip_static(ngx_conf_t *cf) {
+  const ngx_uint_t *said = conf_of(cf, "ngx_http_gzip_static_module");
+  return said != NULL && *said == 1;
 }
 
 int64_t crl_ngx_patience(ngx_conf_t *cf, const corral_policy *policy) {

@@ -76,6 +76,7 @@ static int set_place(ngx_http_request_t *r, const corral_page_field *field, ngx_
 static int set_fields(ngx_http_request_t *r, const corral_page *record) {
   corral_page_field field;
   for (size_t at = 0; corral_page_next(record, &at, &field);) {
+    if (crl_ngx_redirect_is_field(&field)) continue;
     if (crl_ngx_field_is(&field, "content-type")) {
       set_type(&r->headers_out, &field);
       continue;
@@ -168,6 +169,8 @@ ngx_int_t crl_ngx_reply_header(crl_ngx_ctx *ctx, const corral_page *record, off_
   ngx_http_request_t *r = ctx->r;
   ngx_int_t rc = r == r->main ? ngx_http_discard_request_body(r) : NGX_OK;
   if (rc != NGX_OK) return rc;
+  r->err_status = 0; /* the page has the final one, and its own Location */
+  ngx_http_clear_location(r);
   r->headers_out.status = record->status;
   r->headers_out.content_length_n = length;
   r->allow_ranges = 1;

@@ -241,7 +241,7 @@ int crl_ngx_store_renewed(crl_ngx_ctx *ctx, corral_fill *fill, ngx_http_request_
   crl_ngx_verdict verdict = {.record = {0}};
   const unsigned char *body;
   read_rules(&rules, ctx->conf, sr);
-  if (crl_ngx_fields_collect(sr, response, sr->pool) != 0 ||
+  if (crl_ngx_fields_collect(ctx, sr, response) != 0 ||
       crl_ngx_renew_merge(ctx, response, &rules) != 0)
     return -1;
   const char *why = judge_header(ctx, sr, response, &rules, &verdict);

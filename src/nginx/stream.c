@@ -352,8 +352,9 @@ static int attach(crl_ngx_stream *stream, crl_ngx_ctx *ctx) {
 static int may_join(const crl_ngx_stream *stream, const crl_ngx_ctx *ctx) {
   unsigned char hash[CORRAL_PAGE_HASH];
   const corral_page *record = &stream->record;
-  if (stream->is_let_go || is_over(stream) || ctx->purges > stream->purges || ctx->is_lookup ||
-      ctx->is_refresh || (stream->fill != NULL && corral_fill_should_stop(stream->fill)))
+  if (stream->is_let_go || is_over(stream) || crl_ngx_redirect_is_away(ctx, record) ||
+      ctx->purges > stream->purges || ctx->is_lookup || ctx->is_refresh ||
+      (stream->fill != NULL && corral_fill_should_stop(stream->fill)))
     return 0;
   if (record->vary_len == 0) return 1;
   return crl_ngx_vary_hash(ctx->r, record->vary, record->vary_len, hash) == 0 &&

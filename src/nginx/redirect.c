@@ -1,0 +1,157 @@
+/* redirect.c: internal redirects of the origin's subrequest to another location: by try_files,
+ * index, error_page, X-Accel-Redirect.
+ *
+ * A client's answer has to pass that location's own rules of access, and its filters. So the
+ * leading request goes there itself, and its origin is asked from there. After an upstream's answer
+ * it goes there without its rules of access, as that answer decided. The page is stored with the
+ * redirect, as a field of its own, which later requests follow before they get the page. */
+#include "module.h"
+
+static const char field_name[] = "Corral-Location";
+
+int crl_ngx_redirect_is_field(const corral_page_field *field) {
+  return crl_ngx_field_is(field, field_name);
+}
+
+static int is_here(const ngx_http_request_t *r, const ngx_str_t *name) {
+  const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+  return core->named && core->name.len == name->len &&
+         ngx_strncmp(core->name.data, name->data, name->len) == 0;
+}
+
+/* True when this server has that named location. */
+static int is_known(ngx_http_request_t *r, const ngx_str_t *name) {
+  const ngx_http_core_srv_conf_t *server = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+  for (ngx_http_core_loc_conf_t **at = server->named_locations; at != NULL && *at != NULL; at++)
+    if ((*at)->name.len == name->len && ngx_strncmp((*at)->name.data, name->data, name->len) == 0)
+      return 1;
+  return 0;
+}
+
+/* ---- the leading request ------------------------------------------------------------------- */
+
+/* The write handler of a request that is to be redirected. */
+static void on_redirect(ngx_http_request_t *r) {
+  crl_ngx_ctx *ctx = crl_ngx_ctx_of(r);
+  ngx_str_t uri = ctx->redirect, args = ctx->redirect_args;
+  if (uri.data[0] == '@')
+    (void)ngx_http_named_location(r, &uri);
+  else
+    (void)ngx_http_internal_redirect(r, &uri, &args);
+  ngx_http_finalize_request(r, NGX_DONE);
+}
+
+static ngx_int_t go(crl_ngx_ctx *ctx) {
+  ctx->has_moved = 1;
+  ctx->r->write_event_handler = on_redirect;
+  return ngx_http_post_request(ctx->r, NULL);
+}
+
+/* Notes the target, of a subrequest for an origin that is redirected: handlers of the first phases
+ * that such a request goes through. */
+static ngx_int_t note(ngx_http_request_t *sr, const ngx_str_t *uri, const ngx_str_t *args) {
+  crl_ngx_ctx *ctx = crl_ngx_redirected(sr);
+  if (ctx == NULL) return NGX_DECLINED;
+  ngx_http_request_t *r = ctx->r;
+  ctx->redirect = *uri;
+  ctx->redirect_args = *args;
+  if (sr->upstream != NULL || ctx->is_counted || ctx->is_late) return NGX_DECLINED;
+  r->err_status = sr->err_status;
+  r->error_page = sr->error_page;
+  crl_ngx_capture_suspend(ctx->capture);
+  (void)go(ctx); /* without memory the request ends by its cleanup */
+  return NGX_ERROR;
+}
+
+static ngx_int_t on_uri(ngx_http_request_t *r) {
+  return r == r->main ? NGX_DECLINED : note(r, &r->uri, &r->args);
+}
+
+static ngx_int_t on_name(ngx_http_request_t *r) {
+  static const ngx_str_t none = ngx_null_string;
+  const ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+  return r == r->main || !core->named ? NGX_DECLINED : note(r, &core->name, &none);
+}
+
+/* Their handlers run in the reverse order: these run before those of nginx's rewrite module. */
+ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core) {
+  ngx_http_handler_pt *uri = ngx_array_push(&core->phases[NGX_HTTP_SERVER_REWRITE_PHASE].handlers);
+  ngx_http_handler_pt *name = ngx_array_push(&core->phases[NGX_HTTP_REWRITE_PHASE].handlers);
+  if (uri == NULL || name == NULL) return NGX_ERROR;
+  *uri = on_uri;
+  *name = on_name;
+  return NGX_OK;
+}
+
+void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
+  ngx_http_request_t *r = ctx->r;
+  if (ctx->redirect.len == 0 || ctx->is_counted || r->loc_conf == sr->loc_conf) return;
+  ctx->has_moved = 1;
+  r->loc_conf = sr->loc_conf;
+  r->uri = sr->uri;
+  r->args = sr->args;
+  r->exten = sr->exten;
+  ngx_http_update_location_config(r);
+}
+
+/* ---- pages --------------------------------------------------------------------------------- */
+
+int crl_ngx_redirect_add(const crl_ngx_ctx *ctx, const ngx_http_request_t *sr,
+                         crl_ngx_response *response) {
+  const ngx_str_t *uri = &ctx->redirect, *args = &ctx->redirect_args;
+  if (uri->len == 0 || sr->loc_conf == ctx->home) return 0;
+  u_char *text = ngx_pnalloc(sr->pool, uri->len + 1 + args->len), *at = text;
+  if (text == NULL || response->count == CORRAL_PAGE_FIELDS ||
+      ngx_strlchr(uri->data, uri->data + uri->len, '?') != NULL)
+    return -1;
+  at = ngx_cpymem(at, uri->data, uri->len);
+  if (args->len > 0) {
+    *at++ = '?';
+    at = ngx_cpymem(at, args->data, args->len);
+  }
+  corral_page_field *field = &response->fields[response->count++];
+  field->name = (const u_char *)field_name;
+  field->name_len = sizeof field_name - 1;
+  field->value = text;
+  field->value_len = (size_t)(at - text);
+  return 0;
+}
+
+static int find(const corral_page *record, corral_page_field *ret) {
+  for (size_t at = 0; corral_page_next(record, &at, ret);)
+    if (crl_ngx_redirect_is_field(ret) && ret->value_len > 0) return 1;
+  return 0;
+}
+
+int crl_ngx_redirect_is_away(const crl_ngx_ctx *ctx, const corral_page *record) {
+  corral_page_field field;
+  return !ctx->has_moved && ctx->conf->pass == NULL && find(record, &field);
+}
+
+static void release(void *data) {
+  crl_ngx_ctx *ctx = data;
+  corral_value_unref(ctx->value); /* NULL is allowed */
+  ctx->value = NULL;
+}
+
+int crl_ngx_redirect_follow(crl_ngx_ctx *ctx, const corral_page *record, corral_value *value) {
+  ngx_http_request_t *r = ctx->r;
+  corral_page_field field;
+  if (!crl_ngx_redirect_is_away(ctx, record) || !find(record, &field)) return 0;
+  ngx_str_t uri = {.data = (u_char *)(uintptr_t)field.value, .len = field.value_len}, args;
+  ngx_str_null(&args);
+  if (uri.data[0] == '@' ? is_here(r, &uri) || !is_known(r, &uri) : uri.data[0] != '/') return 0;
+  if (uri.data[0] == '/') ngx_http_split_args(r, &uri, &args);
+  if (uri.len == r->uri.len && ngx_strncmp(uri.data, r->uri.data, uri.len) == 0) return 0;
+  ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(r->pool, 0);
+  ctx->redirect.data = ngx_pstrdup(r->pool, &uri);
+  ctx->redirect_args.data = ngx_pstrdup(r->pool, &args);
+  if (cleanup == NULL || ctx->redirect.data == NULL || ctx->redirect_args.data == NULL) return 0;
+  ctx->redirect.len = uri.len;
+  ctx->redirect_args.len = args.len;
+  if (go(ctx) != NGX_OK) return 0;
+  ctx->value = value;
+  cleanup->data = ctx;
+  cleanup->handler = release;
+  return 1;
+}
