@@ -244,7 +244,7 @@ static void a_name_is_an_owner_in_any_call(void **state) {
                             *once = CORRAL_LOCK(.owner = "request 7");
   assert_int_equal(taken(d.loop, "n", again, &first), CORRAL_OK);
   assert_int_equal(taken(d.loop, "n", again, &second), CORRAL_OK);
-  assert_ptr_equal(first.lock, second.lock);
+  assert_int_equal(corral_lock_fence(first.lock), corral_lock_fence(second.lock));
   assert_int_equal(taken(d.loop, "n", once, &third), CORRAL_ERECURSION);
   assert_int_equal(released(d.loop, first.lock), CORRAL_OK);
   assert_false(is_free(d.c, "n"));

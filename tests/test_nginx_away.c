@@ -166,7 +166,8 @@ static int dead_s(void) {
   return text != NULL ? (int)strtol(text, NULL, 10) : 5;
 }
 
-/* Six pages live for long, one for LIFE_S seconds. Both workers have them all when the store dies. */
+/* Six pages live for long, one for LIFE_S seconds. Both workers have them all when the store
+ * dies. */
 static http_storm_run *begin_load(nginx_server *server) {
   for (int i = 0; i < FRESH; i++) {
     page(paths[i], "max-age=600");
