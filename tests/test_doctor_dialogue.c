@@ -14,13 +14,15 @@
 #define ROUNDS                                                                                     \
   ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME ASKED_TIME
 #define GREETED                                                                                    \
-  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n*2\\r\\n$10\\r\\n1000000000\\r\\n$1\\r\\n0\\r\\n\n"
+  "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO*2\\r\\n$10\\r\\n1000000000\\r\\n$1\\r\\n0\\r\\n\n"
 #define INFO "EXPECT INFO\\r\\n\n"
 #define HELLO "EXPECT HELLO\\r\\n\n"
 #define NO_HELLO HELLO "SEND -ERR unknown command `HELLO`\\r\\n\n"
 #define RIGHTS "EXPECT EVALSHA\n"
 #define NO_CONFIG "EXPECT CONFIG\nSEND -NOPERM no\\r\\n\n"
-#define NO_WATCH "ACCEPT\n" GREETED "EXPECT HELLO\nSEND -ERR unknown command\\r\\n\nHANG\n"
+#define NO_WATCH                                                                                   \
+  "ACCEPT\n" GREETED "EXPECT HELLO\nSEND -ERR unknown command\\r\\n\nACCEPT\n" GREETED             \
+  "EXPECT ID\nSEND -ERR unknown command\\r\\n\nHANG\n"
 
 static int doctor_of(const char *script) {
   fake_server *server = fake_server_start(script);
@@ -57,7 +59,7 @@ static void a_server_that_is_too_old_is_not_fit(void **state) {
   assert_int_equal(status, 1);
   has(": version 4.0.9. Use Redis 5 or later.");
   has(": commands missing: unlink. Use a server that has these commands");
-  has(": wake poll: can't tell of changes: it refuses HELLO 3");
+  has(": wake poll: can't tell of changes: it refuses HELLO, and CLIENT ID: ");
 }
 
 static void a_server_that_breaks_off_was_reached(void **state) {
