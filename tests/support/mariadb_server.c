@@ -129,6 +129,11 @@ const char *mariadb_server_ask(mariadb_server *server, const char *format, ...) 
   vsnprintf(server->text, sizeof server->text, format, args);
   va_end(args);
   MYSQL *mysql = connected(server);
+  /* a server that is full ends connections that were closed at its own pace */
+  for (int tries = 0; mysql == NULL && tries < 1000; tries++) {
+    usleep(10000);
+    mysql = connected(server);
+  }
   if (mysql == NULL) die("can't connect");
   if (mysql_query(mysql, server->text) != 0) {
     fprintf(stderr, "mariadb_server: %s: %s\n", server->text, mysql_error(mysql));
