@@ -52,6 +52,7 @@ static source opened_source(const corral_options *more) {
   options.size = sizeof options;
   options.store = redis_server_unix_uri(redis);
   options.away_ms = 2 * PATIENCE;
+  if (options.op_ms == 0) options.op_ms = PATIENCE; /* a settle that is lost is told by nobody */
   s.c = opened(&options);
   return s;
 }
