@@ -5,8 +5,8 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in these lists are pure.
-set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker bodies limiter hostlock
-    hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
+set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker pool_share bodies limiter
+    hostlock hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
     answers_near near near_eviction near_readers many many_callers loop watch places places_order
     lmdb_door)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
