@@ -11,7 +11,7 @@
 
 enum {
   CRL_HOSTMAP_MS = 100,
-  CRL_HOSTMAP_BUSY_MS = 1000 /* who has the byte for so long was stopped: nobody waits for it */
+  CRL_HOSTMAP_BUSY_MS = 1000 /* a process that has the byte for longer was stopped: no one waits */
 };
 
 typedef struct crl_hostmap {
