@@ -5,8 +5,8 @@
 find_package(Cmocka REQUIRED)
 
 # Tests that are not in these lists are pure.
-set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker bodies limiter hostlock
-    hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
+set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker pool_share bodies limiter
+    hostlock hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
     answers_near near near_eviction near_readers many many_callers loop watch places places_order
     lmdb_door)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
@@ -18,7 +18,7 @@ list(APPEND CORRAL_TESTS_live tags_cost tags_away lmdb_cost memcached_cost)
 set(CORRAL_TESTS_scripted redis_dialogue memcached_dialogue memcached_dialogue_lost
     etcd_dialogue redis_watch_dialogue redis_begin memcached_begin spread)
 list(APPEND CORRAL_TESTS_live redis_cluster redis_sentinel redis_confirm redis_alike redis_cost
-    redis_rights redis_storm redis_failover)
+    redis_rights redis_storm redis_failover redis_promoted)
 list(APPEND CORRAL_TESTS_live doctor doctor_fleet postgresql_doctor mariadb_doctor sqlite_doctor)
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
     doctor_dialogue)
@@ -551,6 +551,14 @@ corral_test_environment(conformance_routed "CONFORMANCE=$<TARGET_FILE:corral_con
   "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
 add_dependencies(test_routed corral_plugin_routed)
 corral_test_environment(routed "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_routed>")
+
+# Preloaded into a server, which has no sanitizers.
+if(TARGET test_redis_promoted)
+  add_library(corral_odd_clock MODULE tests/odd_clock/odd_clock.c)
+  target_compile_options(corral_odd_clock PRIVATE ${CORRAL_FLAGS})
+  add_dependencies(test_redis_promoted corral_odd_clock)
+  corral_test_environment(redis_promoted "CORRAL_ODD_CLOCK=$<TARGET_FILE:corral_odd_clock>")
+endif()
 
 # These measure how soon something happens.
 foreach(name lock_rows lock_rows_shared redlock_away storm freshness leader sick sick_memcached

@@ -114,6 +114,28 @@ static void rights_that_are_missing_come_with_the_command_that_gives_them(void *
   tells("wake", "push");
 }
 
+static void a_user_whom_redis_7_tells_the_time_by_keys_is_fit(void **state) {
+  (void)state;
+  redis_server_ask(server, "ACL SETUSER odd on >secret ~* &* +@all -time");
+  assert_int_equal(doctor("%s", uri_of("odd")), 0);
+  tells("rights", "all");
+  tells("time", "refused");
+  has(". ACL SETUSER odd +time: now each look asks for the TTL, too.\n");
+  redis_server_ask(server, "ACL SETUSER odd -pexpiretime");
+  assert_int_equal(doctor("%s", uri_of("odd")), 1);
+  tells("rights", "missing: +time");
+}
+
+static void without_resp3_waiters_are_woken_by_a_second_connection(void **state) {
+  (void)state;
+  redis_server *old;
+  assert_int_equal(
+      redis_server_start(&old, (const char *[]){"--rename-command", "HELLO", "", NULL}), 1);
+  assert_int_equal(doctor("%s", redis_server_uri(old)), 0);
+  tells("wake", "redirect");
+  redis_server_stop(old);
+}
+
 /* The list of docs/stores.md. */
 static void a_user_with_the_rights_that_the_manual_names_is_fit(void **state) {
   (void)state;
@@ -302,6 +324,8 @@ int main(void) {
       OF_REDIS(a_redis_that_refuses_when_full_is_fit_for_locks_alone),
       OF_REDIS(memory_without_a_limit_is_a_warning),
       OF_REDIS(rights_that_are_missing_come_with_the_command_that_gives_them),
+      OF_REDIS(a_user_whom_redis_7_tells_the_time_by_keys_is_fit),
+      OF_REDIS(without_resp3_waiters_are_woken_by_a_second_connection),
       OF_REDIS(a_user_with_the_rights_that_the_manual_names_is_fit),
       OF_REDIS(patterns_of_keys_are_rights_too),
       OF_REDIS(a_replica_without_min_replicas_is_a_warning),

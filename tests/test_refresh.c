@@ -57,6 +57,22 @@ static void one_that_is_wished_for_again_waits_longer_and_longer_while_nothing_c
   assert_int_equal(at, now + CRL_REFRESH_LEAST_MS);
 }
 
+static void it_is_due_since_the_first_wish_that_it_was_not_begun_for(void **state) {
+  (void)state;
+  crl_refresh r = {0};
+  int64_t at;
+  (void)crl_refresh_want(&r, BEGIN, &at);
+  (void)crl_refresh_want(&r, BEGIN + 50, &at);
+  assert_int_equal(crl_refresh_since(&r), BEGIN);
+  assert_true(crl_refresh_begin(&r, BEGIN + 60));
+  (void)crl_refresh_want(&r, BEGIN + 70, &at);
+  crl_refresh_end(&r, BEGIN + 80, 1, 0);
+  assert_int_equal(crl_refresh_since(&r), BEGIN + 70);
+  assert_true(crl_refresh_begin(&r, BEGIN + 500));
+  crl_refresh_end(&r, BEGIN + 500, 0, 0);
+  assert_int_equal(crl_refresh_since(&r), crl_refresh_at(&r)); /* without a wish */
+}
+
 static void after_the_last_wish_it_goes_on_for_half_a_minute_at_most(void **state) {
   (void)state;
   crl_refresh r = {0};
@@ -94,6 +110,7 @@ static void processes_do_not_ask_together(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(many_wishes_are_one_refresh),
+      cmocka_unit_test(it_is_due_since_the_first_wish_that_it_was_not_begun_for),
       cmocka_unit_test(one_that_is_wished_for_again_waits_longer_and_longer_while_nothing_changes),
       cmocka_unit_test(after_the_last_wish_it_goes_on_for_half_a_minute_at_most),
       cmocka_unit_test(after_a_change_it_is_quiet),

@@ -12,6 +12,7 @@ enum {
   EXECS = 4,     /* locks without scripts */
   CONFIRMS = 8,  /* wait_replicas, confirm_replicas */
   MOVES = 16,    /* a cluster */
+  CLOCK = 32,    /* values need one of these */
   WORDS_MOST = 6 /* of a command */
 };
 
@@ -31,7 +32,8 @@ static const struct right {
     {"pexpire", VALUES | LOCKS | EXECS, {"PEXPIRE", KEY, "1"}},
     {"rename", VALUES, {"RENAME", KEY, KEY}},
     {"unlink", VALUES, {"UNLINK", KEY}},
-    {"time", VALUES | LOCKS | EXECS, {"TIME"}},
+    {"time", VALUES | LOCKS | EXECS | CLOCK, {"TIME"}},
+    {"pexpiretime", VALUES | CLOCK, {"PEXPIRETIME", KEY}},
     {"eval", VALUES | LOCKS, {"EVAL", "return 1", "0"}},
     {"evalsha", VALUES | LOCKS, {"EVALSHA", NO_SCRIPT, "0"}},
     {"watch", EXECS, {"WATCH", KEY}},
@@ -73,6 +75,7 @@ typedef struct findings {
   char denied[LIST]; /* " +get +set" */
   char absent[LIST]; /* commands that the server doesn't have */
   int no_keys;       /* 1: the user's patterns leave the key out */
+  int no_clocks;     /* how many commands of CLOCK are refused */
 } findings;
 
 static void add(char list[LIST], const char *sign, const char *name) {
@@ -83,13 +86,19 @@ static void add(char list[LIST], const char *sign, const char *name) {
 }
 
 /* The text of a refusal names the command, or speaks of keys. */
-static void judge(const redisReply *reply, const char *name, findings *f) {
-  if (crl_redis_reply_is_error(reply, "ERR unknown command"))
-    add(f->absent, "", name);
-  else if (crl_redis_reply_is_error(reply, "NOPERM") && strstr(reply->str, " key") != NULL)
+static void judge(const redisReply *reply, const struct right *r, unsigned wanted, findings *f) {
+  int is_absent = crl_redis_reply_is_error(reply, "ERR unknown command"),
+      is_denied = crl_redis_reply_is_error(reply, "NOPERM");
+  if ((r->of & CLOCK) != 0 && (wanted & VALUES) != 0) {
+    f->no_clocks += is_absent || is_denied;
+    if (f->no_clocks == 2) add(f->denied, "+", "time");
+  } else if (is_absent) {
+    add(f->absent, "", r->name);
+  } else if (is_denied && strstr(reply->str, " key") != NULL) {
     f->no_keys = 1;
-  else if (crl_redis_reply_is_error(reply, "NOPERM"))
-    add(f->denied, "+", name);
+  } else if (is_denied) {
+    add(f->denied, "+", r->name);
+  }
 }
 
 static int hear(crl_redis_exam *x, unsigned wanted, findings *f) {
@@ -101,7 +110,7 @@ static int hear(crl_redis_exam *x, unsigned wanted, findings *f) {
     if ((rights[i].of & wanted) == 0) continue;
     status = crl_redis_reply_next(x->handle, until, &reply, x->error);
     if (status != CORRAL_OK) break;
-    judge(reply, rights[i].name, f);
+    judge(reply, &rights[i], wanted, f);
     freeReplyObject(reply);
   }
   return status;
@@ -109,6 +118,14 @@ static int hear(crl_redis_exam *x, unsigned wanted, findings *f) {
 
 static const char *user_of(const crl_redis_exam *x) {
   return x->store->user != NULL ? x->store->user : "default";
+}
+
+/* Looks then ask for each key's TTL, too. */
+static void tell_no_time(const crl_redis_exam *x) {
+  char advice[128];
+  snprintf(advice, sizeof advice, "ACL SETUSER %.60s +time: now each look asks for the TTL, too.",
+           user_of(x));
+  crl_redis_exam_tell(x, "time", CORRAL_FACT_WARNING, advice, "refused");
 }
 
 static void tell(const crl_redis_exam *x, const findings *f) {
@@ -120,6 +137,7 @@ static void tell(const crl_redis_exam *x, const findings *f) {
   crl_redis_exam_tell(x, "rights", CORRAL_FACT_UNFIT, is_whole ? NULL : advice, "%s%s%s",
                       is_whole ? "all" : "missing:", f->denied,
                       f->no_keys ? " keys of this namespace" : "");
+  if (f->no_clocks == 1 && x->handle->time.refused) tell_no_time(x);
   if (f->absent[0] != '\0')
     crl_redis_exam_tell(x, "commands", CORRAL_FACT_UNFIT,
                         "Use a server that has these commands, under their own names.",
@@ -161,5 +179,6 @@ void crl_redis_exam_wake(crl_redis_exam *x) {
     return;
   }
   crl_redis_unwatch(watch);
-  crl_redis_exam_tell(x, "wake", CORRAL_FACT_PLAIN, NULL, "push");
+  crl_redis_exam_tell(x, "wake", CORRAL_FACT_PLAIN, NULL, "%s",
+                      why.code == CORRAL_WAKE_REDIRECT ? "redirect" : "push");
 }

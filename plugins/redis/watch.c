@@ -423,7 +423,7 @@ int crl_redis_register_keys(void *watch, corral_registration *keys, size_t count
 
 /* ---- listening ----------------------------------------------------------------------------- */
 
-/* Who subscribes is answered by a list. */
+/* The PING of a subscriber is answered by a list. */
 static int is_pong(crl_redis_message m) {
   crl_redis_token t;
   (void)crl_redis_message_next(&m, &t);

@@ -135,6 +135,8 @@ static const char *wrong_card(const store_card *card) {
     return "watch, changes and unwatch: all three or none";
   if ((card->plugin->attend == NULL) != (card->plugin->ends == NULL))
     return "attend and ends: both or neither";
+  if ((card->plugin->map == NULL) != (card->plugin->take_map == NULL))
+    return "map and take_map: both or neither";
   if (card->plugin->register_keys != NULL && card->plugin->watch == NULL)
     return "register_keys needs a watch";
   if (reach_name(info->reach)[0] == '?') return "reach is none of CORRAL_REACH_";

@@ -79,16 +79,22 @@ static void close_world(void *unused) {
   world.store = NULL;
 }
 
+static void watch_hears(void *arg, uint64_t hash);
+
+/* What a watch may have missed counts as told. */
 static void open_world(void) {
+  static corral_host own;
   crl_uri uri;
   corral_error error = {0};
   corral_store_info info = world.declared;
+  own = *host();
+  own.missed = watch_hears;
   int status = crl_uri_parse(&uri, world.uri, &error);
   if (status != CORRAL_OK) failed("%s", error.text);
   status = crl_secret_resolve(&uri, &error);
   if (status == CORRAL_OK) status = crl_registry_find(uri.view.scheme, &world.plugin, &error);
   if (status == CORRAL_OK)
-    status = world.plugin->open(host(), &uri.view, &world.store, &info, &error);
+    status = world.plugin->open(&own, &uri.view, &world.store, &info, &error);
   crl_uri_free(&uri);
   if (status != CORRAL_OK) failed("opening: %s: %s", corral_status_name(status), error.text);
   undo_later(close_world, NULL);

@@ -18,7 +18,9 @@ static const char name[] = "~map";
 
 typedef struct head {
   uint8_t scope[16];
-  int64_t asked, told; /* crl_env_boot_ms; 0: never */
+  /* crl_env_boot_ms; 0: never. When the store was asked last; when the map was told; and when the
+   * store was asked for that one */
+  int64_t asked, told, of;
   uint64_t len, digest;
 } head;
 
@@ -65,32 +67,44 @@ static int read_head(const crl_hostmap *map, int fd, head *ret) {
          memcmp(ret->scope, map->scope, sizeof ret->scope) == 0;
 }
 
-crl_turn crl_hostmap_take(void *arg, void *room, size_t size, size_t *len) {
+static crl_turn wait_for_byte(crl_hostmap *map, int64_t now) {
+  if (map->busy == 0) map->busy = now;
+  return now - map->busy < CRL_HOSTMAP_BUSY_MS ? CRL_TURN_LATER : CRL_TURN_ASK;
+}
+
+static int read_map(const crl_hostmap *map, int fd, const head *h, void *room, size_t size) {
+  return h->len <= size && is_own(fd) &&
+         reads(fd, region_of(map) + (off_t)sizeof *h, room, h->len) &&
+         crl_digest64(room, h->len) == h->digest;
+}
+
+crl_turn crl_hostmap_take(void *arg, int64_t age_ms, void *room, size_t size, size_t *len) {
   crl_hostmap *map = arg;
   head h;
-  int hold, status = crl_hostlock_take(map->lock, name, sizeof name, &hold, NULL);
-  if (status == CORRAL_EBUSY) return CRL_TURN_LATER;
-  if (status != CORRAL_OK) return CRL_TURN_ASK;
   int64_t now = crl_env_boot_ms();
+  int hold, status = crl_hostlock_take(map->lock, name, sizeof name, &hold, NULL);
+  if (status == CORRAL_EBUSY) return wait_for_byte(map, now);
+  map->busy = 0;
+  if (status != CORRAL_OK) return CRL_TURN_ASK;
   crl_turn turn = CRL_TURN_ASK;
   int is_there = read_head(map, hold, &h);
-  if (is_there && is_recent(h.told, now) && h.len <= size && is_own(hold) &&
-      reads(hold, region_of(map) + (off_t)sizeof h, room, h.len) &&
-      crl_digest64(room, h.len) == h.digest) {
+  if (is_there && is_recent(h.told, now) && h.of > now - age_ms &&
+      read_map(map, hold, &h, room, size)) {
     *len = h.len;
     turn = CRL_TURN_HAVE;
   } else if (is_there && is_recent(h.asked, now)) {
     turn = CRL_TURN_LATER;
   } else if (may_write()) {
-    h = (head){.asked = now};
+    if (!is_there) h = (head){.asked = 0};
     memcpy(h.scope, map->scope, sizeof h.scope);
+    h.asked = map->asked = now;
     (void)writes(hold, region_of(map), &h, sizeof h);
   }
   crl_hostlock_give(hold);
   return turn;
 }
 
-/* Another process has the byte for moments only; if it has it now, it asks for itself. */
+/* Tells nothing while another process has the byte: the others ask again then. */
 void crl_hostmap_tell(void *arg, const void *bytes, size_t len) {
   crl_hostmap *map = arg;
   head h;
@@ -98,8 +112,10 @@ void crl_hostmap_tell(void *arg, const void *bytes, size_t len) {
   if (len > REGION - sizeof h || !may_write() ||
       crl_hostlock_take(map->lock, name, sizeof name, &hold, NULL) != CORRAL_OK)
     return;
-  if (read_head(map, hold, &h) && writes(hold, region_of(map) + (off_t)sizeof h, bytes, len)) {
+  if (read_head(map, hold, &h) && map->asked > h.of &&
+      writes(hold, region_of(map) + (off_t)sizeof h, bytes, len)) {
     h.told = crl_env_boot_ms();
+    h.of = map->asked;
     h.len = len;
     h.digest = crl_digest64(bytes, len);
     (void)writes(hold, region_of(map), &h, sizeof h);

@@ -9,16 +9,21 @@
 #include "election/hostlock.h"
 #include "store/pool_options.h"
 
-enum { CRL_HOSTMAP_MS = 100 };
+enum {
+  CRL_HOSTMAP_MS = 100,
+  CRL_HOSTMAP_BUSY_MS = 1000 /* a process that has the byte for longer was stopped: no one waits */
+};
 
 typedef struct crl_hostmap {
   crl_hostlock *lock;
   uint8_t scope[16]; /* digest of what the users of this store have in common */
+  int64_t asked;     /* when this process asked the store, crl_env_boot_ms */
+  int64_t busy;      /* since when another process has the byte, crl_env_boot_ms; 0: it hasn't */
 } crl_hostmap;
 
 void crl_hostmap_init(crl_hostmap *map, crl_hostlock *lock, const char *scope);
-/* See crl_sharing; `arg` is a crl_hostmap. */
-crl_turn crl_hostmap_take(void *arg, void *room, size_t size, size_t *len);
+/* See crl_sharing; `arg` is a crl_hostmap. One thread at a time. */
+crl_turn crl_hostmap_take(void *arg, int64_t age_ms, void *room, size_t size, size_t *len);
 void crl_hostmap_tell(void *arg, const void *map, size_t len);
 
 #endif

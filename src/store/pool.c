@@ -165,11 +165,13 @@ static int ask_for_map(crl_pool *pool, uint8_t *room, corral_error *why) {
   return status;
 }
 
-/* `room`: NULL, or for a map; `len`: of the one in it that another process has learnt. */
+/* `room`: NULL, or for a map; `len`: of the one in it that another process has learnt. One that
+ * isn't understood, such as another version's, is no reason not to ask. */
 static void refresh_now(crl_pool *pool, uint8_t *room, size_t len) {
   corral_error why = {0};
-  int status = len > 0 ? pool->options.plugin->take_map(pool->options.store, room, len, &why)
-                       : ask_for_map(pool, room, &why);
+  int status = CORRAL_EUNAVAILABLE;
+  if (len > 0) status = pool->options.plugin->take_map(pool->options.store, room, len, &why);
+  if (status != CORRAL_OK) status = ask_for_map(pool, room, &why);
   int changed = status == CORRAL_OK && why.text[0] != '\0';
   crl_refresh_end(&pool->refresh, crl_env_now_ms(), changed, crl_env_dice());
   if (changed && pool->options.on_moved != NULL)
@@ -183,7 +185,9 @@ static int64_t refresh_due(crl_task *task) {
   if (now < crl_refresh_at(&pool->refresh)) return crl_refresh_at(&pool->refresh);
   uint8_t *room = pool->sharing.take != NULL ? malloc(MAP_MOST) : NULL;
   crl_turn turn =
-      room != NULL ? pool->sharing.take(pool->sharing.arg, room, MAP_MOST, &len) : CRL_TURN_ASK;
+      room != NULL ? pool->sharing.take(pool->sharing.arg, now - crl_refresh_since(&pool->refresh),
+                                        room, MAP_MOST, &len)
+                   : CRL_TURN_ASK;
   if (turn != CRL_TURN_LATER && crl_refresh_begin(&pool->refresh, now))
     refresh_now(pool, room, len);
   free(room);

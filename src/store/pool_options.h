@@ -17,13 +17,14 @@ struct crl_pool;
 typedef enum crl_turn {
   CRL_TURN_ASK,  /* the store is to be asked now */
   CRL_TURN_HAVE, /* another process has just asked, and this is its map */
-  CRL_TURN_LATER /* another one is asking, or has learnt nothing */
+  CRL_TURN_LATER /* another one is asking, has learnt nothing, or has a map that is too old */
 } crl_turn;
 
 /* What the processes of a host share of a store whose servers come and go. */
 typedef struct crl_sharing {
   void *arg;
-  crl_turn (*take)(void *arg, void *room, size_t size, size_t *len);
+  /* a map that was asked for `age_ms` ago, or earlier, is too old */
+  crl_turn (*take)(void *arg, int64_t age_ms, void *room, size_t size, size_t *len);
   /* tells the others the map that was learnt by CRL_TURN_ASK */
   void (*tell)(void *arg, const void *map, size_t len);
 } crl_sharing;

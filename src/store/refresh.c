@@ -3,6 +3,7 @@
 
 int crl_refresh_want(crl_refresh *refresh, int64_t now, int64_t *ret_at) {
   if (atomic_load_explicit(&refresh->wanted, memory_order_relaxed)) return 0;
+  atomic_store(&refresh->wished, now);
   if (atomic_exchange(&refresh->wanted, 1)) return 0;
   int64_t next = atomic_load(&refresh->next);
   *ret_at = next > now ? next : now;
@@ -36,4 +37,9 @@ int64_t crl_refresh_at(const crl_refresh *refresh) {
   if (atomic_load(&r->wanted)) return next;
   if (r->again == 0) return INT64_MAX;
   return r->again > next ? r->again : next;
+}
+
+int64_t crl_refresh_since(const crl_refresh *refresh) {
+  crl_refresh *r = (crl_refresh *)(uintptr_t)refresh;
+  return atomic_load(&r->wanted) ? atomic_load(&r->wished) : r->again;
 }

@@ -21,10 +21,11 @@ enum {
 /* All zero at the begin. The first two are any thread's, the rest is that of whoever refreshes. */
 typedef struct crl_refresh {
   _Atomic int wanted;
-  _Atomic int64_t next; /* not before then; crl_env_now_ms */
-  int64_t pause_ms;     /* after the last one */
-  int alone;            /* how many there were since the last wish */
-  int64_t again;        /* when the next one is due without a wish; 0: none is */
+  _Atomic int64_t wished; /* when it was first wished for, since the last one began */
+  _Atomic int64_t next;   /* not before then; crl_env_now_ms */
+  int64_t pause_ms;       /* after the last one */
+  int alone;              /* how many there were since the last wish */
+  int64_t again;          /* when the next one is due without a wish; 0: none is */
 } crl_refresh;
 
 /* Asks for a refresh. 1: none was asked for before; it is to be begun at *ret_at. Any thread. */
@@ -35,5 +36,7 @@ int crl_refresh_begin(crl_refresh *refresh, int64_t now);
 void crl_refresh_end(crl_refresh *refresh, int64_t now, int changed, uint64_t dice);
 /* When the next one is to begin; INT64_MAX: none is. */
 int64_t crl_refresh_at(const crl_refresh *refresh);
+/* Of one that is due: an answer that was asked for up to then doesn't know why it is. */
+int64_t crl_refresh_since(const crl_refresh *refresh);
 
 #endif

@@ -4,7 +4,8 @@
  * Each server has some of the buckets, into which keys are hashed. A line in FILE is a key: its
  * bucket moves to another server then. With every=N the bucket of each Nth operation does so, just
  * before that. A server comes with its first bucket and goes with its last one; with stay=yes it
- * stays, and sends on what it is asked.
+ * stays, and sends on what it is asked. With missed=yes its watch says of a key that has moved that
+ * changes may have been missed.
  *
  * defect=NAME makes one that breaks a promise; the suite must find it. */
 #include <corral/plugin.h>
@@ -45,7 +46,7 @@ typedef struct routed {
   const char *defect;
   long read; /* bytes of the file that were read */
   unsigned every, ops, turn;
-  int stay;
+  int stay, missed;
   server servers[SERVERS];
   bucket buckets[BUCKETS];
   routed_watch *watches[WATCHES];
@@ -64,11 +65,16 @@ typedef struct registered {
   unsigned moves;
 } registered;
 
+typedef struct news {
+  uint64_t hash;
+  int missed; /* 1: changes of this key may have been missed */
+} news;
+
 struct routed_watch {
   routed *store;
   registered *keys;
   size_t count, room;
-  uint64_t *told;
+  news *told;
   size_t told_count, told_room;
 };
 
@@ -135,9 +141,9 @@ static void *grown(void *list, size_t count, size_t *room, size_t size) {
   return more;
 }
 
-static void tell(routed_watch *w, uint64_t hash) {
+static void tell(routed_watch *w, uint64_t hash, int missed) {
   w->told = grown(w->told, w->told_count, &w->told_room, sizeof *w->told);
-  w->told[w->told_count++] = hash;
+  w->told[w->told_count++] = (news){.hash = hash, .missed = missed};
 }
 
 static void changed(const routed *r, size_t b, uint64_t hash) {
@@ -146,7 +152,7 @@ static void changed(const routed *r, size_t b, uint64_t hash) {
     for (size_t i = w != NULL ? w->count : 0; i > 0; i--) {
       const registered *key = &w->keys[i - 1];
       if (key->hash != hash || key->bucket != b || key->moves != r->buckets[b].moves) continue;
-      tell(w, hash);
+      tell(w, hash, 0);
       w->keys[i - 1] = w->keys[--w->count];
     }
   }
@@ -159,7 +165,7 @@ static void tell_moved(routed_watch *w) {
     const registered *key = &w->keys[i - 1];
     if (key->moves == r->buckets[key->bucket].known_moves || has_defect(r, "keeps_its_watch"))
       continue;
-    tell(w, key->hash);
+    tell(w, key->hash, r->missed);
     w->keys[i - 1] = w->keys[--w->count];
   }
 }
@@ -206,7 +212,8 @@ static int routed_changes(void *watch, int stop_fd, int64_t until,
     pthread_mutex_lock(&r->mutex);
     catch_up(r);
     tell_moved(w);
-    for (; count < w->told_count; count++) told(arg, w->told[count]);
+    for (; count < w->told_count; count++)
+      (w->told[count].missed ? r->host->missed : told)(arg, w->told[count].hash);
     w->told_count = 0;
     pthread_mutex_unlock(&r->mutex);
   } while (count == 0 && r->host->now_ms() < until && poll(&stop, 1, STEP_MS) == 0);
@@ -386,7 +393,7 @@ static int routed_refresh(void *store, int64_t deadline, corral_error *error) {
 static int routed_open(const corral_host *host, const corral_uri *uri, void **ret_store,
                        corral_store_info *info, corral_error *error) {
   const char *every = host->uri_get(uri, "every"), *defect = host->uri_get(uri, "defect");
-  int status = host->uri_check(uri, "every stay defect", error);
+  int status = host->uri_check(uri, "every stay missed defect", error);
   if (status != CORRAL_OK) return status;
   routed *r = calloc(1, sizeof *r);
   if (r == NULL) return CORRAL_ENOMEM;
@@ -394,6 +401,7 @@ static int routed_open(const corral_host *host, const corral_uri *uri, void **re
   pthread_mutex_init(&r->mutex, NULL);
   snprintf(r->path, sizeof r->path, "%s", uri->path != NULL ? uri->path : "");
   r->stay = host->uri_get(uri, "stay") != NULL;
+  r->missed = host->uri_get(uri, "missed") != NULL;
   r->every = every != NULL ? (unsigned)strtoul(every, NULL, 10) : 0;
   r->defect = strdup(defect != NULL ? defect : "");
   if (r->defect == NULL) abort();
