@@ -27,6 +27,9 @@ static const char files[] =
     "location /guarded/ { try_files $uri @guarded; }\n"
     "location @guarded { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
     "  add_header X-User $remote_user; " PROXY "}\n"
+    "location /hall/ { try_files $uri /inner$uri; }\n"
+    "location /inner/ { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
+    "  try_files $uri @app; }\n"
     "location /lost { error_page 599 /e404.html; }\n"
     "location /limited-rate/ { limit_rate 200k; " PROXY "}\n"
     "location /fragments/ { ssi on; }\n"
@@ -172,7 +175,9 @@ static void begin(void) {
           "server { listen unix:%%FOLDER%%/plain; listen unix:%%FOLDER%%/plain2 http2;\n"
           "  corral off; %s%s}\n"
           "server { listen unix:%%FOLDER%%/passed; listen unix:%%FOLDER%%/passed2 http2;\n"
-          "  corral passed; %s%s}\n",
+          "  corral passed; %s%s}\n"
+          "server { listen unix:%%FOLDER%%/other; corral pages;\n"
+          "  location / { proxy_pass %%ORIGIN%%; } }\n",
           files, origins, files, origins) < 0 ||
       asprintf(&locations,
                "listen unix:%%FOLDER%%/kept; listen unix:%%FOLDER%%/kept2 http2;\n"
@@ -374,21 +379,34 @@ static void a_location_that_a_request_is_redirected_to_guards_itself(void **stat
           {.path = "/guarded/page"},
           {.path = "/guarded/page", .headers = "Authorization: Basic c3RhZmY6b3RoZXI=\r\n"},
           {.path = "/guarded/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
-          {.path = "/shut/page"}, {.path = "/secret/file.txt"});
+          {.path = "/hall/page"},
+          {.path = "/hall/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
+          {.path = "/hall/page"}, {.path = "/shut/page"}, {.path = "/secret/file.txt"});
 }
 
-/* Asks the server where answers are kept, and expects a status and a part of its Cache-Status. */
-static void expect(const char *path, const char *headers, int status, const char *how) {
-  http_reply reply = ask(KEPT, &(row){.path = path, .headers = headers});
+/* Asks the server at that address, and expects a status and a part of its Cache-Status. */
+static void expect_at(const char *where, const char *path, const char *headers, int status,
+                      const char *how) {
+  http_client *client = http_client_new(where);
+  http_reply reply =
+      http_client_ask(client, &(http_request){.path = path, .headers = headers, .closes = 1});
+  http_client_free(client);
   const char *said = http_reply_header(&reply, "cache-status");
   if (reply.status != status || strstr(said != NULL ? said : "", how) == NULL)
     fail_msg("%s: %d, %s", path, reply.status, said != NULL ? said : "no Cache-Status");
+  assert_null(http_reply_header(&reply, "corral-location"));
   http_reply_free(&reply);
 }
 
+/* Asks the server where answers are kept. */
+static void expect(const char *path, const char *headers, int status, const char *how) {
+  expect_at(address[KEPT], path, headers, status, how);
+}
+
+static const char staff[] = "Authorization: Basic c3RhZmY6d29yZA==\r\n";
+
 static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void **state) {
   (void)state;
-  static const char staff[] = "Authorization: Basic c3RhZmY6d29yZA==\r\n";
   answer("/guarded/public",
          HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
   answer("/open/page", HTTP_ANSWER(.body = "page"));
@@ -402,6 +420,35 @@ static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void *
     expect("/open/page", NULL, 200, "");
     assert_int_equal(http_origin_seen(nginx_kit_origin, "/open/page"), i);
   }
+}
+
+static void each_location_on_the_way_to_a_page_guards_it(void **state) {
+  (void)state;
+  answer("/inner/hall/public",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/hall/public", staff, 200, "stored");
+  expect("/hall/public", staff, 200, "; hit");
+  expect("/hall/public", NULL, 401, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/inner/hall/public"), 1);
+}
+
+static void a_server_without_the_location_of_a_page_doesnt_send_it(void **state) {
+  (void)state;
+  char other[128];
+  snprintf(other, sizeof other, "unix:%s/other", nginx_server_folder(server));
+  answer("/guarded/elsewhere",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/guarded/elsewhere", staff, 200, "stored");
+  expect_at(other, "/guarded/elsewhere", NULL, 200, "detail=redirect");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/guarded/elsewhere"), 2);
+}
+
+static void an_origin_redirects_no_hit_by_a_field_of_its_own(void **state) {
+  (void)state;
+  answer("/part/forged", HTTP_ANSWER(.body = "page", .headers = "Corral-Location: /closed/page\r\n"
+                                                                "Cache-Control: max-age=60\r\n"));
+  expect("/part/forged", NULL, 200, "stored");
+  expect("/part/forged", NULL, 200, "; hit");
 }
 
 static void pages_with_fragments_are_the_same(void **state) {
@@ -605,6 +652,9 @@ int main(void) {
       cmocka_unit_test(what_another_location_answers_is_the_same),
       cmocka_unit_test(a_location_that_a_request_is_redirected_to_guards_itself),
       cmocka_unit_test(a_page_from_the_store_is_guarded_by_the_location_it_came_from),
+      cmocka_unit_test(each_location_on_the_way_to_a_page_guards_it),
+      cmocka_unit_test(a_server_without_the_location_of_a_page_doesnt_send_it),
+      cmocka_unit_test(an_origin_redirects_no_hit_by_a_field_of_its_own),
       cmocka_unit_test(pages_with_fragments_are_the_same),
       cmocka_unit_test(those_who_ask_before_decide_for_each_client),
       cmocka_unit_test(an_origins_answers_are_the_same),

@@ -218,7 +218,12 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }
-  if (crl_ngx_redirect_follow(ctx, &record, value)) return CRL_NGX_WAITS;
+  int moved = crl_ngx_redirect_follow(ctx, &record, value);
+  if (moved > 0) return CRL_NGX_WAITS;
+  if (moved < 0) {
+    corral_value_unref(value);
+    return own_way(ctx, CRL_NGX_PASS, "redirect");
+  }
   crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";

@@ -202,7 +202,6 @@ typedef struct crl_ngx_ctx {
   unsigned is_refresh : 1;    /* because of corral_refresh */
   unsigned is_anew : 1;       /* its call rebuilds a page that is there */
   unsigned has_overtaken : 1; /* its page was being rebuilt, which was voided */
-  unsigned has_moved : 1;     /* it was redirected to where its page is, or was, made */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;      /* for the end of a request that is_late, or is_sent */
@@ -213,8 +212,8 @@ typedef struct crl_ngx_ctx {
   crl_ngx_reader *reader;     /* of an answer that comes; NULL: none */
   ngx_http_request_t *origin; /* the subrequest that asks its origin; valid if is_leading */
   void **home;                /* the location's configurations when the request came */
-  /* Where its origin's subrequest was redirected to, or where its page was made; "": nowhere. */
-  ngx_str_t redirect, redirect_args;
+  ngx_array_t *route; /* redirects of its origin's subrequest, or of its page; NULL: none */
+  ngx_uint_t moves;   /* how many of them it has followed */
   corral_value *value; /* its page, while it is redirected there; NULL: none */
   ngx_queue_t waiting; /* among the requests of the worker with a call under way */
   ngx_queue_t passing; /* among those that go their own way after too long a wait */
@@ -238,7 +237,8 @@ void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 int crl_ngx_redirect_is_field(const corral_page_field *field);
 /* True when the page was made in a location that the request has to be redirected to first. */
 int crl_ngx_redirect_is_away(const crl_ngx_ctx *ctx, const corral_page *record);
-/* Begins that, and takes the value: 1; the handler gets it back there. 0: the request is there. */
+/* Begins that, and takes the value: 1; the handler gets it back there. 0: the request is there. -1:
+ * it can't be redirected there, and must not get the page. */
 int crl_ngx_redirect_follow(crl_ngx_ctx *ctx, const corral_page *record, corral_value *value);
 
 /* lend.c: a leading request gets what its variables about its origin are made of. */
