@@ -56,6 +56,10 @@ static const char origins[] =
     "  proxy_set_header X-Who $who; " PROXY "}\n"
     "location = /ask { internal; proxy_pass_request_body off; proxy_set_header Content-Length '';\n"
     "  proxy_pass %ORIGIN%/ask-$http_x_as; }\n"
+    "location /porch/ { corral_wait 50ms; try_files $uri /door$uri; }\n"
+    "location /door/ { auth_request /ask; try_files $uri @guarded; }\n"
+    "location /lobby/ { corral_soft 50ms; try_files $uri /gate$uri; }\n"
+    "location /gate/ { auth_request /ask; " PROXY "}\n"
     "location /up/ { client_body_buffer_size 8k; client_max_body_size 8m;\n"
     "  proxy_pass http://unix:%FOLDER%/origin; }\n"
     "location /now/ { client_body_buffer_size 8k; client_max_body_size 8m; proxy_http_version "
@@ -148,6 +152,8 @@ static void make_answers(void) {
   answer("/ask-friend", HTTP_ANSWER(.status = 204, .headers = "X-Who: friend\r\n"));
   answer("/ask-stranger", HTTP_ANSWER(.status = 401, .headers = "WWW-Authenticate: Basic\r\n"));
   answer("/ask-enemy", HTTP_ANSWER(.status = 403));
+  answer("/ask-slow-friend", HTTP_ANSWER(.status = 204, .delay_ms = 400));
+  answer("/ask-slow-enemy", HTTP_ANSWER(.status = 403, .delay_ms = 400));
   answer("/caught/none", HTTP_ANSWER(.status = 404, .body = "none"));
   answer("/caught/closed", HTTP_ANSWER(.status = 403, .body = "closed"));
   answer("/moved/a", HTTP_ANSWER(.status = 302, .headers = "Location: http://inside/b\r\n"
@@ -432,6 +438,24 @@ static void each_location_on_the_way_to_a_page_guards_it(void **state) {
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/inner/hall/public"), 1);
 }
 
+/* The limits of a request's wait pass while auth_request asks about it. */
+static void a_guard_that_is_slow_to_decide_is_waited_for(void **state) {
+  (void)state;
+  answer("/door/porch/page",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/porch/page", "X-As: slow-friend\r\n", 401, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/door/porch/page"), 0);
+  answer("/gate/lobby/page",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: max-age=1, "
+                                                "stale-if-error=600\r\n"));
+  expect("/lobby/page", "X-As: friend\r\n", 200, "stored");
+  sleep(2);
+  expect("/lobby/page", "X-As: slow-enemy\r\n", 403, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/gate/lobby/page"), 1);
+  expect("/lobby/page", "X-As: slow-friend\r\n", 200, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/gate/lobby/page"), 2);
+}
+
 static void a_server_without_the_location_of_a_page_doesnt_send_it(void **state) {
   (void)state;
   char other[128];
@@ -653,6 +677,7 @@ int main(void) {
       cmocka_unit_test(a_location_that_a_request_is_redirected_to_guards_itself),
       cmocka_unit_test(a_page_from_the_store_is_guarded_by_the_location_it_came_from),
       cmocka_unit_test(each_location_on_the_way_to_a_page_guards_it),
+      cmocka_unit_test(a_guard_that_is_slow_to_decide_is_waited_for),
       cmocka_unit_test(a_server_without_the_location_of_a_page_doesnt_send_it),
       cmocka_unit_test(an_origin_redirects_no_hit_by_a_field_of_its_own),
       cmocka_unit_test(pages_with_fragments_are_the_same),

@@ -308,7 +308,10 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
                       const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
-  if (crl_ngx_capture_settled(ctx, status == CORRAL_OK)) {
+  /* on the way to another location, which decides first whether this client gets anything */
+  int is_away = crl_ngx_capture_is_suspended(ctx);
+  if (is_away) ctx->is_late = 1;
+  if (is_away || crl_ngx_capture_settled(ctx, status == CORRAL_OK)) {
     corral_value_unref(value);
     return;
   }

@@ -61,7 +61,7 @@ static ngx_int_t note(ngx_http_request_t *sr, const ngx_str_t *uri, const ngx_st
   if (ctx == NULL) return NGX_DECLINED;
   ngx_http_request_t *r = ctx->r;
   if (add_place(ctx, uri, args) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  if (sr->upstream != NULL || ctx->is_counted || ctx->is_late) return NGX_DECLINED;
+  if (sr->upstream != NULL || ctx->is_counted) return NGX_DECLINED;
   r->err_status = sr->err_status;
   r->error_page = sr->error_page;
   crl_ngx_capture_suspend(ctx->capture);
