@@ -445,9 +445,8 @@ static void a_guard_that_is_slow_to_decide_is_waited_for(void **state) {
          HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
   expect("/porch/page", "X-As: slow-friend\r\n", 401, "");
   assert_int_equal(http_origin_seen(nginx_kit_origin, "/door/porch/page"), 0);
-  answer("/gate/lobby/page",
-         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: max-age=1, "
-                                                "stale-if-error=600\r\n"));
+  answer("/gate/lobby/page", HTTP_ANSWER(.body = "page", .headers = "Cache-Control: max-age=1, "
+                                                                    "stale-if-error=600\r\n"));
   expect("/lobby/page", "X-As: friend\r\n", 200, "stored");
   sleep(2);
   expect("/lobby/page", "X-As: slow-enemy\r\n", 403, "");

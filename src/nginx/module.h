@@ -212,11 +212,11 @@ typedef struct crl_ngx_ctx {
   crl_ngx_reader *reader;     /* of an answer that comes; NULL: none */
   ngx_http_request_t *origin; /* the subrequest that asks its origin; valid if is_leading */
   void **home;                /* the location's configurations when the request came */
-  ngx_array_t *route; /* redirects of its origin's subrequest, or of its page; NULL: none */
-  ngx_uint_t moves;   /* how many of them it has followed */
-  corral_value *value; /* its page, while it is redirected there; NULL: none */
-  ngx_queue_t waiting; /* among the requests of the worker with a call under way */
-  ngx_queue_t passing; /* among those that go their own way after too long a wait */
+  ngx_array_t *route;         /* redirects of its origin's subrequest, or of its page; NULL: none */
+  ngx_uint_t moves;           /* how many of them it has followed */
+  corral_value *value;        /* its page, while it is redirected there; NULL: none */
+  ngx_queue_t waiting;        /* among the requests of the worker with a call under way */
+  ngx_queue_t passing;        /* among those that go their own way after too long a wait */
 } crl_ngx_ctx;
 
 /* The result of a step. */
