@@ -78,6 +78,8 @@ static const char origins[] =
     "location /moved/ { proxy_redirect http://inside/ /outside/; proxy_cookie_path / /c/; " PROXY
     "}\n"
     "location /secret/ { internal; add_header X-Secret $uri; }\n"
+    "location /vault/ { internal; auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
+    "  add_header X-User $remote_user; " PROXY "}\n"
     "location /chunked/ { proxy_http_version 1.1; " PROXY "}\n"
     "location /socket/ { proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;\n"
     "  proxy_set_header Connection upgrade; " PROXY "}\n"
@@ -162,6 +164,7 @@ static void make_answers(void) {
   answer("/part/accel", HTTP_ANSWER(.headers = "X-Accel-Redirect: /secret/file.txt\r\n"
                                                "Content-Type: text/odd\r\nX-Other: lost\r\n"
                                                "Content-Disposition: inline\r\n"));
+  answer("/part/vault", HTTP_ANSWER(.headers = "X-Accel-Redirect: /vault/page\r\n"));
   answer("/part/slow",
          HTTP_ANSWER(.body = "0123456789", .headers = "X-Accel-Buffering: no\r\n"
                                                       "X-Accel-Limit-Rate: 99999\r\n"));
@@ -387,7 +390,9 @@ static void a_location_that_a_request_is_redirected_to_guards_itself(void **stat
           {.path = "/guarded/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
           {.path = "/hall/page"},
           {.path = "/hall/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
-          {.path = "/hall/page"}, {.path = "/shut/page"}, {.path = "/secret/file.txt"});
+          {.path = "/hall/page"}, {.path = "/part/vault"},
+          {.path = "/part/vault", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
+          {.path = "/part/vault"}, {.path = "/shut/page"}, {.path = "/secret/file.txt"});
 }
 
 /* Asks the server at that address, and expects a status and a part of its Cache-Status. */

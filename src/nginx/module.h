@@ -214,6 +214,7 @@ typedef struct crl_ngx_ctx {
   void **home;                /* the location's configurations when the request came */
   ngx_array_t *route;         /* redirects of its origin's subrequest, or of its page; NULL: none */
   ngx_uint_t moves;           /* how many of them it has followed */
+  ngx_http_request_t *asked;  /* a subrequest that its upstream's answer redirected; NULL: none */
   corral_value *value;        /* its page, while it is redirected there; NULL: none */
   ngx_queue_t waiting;        /* among the requests of the worker with a call under way */
   ngx_queue_t passing;        /* among those that go their own way after too long a wait */
@@ -231,8 +232,8 @@ crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
 
 /* redirect.c */
 ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core);
-/* The leading request's answer passes the filters of the subrequest's location. */
-void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
+/* Gives a new subrequest what nginx keeps of the upstream's answer that redirected the last one. */
+void crl_ngx_redirect_go_on(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 /* True for the field by which a page is stored with a redirect. */
 int crl_ngx_redirect_is_field(const corral_page_field *field);
 /* True when the page was made in a location that the request has to be redirected to first. */

@@ -2,8 +2,7 @@
  * index, error_page, X-Accel-Redirect.
  *
  * A client's answer has to pass that location's own rules of access, and its filters. So the
- * leading request goes there itself, and its origin is asked from there. After an upstream's answer
- * it goes there without its rules of access, as that answer decided. The page is stored with its
+ * leading request goes there itself, and its origin is asked from there. The page is stored with its
  * redirects, each as a field, which later requests follow one by one before they get the page. An
  * origin's own field of that name is never stored. */
 #include "module.h"
@@ -61,7 +60,11 @@ static ngx_int_t note(ngx_http_request_t *sr, const ngx_str_t *uri, const ngx_st
   if (ctx == NULL) return NGX_DECLINED;
   ngx_http_request_t *r = ctx->r;
   if (add_place(ctx, uri, args) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
-  if (sr->upstream != NULL || ctx->is_counted) return NGX_DECLINED;
+  if (ctx->is_counted) return NGX_DECLINED;
+  if (sr->upstream != NULL) {
+    crl_ngx_lend(r, sr);
+    ctx->asked = sr;
+  }
   r->err_status = sr->err_status;
   r->error_page = sr->error_page;
   crl_ngx_capture_suspend(ctx->capture);
@@ -89,16 +92,16 @@ ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core) {
   return NGX_OK;
 }
 
-void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
-  ngx_http_request_t *r = ctx->r;
-  if (ctx->route == NULL || ctx->is_counted) return;
-  ctx->moves = ctx->route->nelts;
-  if (r->loc_conf == sr->loc_conf) return;
-  r->loc_conf = sr->loc_conf;
-  r->uri = sr->uri;
-  r->args = sr->args;
-  r->exten = sr->exten;
-  ngx_http_update_location_config(r);
+void crl_ngx_redirect_go_on(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
+  const ngx_http_request_t *asked = ctx->asked;
+  ctx->asked = NULL;
+  if (asked == NULL) return;
+  sr->upstream_states = asked->upstream_states;
+  sr->headers_out = asked->headers_out;
+  if (sr->headers_out.headers.last == &asked->headers_out.headers.part)
+    sr->headers_out.headers.last = &sr->headers_out.headers.part;
+  if (sr->headers_out.trailers.last == &asked->headers_out.trailers.part)
+    sr->headers_out.trailers.last = &sr->headers_out.trailers.part;
 }
 
 /* ---- pages --------------------------------------------------------------------------------- */
