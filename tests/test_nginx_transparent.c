@@ -164,7 +164,10 @@ static void make_answers(void) {
   answer("/part/accel", HTTP_ANSWER(.headers = "X-Accel-Redirect: /secret/file.txt\r\n"
                                                "Content-Type: text/odd\r\nX-Other: lost\r\n"
                                                "Content-Disposition: inline\r\n"));
-  answer("/part/vault", HTTP_ANSWER(.headers = "X-Accel-Redirect: /vault/page\r\n"));
+  answer("/part/vault", HTTP_ANSWER(.headers = "X-Accel-Redirect: /vault/page\r\n"
+                                               "Content-Disposition: inline\r\n"));
+  answer("/part/text", HTTP_ANSWER(.headers = "X-Accel-Redirect: /text\r\n"
+                                              "Content-Disposition: inline\r\n"));
   answer("/part/slow",
          HTTP_ANSWER(.body = "0123456789", .headers = "X-Accel-Buffering: no\r\n"
                                                       "X-Accel-Limit-Rate: 99999\r\n"));
@@ -378,7 +381,7 @@ static void what_another_location_answers_is_the_same(void **state) {
           {.path = "/missing/page"}, {.path = "/missing/page?a=1"}, {.path = "/return"},
           {.path = "/odd"}, {.path = "/text"}, {.path = "/rewrite/x?a=1"},
           {.path = "/list/", .only_passed = 1}, {.path = "/list/none"}, {.path = "/added/x"},
-          {.path = "/part/accel", .only_passed = 1});
+          {.path = "/part/text"}, {.path = "/part/accel", .only_passed = 1});
 }
 
 static void a_location_that_a_request_is_redirected_to_guards_itself(void **state) {

@@ -214,10 +214,11 @@ typedef struct crl_ngx_ctx {
   void **home;                /* the location's configurations when the request came */
   ngx_array_t *route;         /* redirects of its origin's subrequest, or of its page; NULL: none */
   ngx_uint_t moves;           /* how many of them it has followed */
-  ngx_http_request_t *asked;  /* a subrequest that its upstream's answer redirected; NULL: none */
-  corral_value *value;        /* its page, while it is redirected there; NULL: none */
-  ngx_queue_t waiting;        /* among the requests of the worker with a call under way */
-  ngx_queue_t passing;        /* among those that go their own way after too long a wait */
+  ngx_http_headers_out_t
+      *own_header;     /* while it has that of its subrequest; NULL: it has its own */
+  corral_value *value; /* its page, while it is redirected there; NULL: none */
+  ngx_queue_t waiting; /* among the requests of the worker with a call under way */
+  ngx_queue_t passing; /* among those that go their own way after too long a wait */
 } crl_ngx_ctx;
 
 /* The result of a step. */
@@ -232,7 +233,7 @@ crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
 
 /* redirect.c */
 ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core);
-/* Gives a new subrequest what nginx keeps of the upstream's answer that redirected the last one. */
+/* Hands a new subrequest what the request got of the answer that redirected the last one. */
 void crl_ngx_redirect_go_on(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 /* True for the field by which a page is stored with a redirect. */
 int crl_ngx_redirect_is_field(const corral_page_field *field);
@@ -398,6 +399,9 @@ int crl_ngx_has_stale(corral_fill *fill);
 /* unsafe.c: what an unsafe method invalidates (RFC 9111, 4.4). */
 ngx_int_t crl_ngx_unsafe_init(ngx_conf_t *cf);
 int crl_ngx_is_unsafe(const ngx_http_request_t *r);
+
+/* Makes the header of a request's answer that of another one. Both are allocated from one pool. */
+void crl_ngx_copy_header(ngx_http_request_t *to, const ngx_http_request_t *from);
 
 /* forward.c: sends an answer that can't be kept to the leading request's client, as it comes. */
 ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr);

@@ -2,9 +2,9 @@
  * index, error_page, X-Accel-Redirect.
  *
  * A client's answer has to pass that location's own rules of access, and its filters. So the
- * leading request goes there itself, and its origin is asked from there. The page is stored with its
- * redirects, each as a field, which later requests follow one by one before they get the page. An
- * origin's own field of that name is never stored. */
+ * leading request goes there itself, and its origin is asked from there. The page is stored with
+ * its redirects, each as a field, which later requests follow one by one before they get the page.
+ * An origin's own field of that name is never stored. */
 #include "module.h"
 
 typedef struct place {
@@ -53,6 +53,17 @@ static ngx_int_t go(crl_ngx_ctx *ctx) {
   return ngx_http_post_request(ctx->r, NULL);
 }
 
+/* Gives the request what nginx keeps of the upstream's answer that redirected its subrequest: the
+ * location that it goes to may answer by itself. -1 without memory. */
+static int take_answer(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
+  ctx->own_header = ngx_palloc(ctx->r->pool, sizeof *ctx->own_header);
+  if (ctx->own_header == NULL) return -1;
+  *ctx->own_header = ctx->r->headers_out;
+  crl_ngx_copy_header(ctx->r, sr);
+  crl_ngx_lend(ctx->r, sr);
+  return 0;
+}
+
 /* Notes the target, of a subrequest for an origin that is redirected: handlers of the first phases
  * that such a request goes through. */
 static ngx_int_t note(ngx_http_request_t *sr, const ngx_str_t *uri, const ngx_str_t *args) {
@@ -61,10 +72,7 @@ static ngx_int_t note(ngx_http_request_t *sr, const ngx_str_t *uri, const ngx_st
   ngx_http_request_t *r = ctx->r;
   if (add_place(ctx, uri, args) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   if (ctx->is_counted) return NGX_DECLINED;
-  if (sr->upstream != NULL) {
-    crl_ngx_lend(r, sr);
-    ctx->asked = sr;
-  }
+  if (sr->upstream != NULL && take_answer(ctx, sr) != 0) return NGX_HTTP_INTERNAL_SERVER_ERROR;
   r->err_status = sr->err_status;
   r->error_page = sr->error_page;
   crl_ngx_capture_suspend(ctx->capture);
@@ -93,15 +101,11 @@ ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core) {
 }
 
 void crl_ngx_redirect_go_on(crl_ngx_ctx *ctx, ngx_http_request_t *sr) {
-  const ngx_http_request_t *asked = ctx->asked;
-  ctx->asked = NULL;
-  if (asked == NULL) return;
-  sr->upstream_states = asked->upstream_states;
-  sr->headers_out = asked->headers_out;
-  if (sr->headers_out.headers.last == &asked->headers_out.headers.part)
-    sr->headers_out.headers.last = &sr->headers_out.headers.part;
-  if (sr->headers_out.trailers.last == &asked->headers_out.trailers.part)
-    sr->headers_out.trailers.last = &sr->headers_out.trailers.part;
+  if (ctx->own_header == NULL) return;
+  crl_ngx_copy_header(sr, ctx->r);
+  sr->upstream_states = ctx->r->upstream_states;
+  ctx->r->headers_out = *ctx->own_header;
+  ctx->own_header = NULL;
 }
 
 /* ---- pages --------------------------------------------------------------------------------- */
