@@ -9,7 +9,7 @@
 # STORE corral's store (a file by default), KEEP=FOLDER keeps what the tests print. CORRAL_ASAN
 # names a library to load before a module that was built with a sanitizer.
 # The script prints each check that fails with the module alone. A test with one is run three times.
-# docs/nginx.md explains those that are left.
+# docs/nginx.md names the causes that are known.
 set -u
 PATH=$PATH:/usr/sbin
 

@@ -292,6 +292,13 @@ static void a_file_that_is_not_there_is_not_made(void **state) {
   assert_string_equal(out, "v");
 }
 
+static void no_text_is_told_that_a_terminal_obeys(void **state) {
+  (void)state;
+  assert_int_equal(doctor("lmdb:%sdoctor/red\033[31m", room_on_disk()), 0);
+  lacks("\033");
+  has("red\\x1b[31m: fit\n");
+}
+
 static void a_network_file_system_is_known(void **state) {
   (void)state;
   int is_network;
@@ -335,6 +342,7 @@ int main(void) {
       OF_MEMCACHED(memcached_is_unfit_by_its_settings),
       OF_MEMCACHED(one_of_two_servers_that_is_down_is_named),
       cmocka_unit_test(a_file_that_is_not_there_is_not_made),
+      cmocka_unit_test(no_text_is_told_that_a_terminal_obeys),
       cmocka_unit_test(a_network_file_system_is_known),
       cmocka_unit_test(memory_is_of_this_process),
   };

@@ -208,7 +208,8 @@ static void page_keeps_status_header_and_tags(void **state) {
       HTTP_ANSWER(.headers = "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\n"
                              "X-A: 2 \r\n and 3\r\nConnection: x-own\r\nX-Own: gone\r\n"
                              "Set-Cookie: gone\r\nSurrogate-Key: red blue\r\nCache-Tag: a,red\r\n"
-                             "X-Accel-Redirect: /gone\r\nCache-Control: max-age=60\r\n",
+                             "X-Accel-Redirect: /gone\r\nCorral-Location: /gone\r\n"
+                             "Cache-Control: max-age=60\r\n",
                   .body = "body", .chunked = 1));
   corral_fill *f = fetched(origin, "httphost/dir/p?x=1");
   expect_page(f, 200,

@@ -365,7 +365,7 @@ static int ask_slowly(const char *path) {
 static char *read_body(int fd, size_t *size) {
   size_t room = 1 << 22, got = 0;
   char *text = calloc(1, room + 1);
-  for (ssize_t n = 1; n > 0 && got<room; got += n> 0 ? (size_t)n : 0)
+  for (ssize_t n = 1; n > 0 && room > got; got += n > 0 ? (size_t)n : 0)
     n = hand_is_readable(fd, HAND_PATIENCE_MS) ? recv(fd, text + got, room - got, 0) : 0;
   const char *body = strstr(text, "\r\n\r\n");
   if (body == NULL) fail_msg("no answer");

@@ -27,6 +27,9 @@ static const char files[] =
     "location /guarded/ { try_files $uri @guarded; }\n"
     "location @guarded { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
     "  add_header X-User $remote_user; " PROXY "}\n"
+    "location /hall/ { try_files $uri /inner$uri; }\n"
+    "location /inner/ { auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
+    "  try_files $uri @app; }\n"
     "location /lost { error_page 599 /e404.html; }\n"
     "location /limited-rate/ { limit_rate 200k; " PROXY "}\n"
     "location /fragments/ { ssi on; }\n"
@@ -53,6 +56,10 @@ static const char origins[] =
     "  proxy_set_header X-Who $who; " PROXY "}\n"
     "location = /ask { internal; proxy_pass_request_body off; proxy_set_header Content-Length '';\n"
     "  proxy_pass %ORIGIN%/ask-$http_x_as; }\n"
+    "location /porch/ { corral_wait 50ms; try_files $uri /door$uri; }\n"
+    "location /door/ { auth_request /ask; try_files $uri @guarded; }\n"
+    "location /lobby/ { corral_soft 50ms; try_files $uri /gate$uri; }\n"
+    "location /gate/ { auth_request /ask; " PROXY "}\n"
     "location /up/ { client_body_buffer_size 8k; client_max_body_size 8m;\n"
     "  proxy_pass http://unix:%FOLDER%/origin; }\n"
     "location /now/ { client_body_buffer_size 8k; client_max_body_size 8m; proxy_http_version "
@@ -71,6 +78,8 @@ static const char origins[] =
     "location /moved/ { proxy_redirect http://inside/ /outside/; proxy_cookie_path / /c/; " PROXY
     "}\n"
     "location /secret/ { internal; add_header X-Secret $uri; }\n"
+    "location /vault/ { internal; auth_basic staff; auth_basic_user_file %FOLDER%/www/users;\n"
+    "  add_header X-User $remote_user; " PROXY "}\n"
     "location /chunked/ { proxy_http_version 1.1; " PROXY "}\n"
     "location /socket/ { proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;\n"
     "  proxy_set_header Connection upgrade; " PROXY "}\n"
@@ -145,6 +154,8 @@ static void make_answers(void) {
   answer("/ask-friend", HTTP_ANSWER(.status = 204, .headers = "X-Who: friend\r\n"));
   answer("/ask-stranger", HTTP_ANSWER(.status = 401, .headers = "WWW-Authenticate: Basic\r\n"));
   answer("/ask-enemy", HTTP_ANSWER(.status = 403));
+  answer("/ask-slow-friend", HTTP_ANSWER(.status = 204, .delay_ms = 400));
+  answer("/ask-slow-enemy", HTTP_ANSWER(.status = 403, .delay_ms = 400));
   answer("/caught/none", HTTP_ANSWER(.status = 404, .body = "none"));
   answer("/caught/closed", HTTP_ANSWER(.status = 403, .body = "closed"));
   answer("/moved/a", HTTP_ANSWER(.status = 302, .headers = "Location: http://inside/b\r\n"
@@ -153,6 +164,10 @@ static void make_answers(void) {
   answer("/part/accel", HTTP_ANSWER(.headers = "X-Accel-Redirect: /secret/file.txt\r\n"
                                                "Content-Type: text/odd\r\nX-Other: lost\r\n"
                                                "Content-Disposition: inline\r\n"));
+  answer("/part/vault", HTTP_ANSWER(.headers = "X-Accel-Redirect: /vault/page\r\n"
+                                               "Content-Disposition: inline\r\n"));
+  answer("/part/text", HTTP_ANSWER(.headers = "X-Accel-Redirect: /text\r\n"
+                                              "Content-Disposition: inline\r\n"));
   answer("/part/slow",
          HTTP_ANSWER(.body = "0123456789", .headers = "X-Accel-Buffering: no\r\n"
                                                       "X-Accel-Limit-Rate: 99999\r\n"));
@@ -172,7 +187,9 @@ static void begin(void) {
           "server { listen unix:%%FOLDER%%/plain; listen unix:%%FOLDER%%/plain2 http2;\n"
           "  corral off; %s%s}\n"
           "server { listen unix:%%FOLDER%%/passed; listen unix:%%FOLDER%%/passed2 http2;\n"
-          "  corral passed; %s%s}\n",
+          "  corral passed; %s%s}\n"
+          "server { listen unix:%%FOLDER%%/other; corral pages;\n"
+          "  location / { proxy_pass %%ORIGIN%%; } }\n",
           files, origins, files, origins) < 0 ||
       asprintf(&locations,
                "listen unix:%%FOLDER%%/kept; listen unix:%%FOLDER%%/kept2 http2;\n"
@@ -364,7 +381,7 @@ static void what_another_location_answers_is_the_same(void **state) {
           {.path = "/missing/page"}, {.path = "/missing/page?a=1"}, {.path = "/return"},
           {.path = "/odd"}, {.path = "/text"}, {.path = "/rewrite/x?a=1"},
           {.path = "/list/", .only_passed = 1}, {.path = "/list/none"}, {.path = "/added/x"},
-          {.path = "/part/accel", .only_passed = 1});
+          {.path = "/part/text"}, {.path = "/part/accel", .only_passed = 1});
 }
 
 static void a_location_that_a_request_is_redirected_to_guards_itself(void **state) {
@@ -374,21 +391,36 @@ static void a_location_that_a_request_is_redirected_to_guards_itself(void **stat
           {.path = "/guarded/page"},
           {.path = "/guarded/page", .headers = "Authorization: Basic c3RhZmY6b3RoZXI=\r\n"},
           {.path = "/guarded/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
-          {.path = "/shut/page"}, {.path = "/secret/file.txt"});
+          {.path = "/hall/page"},
+          {.path = "/hall/page", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
+          {.path = "/hall/page"}, {.path = "/part/vault"},
+          {.path = "/part/vault", .headers = "Authorization: Basic c3RhZmY6d29yZA==\r\n"},
+          {.path = "/part/vault"}, {.path = "/shut/page"}, {.path = "/secret/file.txt"});
 }
 
-/* Asks the server where answers are kept, and expects a status and a part of its Cache-Status. */
-static void expect(const char *path, const char *headers, int status, const char *how) {
-  http_reply reply = ask(KEPT, &(row){.path = path, .headers = headers});
+/* Asks the server at that address, and expects a status and a part of its Cache-Status. */
+static void expect_at(const char *where, const char *path, const char *headers, int status,
+                      const char *how) {
+  http_client *client = http_client_new(where);
+  http_reply reply =
+      http_client_ask(client, &(http_request){.path = path, .headers = headers, .closes = 1});
+  http_client_free(client);
   const char *said = http_reply_header(&reply, "cache-status");
   if (reply.status != status || strstr(said != NULL ? said : "", how) == NULL)
     fail_msg("%s: %d, %s", path, reply.status, said != NULL ? said : "no Cache-Status");
+  assert_null(http_reply_header(&reply, "corral-location"));
   http_reply_free(&reply);
 }
 
+/* Asks the server where answers are kept. */
+static void expect(const char *path, const char *headers, int status, const char *how) {
+  expect_at(address[KEPT], path, headers, status, how);
+}
+
+static const char staff[] = "Authorization: Basic c3RhZmY6d29yZA==\r\n";
+
 static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void **state) {
   (void)state;
-  static const char staff[] = "Authorization: Basic c3RhZmY6d29yZA==\r\n";
   answer("/guarded/public",
          HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
   answer("/open/page", HTTP_ANSWER(.body = "page"));
@@ -402,6 +434,52 @@ static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void *
     expect("/open/page", NULL, 200, "");
     assert_int_equal(http_origin_seen(nginx_kit_origin, "/open/page"), i);
   }
+}
+
+static void each_location_on_the_way_to_a_page_guards_it(void **state) {
+  (void)state;
+  answer("/inner/hall/public",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/hall/public", staff, 200, "stored");
+  expect("/hall/public", staff, 200, "; hit");
+  expect("/hall/public", NULL, 401, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/inner/hall/public"), 1);
+}
+
+/* The limits of a request's wait pass while auth_request asks about it. */
+static void a_guard_that_is_slow_to_decide_is_waited_for(void **state) {
+  (void)state;
+  answer("/door/porch/page",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/porch/page", "X-As: slow-friend\r\n", 401, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/door/porch/page"), 0);
+  answer("/gate/lobby/page", HTTP_ANSWER(.body = "page", .headers = "Cache-Control: max-age=1, "
+                                                                    "stale-if-error=600\r\n"));
+  expect("/lobby/page", "X-As: friend\r\n", 200, "stored");
+  sleep(2);
+  expect("/lobby/page", "X-As: slow-enemy\r\n", 403, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/gate/lobby/page"), 1);
+  expect("/lobby/page", "X-As: slow-friend\r\n", 200, "");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/gate/lobby/page"), 2);
+}
+
+static void a_server_without_the_location_of_a_page_doesnt_send_it(void **state) {
+  (void)state;
+  char other[128];
+  snprintf(other, sizeof other, "unix:%s/other", nginx_server_folder(server));
+  answer("/guarded/elsewhere",
+         HTTP_ANSWER(.body = "page", .headers = "Cache-Control: public, max-age=60\r\n"));
+  expect("/guarded/elsewhere", staff, 200, "stored");
+  expect_at(other, "/guarded/elsewhere", NULL, 200, "detail=redirect");
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/guarded/elsewhere"), 2);
+}
+
+static void an_origin_redirects_no_hit_by_a_field_of_its_own(void **state) {
+  (void)state;
+  answer("/part/forged", HTTP_ANSWER(.body = "page", .headers = "Corral-Location: /closed/page\r\n"
+                                                                "Cache-Control: max-age=60\r\n"));
+  expect("/part/forged", NULL, 200, "stored");
+  expect("/part/forged", NULL, 200, "; hit");
 }
 
 static void pages_with_fragments_are_the_same(void **state) {
@@ -605,6 +683,10 @@ int main(void) {
       cmocka_unit_test(what_another_location_answers_is_the_same),
       cmocka_unit_test(a_location_that_a_request_is_redirected_to_guards_itself),
       cmocka_unit_test(a_page_from_the_store_is_guarded_by_the_location_it_came_from),
+      cmocka_unit_test(each_location_on_the_way_to_a_page_guards_it),
+      cmocka_unit_test(a_guard_that_is_slow_to_decide_is_waited_for),
+      cmocka_unit_test(a_server_without_the_location_of_a_page_doesnt_send_it),
+      cmocka_unit_test(an_origin_redirects_no_hit_by_a_field_of_its_own),
       cmocka_unit_test(pages_with_fragments_are_the_same),
       cmocka_unit_test(those_who_ask_before_decide_for_each_client),
       cmocka_unit_test(an_origins_answers_are_the_same),

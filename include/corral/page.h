@@ -82,6 +82,10 @@ CORRAL_API unsigned char *corral_page_write(unsigned char *to, const corral_page
 /* True for fields of one connection or of one answer, and those meant for nginx: no page has
  * them. */
 CORRAL_API int corral_page_leaves_out(const corral_page_field *field);
+/* The name of fields by which nginx's module notes to which locations a page's request is to be
+ * redirected first. An origin's field of this name is not to be stored, and none is sent to
+ * clients. */
+#define CORRAL_PAGE_LOCATION "Corral-Location"
 /* True when both pages, each of so many bytes without its body, send the same header: they differ
  * at most in the Date, by less than a second. */
 CORRAL_API int corral_page_same_head(const void *one, const void *other, size_t size);

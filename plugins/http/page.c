@@ -47,7 +47,8 @@ int crl_http_page_connection(crl_http_transfer *t, const char *value, size_t len
 }
 
 static int is_dropped(const crl_http_transfer *t, const corral_page_field *field) {
-  return is_named(field, "set-cookie") || t->origin->host->page->leaves_out(field) ||
+  return is_named(field, "set-cookie") || is_named(field, CORRAL_PAGE_LOCATION) ||
+         t->origin->host->page->leaves_out(field) ||
          crl_http_names_have(t->named, (const char *)field->name, field->name_len);
 }
 

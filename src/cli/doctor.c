@@ -65,8 +65,10 @@ static void take(const corral_fact *fact, void *arg) {
   if (r->count == r->room) {
     size_t room = 2 * r->room + 64;
     finding *facts = realloc(r->facts, room * sizeof *facts);
-    r->no_memory = facts == NULL;
-    if (r->no_memory) return;
+    if (facts == NULL) {
+      r->no_memory = true;
+      return;
+    }
     r->facts = facts;
     r->room = room;
   }
@@ -138,7 +140,7 @@ static void print_text(const report *r, bool is_quiet) {
   if (!is_quiet) print_servers(r);
   print_findings(r, CORRAL_FACT_UNFIT, "not fit");
   print_findings(r, CORRAL_FACT_WARNING, "warning");
-  (void)printf("%s: %s%s", r->store, reasons > 0 ? "not fit" : "fit",
+  (void)printf("%s: %s%s", shown(r->store), reasons > 0 ? "not fit" : "fit",
                r->for_locks ? " for locks" : "");
   if (warnings > 0) (void)printf(", %zu warning%s", warnings, warnings == 1 ? "" : "s");
   (void)printf("\n");

@@ -118,8 +118,8 @@ static void print_object(const char *text, int exit_status, int64_t left_ms) {
   if (n > 0) (void)cli_write(STDERR_FILENO, line, used + (size_t)n);
 }
 
-static void print_waiting(int exit_status) {
-  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status, waiting.left_ms);
+static void print_waiting(int exit_status, int64_t left_ms) {
+  if (waiting.text[0] != '\0') print_object(waiting.text, exit_status, left_ms);
   waiting.text[0] = '\0';
 }
 
@@ -130,7 +130,7 @@ static void print(const char *text, bool may_be_reason) {
     print_object(text, CLI_OK, 0);
   } else {
     (void)pthread_mutex_lock(&waiting.mutex);
-    print_waiting(CLI_OK);
+    print_waiting(CLI_OK, 0);
     if (may_be_reason)
       (void)snprintf(waiting.text, sizeof waiting.text, "%s", text);
     else
@@ -145,7 +145,7 @@ void cli_say_json(void) { waiting.owner = getpid(); }
 
 int cli_say_end(int exit_status) {
   (void)pthread_mutex_lock(&waiting.mutex);
-  if (waiting.owner == getpid()) print_waiting(exit_status);
+  if (waiting.owner == getpid()) print_waiting(exit_status, waiting.left_ms);
   (void)pthread_mutex_unlock(&waiting.mutex);
   return exit_status;
 }

@@ -376,7 +376,6 @@ static ngx_int_t header_filter(ngx_http_request_t *r) {
   if (capture->has_header) return NGX_OK;
   capture->has_header = 1;
   crl_ngx_lend(r->parent, r);
-  crl_ngx_redirect_adopt(capture->ctx, r);
   return take_header(capture, r);
 }
 

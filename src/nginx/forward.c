@@ -5,13 +5,17 @@
  * request. */
 #include "module.h"
 
-/* Makes the request's header that of the subrequest. Both are allocated from one pool. */
+void crl_ngx_copy_header(ngx_http_request_t *to, const ngx_http_request_t *from) {
+  const ngx_http_headers_out_t *out = &from->headers_out;
+  to->headers_out = *out;
+  if (out->headers.last == &out->headers.part)
+    to->headers_out.headers.last = &to->headers_out.headers.part;
+  if (out->trailers.last == &out->trailers.part)
+    to->headers_out.trailers.last = &to->headers_out.trailers.part;
+}
+
 static void take_header(ngx_http_request_t *r, const ngx_http_request_t *sr) {
-  r->headers_out = sr->headers_out;
-  if (sr->headers_out.headers.last == &sr->headers_out.headers.part)
-    r->headers_out.headers.last = &r->headers_out.headers.part;
-  if (sr->headers_out.trailers.last == &sr->headers_out.trailers.part)
-    r->headers_out.trailers.last = &r->headers_out.trailers.part;
+  crl_ngx_copy_header(r, sr);
   r->err_status = 0; /* the header has the final one */
   r->allow_ranges = sr->allow_ranges;
   r->single_range = sr->single_range;

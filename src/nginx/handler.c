@@ -218,7 +218,12 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
     corral_value_unref(value);
     return refuse_stale(ctx, rc);
   }
-  if (crl_ngx_redirect_follow(ctx, &record, value)) return CRL_NGX_WAITS;
+  int moved = crl_ngx_redirect_follow(ctx, &record, value);
+  if (moved > 0) return CRL_NGX_WAITS;
+  if (moved < 0) {
+    corral_value_unref(value);
+    return own_way(ctx, CRL_NGX_PASS, "redirect");
+  }
   crl_ngx_describe(ctx, &record, kept_ms + (int64_t)record.age_s * 1000, how);
   ctx->is_stored = corral_value_kept(value) == CORRAL_KEPT && !ctx->is_pass;
   if (how == CORRAL_OUTBOX) ctx->detail = "outbox";
@@ -303,7 +308,10 @@ static void finish(crl_ngx_ctx *ctx, crl_ngx_step step, ngx_int_t rc) {
 void crl_ngx_answered(crl_ngx_ctx *ctx, int status, corral_value *value,
                       const corral_error *error) {
   ngx_int_t rc = NGX_ERROR;
-  if (crl_ngx_capture_settled(ctx, status == CORRAL_OK)) {
+  /* on the way to another location, which decides first whether this client gets anything */
+  int is_away = crl_ngx_capture_is_suspended(ctx);
+  if (is_away) ctx->is_late = 1;
+  if (is_away || crl_ngx_capture_settled(ctx, status == CORRAL_OK)) {
     corral_value_unref(value);
     return;
   }

@@ -11,7 +11,7 @@ void crl_ngx_lend_init(ngx_conf_t *cf) {
 }
 
 void crl_ngx_lend(ngx_http_request_t *r, ngx_http_request_t *sr) {
-  r->upstream_states = sr->upstream_states;
+  if (sr->upstream_states != NULL) r->upstream_states = sr->upstream_states;
   if (proxy != NULL && ngx_http_get_module_ctx(r, (*proxy)) == NULL)
     ngx_http_set_ctx(r, ngx_http_get_module_ctx(sr, (*proxy)), (*proxy));
   if (sr->upstream == NULL || r->upstream != NULL) return;

@@ -202,7 +202,6 @@ typedef struct crl_ngx_ctx {
   unsigned is_refresh : 1;    /* because of corral_refresh */
   unsigned is_anew : 1;       /* its call rebuilds a page that is there */
   unsigned has_overtaken : 1; /* its page was being rebuilt, which was voided */
-  unsigned has_moved : 1;     /* it was redirected to where its page is, or was, made */
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;      /* for the end of a request that is_late, or is_sent */
@@ -213,8 +212,10 @@ typedef struct crl_ngx_ctx {
   crl_ngx_reader *reader;     /* of an answer that comes; NULL: none */
   ngx_http_request_t *origin; /* the subrequest that asks its origin; valid if is_leading */
   void **home;                /* the location's configurations when the request came */
-  /* Where its origin's subrequest was redirected to, or where its page was made; "": nowhere. */
-  ngx_str_t redirect, redirect_args;
+  ngx_array_t *route;         /* redirects of its origin's subrequest, or of its page; NULL: none */
+  ngx_uint_t moves;           /* how many of them it has followed */
+  ngx_http_headers_out_t
+      *own_header;     /* while it has that of its subrequest; NULL: it has its own */
   corral_value *value; /* its page, while it is redirected there; NULL: none */
   ngx_queue_t waiting; /* among the requests of the worker with a call under way */
   ngx_queue_t passing; /* among those that go their own way after too long a wait */
@@ -232,13 +233,14 @@ crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);
 
 /* redirect.c */
 ngx_int_t crl_ngx_redirect_init(ngx_http_core_main_conf_t *core);
-/* The leading request's answer passes the filters of the subrequest's location. */
-void crl_ngx_redirect_adopt(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
+/* Hands a new subrequest what the request got of the answer that redirected the last one. */
+void crl_ngx_redirect_go_on(crl_ngx_ctx *ctx, ngx_http_request_t *sr);
 /* True for the field by which a page is stored with a redirect. */
 int crl_ngx_redirect_is_field(const corral_page_field *field);
 /* True when the page was made in a location that the request has to be redirected to first. */
 int crl_ngx_redirect_is_away(const crl_ngx_ctx *ctx, const corral_page *record);
-/* Begins that, and takes the value: 1; the handler gets it back there. 0: the request is there. */
+/* Begins that, and takes the value: 1; the handler gets it back there. 0: the request is there. -1:
+ * it can't be redirected there, and must not get the page. */
 int crl_ngx_redirect_follow(crl_ngx_ctx *ctx, const corral_page *record, corral_value *value);
 
 /* lend.c: a leading request gets what its variables about its origin are made of. */
@@ -397,6 +399,9 @@ int crl_ngx_has_stale(corral_fill *fill);
 /* unsafe.c: what an unsafe method invalidates (RFC 9111, 4.4). */
 ngx_int_t crl_ngx_unsafe_init(ngx_conf_t *cf);
 int crl_ngx_is_unsafe(const ngx_http_request_t *r);
+
+/* Makes the header of a request's answer that of another one. Both are allocated from one pool. */
+void crl_ngx_copy_header(ngx_http_request_t *to, const ngx_http_request_t *from);
 
 /* forward.c: sends an answer that can't be kept to the leading request's client, as it comes. */
 ngx_int_t crl_ngx_forward_header(crl_ngx_ctx *ctx, ngx_http_request_t *sr);

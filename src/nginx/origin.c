@@ -157,6 +157,7 @@ void crl_ngx_origin_run(crl_ngx_ctx *ctx, corral_fill *fill) {
   sr->method = NGX_HTTP_GET;
   sr->method_name = ngx_http_core_get_method;
   sr->request_body = NULL;
+  crl_ngx_redirect_go_on(ctx, sr);
   sr->err_status = ctx->r->err_status; /* of an error_page that the request was redirected to */
   if (own_header(sr) != NGX_OK || crl_ngx_renew_ask(ctx, &sr->headers_in, sr->pool) != NGX_OK ||
       own_variables(sr) != NGX_OK || crl_ngx_mark_led(ctx, sr) != NGX_OK) {
