@@ -414,10 +414,12 @@ static int read_on(corral_lock *lock, corral_error *error) {
   return status == CORRAL_EUNSUPPORTED ? CORRAL_OK : status;
 }
 
-/* Until it is dropped from the table, a taking keeps its hold alive. */
+/* Until it is dropped from the table, a taking keeps its hold alive; from then on another one may
+ * free the hold, and with it the hold's first taking. */
 int crl_lock_give(corral_lock *lock, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_hold *hold = lock->hold;
+  crl_hold *memory = lock->memory;
   crl_context *context = hold->context;
   uint64_t hash = hold->entry.hash;
   corral_error detail = {0};
@@ -432,12 +434,11 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   if (crl_lock_table_drop(context->locks, &hold->entry, &lock->taking)) {
     status = end(lock, error);
     crl_lock_table_wake(context->locks, hash);
-    if (lock->memory != hold) crl_lock_free(lock->memory);
     crl_lock_free(hold);
-  } else {
-    if (lock->memory != hold) crl_lock_free(lock->memory);
-    if (status != CORRAL_OK && error != NULL) *error = detail;
+  } else if (status != CORRAL_OK && error != NULL) {
+    *error = detail;
   }
+  if (memory != hold) crl_lock_free(memory);
   return status;
 }
 
