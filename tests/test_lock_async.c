@@ -5,6 +5,8 @@
 #include <corral/lock.h>
 #include <dirent.h>
 
+#include "store/renewer.h"
+
 /* A call that takes a lock, and the hold that it was given. */
 typedef struct taker {
   request r; /* the first member */
@@ -356,6 +358,41 @@ static void the_close_of_a_loop_leaves_no_hold(void **state) {
   corral_close(d.c);
 }
 
+static atomic_int released_late; /* holds, one after a while */
+
+static void release_late(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event != CORRAL_EVENT_UNLOCKED) return;
+  crl_env_pause_us(10000);
+  atomic_fetch_add(&released_late, 1);
+}
+
+static int released_before_the_renewer_ended;
+
+void __real_crl_renewer_free(crl_renewer *renewer);
+void __wrap_crl_renewer_free(crl_renewer *renewer);
+void __wrap_crl_renewer_free(crl_renewer *renewer) {
+  released_before_the_renewer_ended = atomic_load(&released_late);
+  __real_crl_renewer_free(renewer);
+}
+
+/* The renewer has these holds. */
+static void the_close_of_a_corral_waits_until_its_loops_have_released_all_holds(void **state) {
+  enum { HOLDS = 12 };
+  (void)state;
+  taker t[HOLDS] = {0};
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .on_event = release_late));
+  atomic_store(&released_late, 0);
+  for (int i = 0; i < HOLDS; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", i);
+    begin(d.loop, name, CORRAL_LOCK(.ttl_ms = LONG_MS, .keep = 1), &t[i]);
+  }
+  await_counter(d.c, CORRAL_EVENT_LOCKED, HOLDS);
+  closed(&d);
+  assert_int_equal(released_before_the_renewer_ended, HOLDS);
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 /* One of a corral's workers at most runs a function, and it is busy. */
@@ -432,6 +469,7 @@ int main(void) {
       T(a_hold_that_was_granted_before_the_cancel_is_released),
       T(two_takings_by_one_owner_that_are_cancelled_leave_no_hold),
       T(the_close_of_a_loop_leaves_no_hold),
+      T(the_close_of_a_corral_waits_until_its_loops_have_released_all_holds),
       T(locks_need_no_place_among_the_functions_of_a_loop),
       T(a_hold_is_extended_and_its_loss_is_told),
   };
