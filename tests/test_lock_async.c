@@ -393,6 +393,94 @@ static void the_close_of_a_corral_waits_until_its_loops_have_released_all_holds(
   assert_int_equal(released_before_the_renewer_ended, HOLDS);
 }
 
+/* ---- losses -------------------------------------------------------------------------------- */
+
+static atomic_int losses;
+static _Atomic(corral_lock *) lost_lock;
+
+static void on_lost(corral_lock *lock, const char *why, void *arg) {
+  (void)why, (void)arg;
+  atomic_store(&lost_lock, lock);
+  atomic_fetch_add(&losses, 1);
+}
+
+static void await_losses(int times) {
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  while (atomic_load(&losses) < times) {
+    if (crl_env_now_ms() > until) fail_msg("on_lost was called %d times", atomic_load(&losses));
+    crl_env_pause_us(200);
+  }
+}
+
+/* Begins a taking, and returns when its hold is over and nobody was given it. */
+static void begin_and_lose(loop_desk *d, const corral_lock_options *options, taker *t) {
+  uint64_t before = corral_counter(d->c, CORRAL_EVENT_LOCK_LOST);
+  begin(d->loop, "n", options, t);
+  await_counter(d->c, CORRAL_EVENT_LOCK_LOST, before + 1);
+}
+
+#define BRIEF(...) CORRAL_LOCK(.ttl_ms = 50, .on_lost = on_lost, __VA_ARGS__)
+
+static void a_loss_is_told_when_the_hold_is_given_to_its_caller(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  atomic_store(&losses, 0);
+  begin_and_lose(&d, BRIEF(.keep = CORRAL_OFF), &t);
+  await_free(d.c, "n");
+  assert_int_equal(atomic_load(&losses), 0);
+  RUN_UNTIL(d.loop, t.r.gones, 1);
+  assert_int_equal(t.r.status, CORRAL_OK);
+  await_losses(1);
+  assert_ptr_equal(atomic_load(&lost_lock), t.lock);
+  assert_int_equal(corral_lock_left_ms(t.lock), 0);
+  assert_int_equal(released(d.loop, t.lock), CORRAL_ELOST);
+  assert_int_equal(atomic_load(&losses), 1);
+  closed(&d);
+}
+
+/* The same where the owner has the hold already, and is told as of each of its takings. */
+static void a_loss_is_told_of_each_taking_that_was_given(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker first = {0}, second = {0};
+  atomic_store(&losses, 0);
+  const corral_lock_options *owned =
+      CORRAL_LOCK(.ttl_ms = 2000, .on_lost = on_lost, .owner = "me", .reentrant = 1);
+  assert_int_equal(taken(d.loop, "n", owned, &first), CORRAL_OK);
+  begin_and_lose(&d, owned, &second);
+  await_losses(1);
+  assert_ptr_equal(atomic_load(&lost_lock), first.lock);
+  RUN_UNTIL(d.loop, second.r.gones, 1);
+  if (second.r.status == CORRAL_OK) {
+    await_losses(2);
+    assert_ptr_equal(atomic_load(&lost_lock), second.lock);
+    assert_int_equal(released(d.loop, second.lock), CORRAL_ELOST);
+  } else {
+    assert_int_equal(second.r.status, CORRAL_ELOST);
+  }
+  assert_int_equal(released(d.loop, first.lock), CORRAL_ELOST);
+  closed(&d);
+}
+
+static void a_loss_is_not_told_of_a_call_that_was_cancelled(void **state) {
+  (void)state;
+  for (int closes = 0; closes < 2; closes++) {
+    loop_desk d = opened();
+    taker t = {0};
+    atomic_store(&losses, 0);
+    begin_and_lose(&d, BRIEF(.keep = CORRAL_OFF), &t);
+    if (!closes) {
+      corral_async_call_cancel(t.r.call);
+      RUN_UNTIL(d.loop, t.r.gones, 1);
+    }
+    closed(&d);
+    assert_int_equal(t.r.dones, 0);
+    assert_int_equal(t.r.gones, 1);
+    assert_int_equal(atomic_load(&losses), 0);
+  }
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 /* One of a corral's workers at most runs a function, and it is busy. */
@@ -470,6 +558,9 @@ int main(void) {
       T(two_takings_by_one_owner_that_are_cancelled_leave_no_hold),
       T(the_close_of_a_loop_leaves_no_hold),
       T(the_close_of_a_corral_waits_until_its_loops_have_released_all_holds),
+      T(a_loss_is_told_when_the_hold_is_given_to_its_caller),
+      T(a_loss_is_told_of_each_taking_that_was_given),
+      T(a_loss_is_not_told_of_a_call_that_was_cancelled),
       T(locks_need_no_place_among_the_functions_of_a_loop),
       T(a_hold_is_extended_and_its_loss_is_told),
   };

@@ -108,9 +108,11 @@ CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corra
  * in the options: never a thread. Calls of one process for one lock are served in the order in
  * which they began. *ret_lock is set just before `done`, if its status is CORRAL_OK, so its
  * memory must stay until the first of `done` and `gone`; other statuses as corral_lock_take. The
- * hold belongs to no loop: any function of corral/lock.h may be used with it, on any thread. A call
- * that is cancelled leaves no hold: what it was granted meanwhile is released. The cancel token
- * of the options is used until then, their texts only within this function. `start` is not used.
+ * hold belongs to no loop: any function of corral/lock.h may be used with it, on any thread. A hold
+ * that was lost before `done` is given all the same, and its on_lost is called: not before *ret_lock
+ * is set, but perhaps before `done`, on another thread. A call that is cancelled leaves no hold,
+ * and on_lost is not called: what it was granted meanwhile is released. The cancel token of the
+ * options is used until then, their texts only within this function. `start` is not used.
  * CORRAL_OK: `done` will be called. Any other status: no callback will. CORRAL_EINVAL,
  * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread or no
  * randomness to be had). */

@@ -39,6 +39,7 @@ static void make(crl_lock_step *step) {
 void crl_async_give_lock(crl_async_lock *l) {
   if (l->ret == NULL) return;
   *l->ret = l->lock;
+  crl_lock_hand_over(l->lock, &l->taking.taking.options);
   l->lock = NULL;
 }
 

@@ -19,7 +19,7 @@ struct corral_lock {
   struct crl_hold *memory;      /* that this is the `first` of */
   corral_lock_lost_fn *on_lost; /* with what follows: under the table's mutex */
   void *lost_arg;
-  int told;          /* on_lost was called, or the notice was posted */
+  int told;          /* the hold was lost: on_lost, if there is one, was called or will be */
   crl_notice notice; /* for on_lost */
 };
 
@@ -66,10 +66,12 @@ int64_t crl_lock_left_ms(const crl_hold *hold);
 void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t owner,
                     int64_t sent);
 /* The same for one more taking of a hold, which the table has counted: from now on the hold is
- * kept, if the options say so, and the loss is told to their on_lost, too. CORRAL_OK; CORRAL_ELOST:
- * it was lost before. */
+ * kept, if the options say so. CORRAL_OK; CORRAL_ELOST: it was lost before. */
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
                          corral_error *error);
+/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, also
+ * one that came before. */
+void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options);
 /* Extends the hold: LOCK_EXTEND. */
 int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
 /* Ends the hold in the store; sends UNLOCK again when the reply is lost. */

@@ -402,5 +402,7 @@ int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_
   if (status != CORRAL_OK) return status;
   if (!t.again && t.deadline != 0) crl_taking_queue(&t);
   while (crl_taking_turn(&t)) crl_taking_woken(&t, crl_waiter_sleep(&t.waiter, t.until));
-  return crl_taking_end(&t, ret);
+  status = crl_taking_end(&t, ret);
+  if (status == CORRAL_OK) crl_lock_hand_over(*ret, &t.options);
+  return status;
 }

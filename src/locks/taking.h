@@ -56,8 +56,8 @@ int crl_taking_turn(crl_taking *t);
 void crl_taking_wait(crl_taking *t);
 /* The wait is over; `woken`: before its time. */
 void crl_taking_woken(crl_taking *t, int woken);
-/* Ends a taking that is over; nobody wakes it any more. CORRAL_OK: *ret is the hold. Asks the
- * store, except after success. */
+/* Ends a taking that is over; nobody wakes it any more. CORRAL_OK: *ret is the hold, to be handed
+ * over (crl_lock_hand_over). Asks the store, except after success. */
 int crl_taking_end(crl_taking *t, corral_lock **ret);
 
 /* ---- take_async.c: a taking that waits without a thread ------------------------------------- */
