@@ -481,6 +481,40 @@ static void a_loss_is_not_told_of_a_call_that_was_cancelled(void **state) {
   }
 }
 
+typedef struct too_early {
+  corral_loop *loop;
+  request r;
+  int status;
+  corral_error error;
+} too_early;
+
+/* Meanwhile the loop's own thread only waits for the loss. */
+static void release_too_early(corral_lock *lock, const char *why, void *arg) {
+  too_early *e = arg;
+  e->status = corral_lock_release_async(
+      e->loop, lock, CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &e->r), NULL,
+      &e->error);
+  on_lost(lock, why, NULL);
+}
+
+static void a_lock_is_not_released_within_its_own_on_lost(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  too_early e = {.loop = d.loop, .r = {.is_work = 1}};
+  atomic_store(&losses, 0);
+  assert_int_equal(taken(d.loop, "n",
+                         CORRAL_LOCK(.ttl_ms = 1000, .on_lost = release_too_early, .lost_arg = &e),
+                         &t),
+                   CORRAL_OK);
+  await_losses(1);
+  assert_int_equal(e.status, CORRAL_EINVAL);
+  assert_non_null(strstr(e.error.text, "within on_lost"));
+  assert_int_equal(released(d.loop, t.lock), CORRAL_ELOST);
+  assert_int_equal(e.r.gones, 0);
+  closed(&d);
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 /* One of a corral's workers at most runs a function, and it is busy. */
@@ -561,6 +595,7 @@ int main(void) {
       T(a_loss_is_told_when_the_hold_is_given_to_its_caller),
       T(a_loss_is_told_of_each_taking_that_was_given),
       T(a_loss_is_not_told_of_a_call_that_was_cancelled),
+      T(a_lock_is_not_released_within_its_own_on_lost),
       T(locks_need_no_place_among_the_functions_of_a_loop),
       T(a_hold_is_extended_and_its_loss_is_told),
   };

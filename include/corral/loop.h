@@ -121,12 +121,14 @@ CORRAL_API int corral_lock_take_async(corral_loop *loop, const void *name, size_
                                       corral_lock **ret_lock, corral_async_call **ret,
                                       corral_error *error);
 /* corral_lock_release, whose status goes to `done`. CORRAL_OK: `lock` is not valid any more. Any
- * other status: nothing was done, and no callback will be called. Cancelling the call leaves the
- * release under way. */
+ * other status (CORRAL_EINVAL: also within its on_lost): nothing was done, and no callback will be
+ * called. Cancelling the call leaves the release under way. An on_lost of `lock` that runs is waited
+ * for, and one that is due is called, on the thread of the corral that makes the release. */
 CORRAL_API int corral_lock_release_async(corral_loop *loop, corral_lock *lock,
                                          const corral_async *async, corral_async_call **ret,
                                          corral_error *error);
-/* corral_lock_extend, whose status goes to `done`; until then `lock` must not be released. */
+/* corral_lock_extend, whose status goes to `done`. `lock` must not be released before `done`, or
+ * `gone` of a cancelled call. */
 CORRAL_API int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, int64_t ttl_ms,
                                         const corral_async *async, corral_async_call **ret,
                                         corral_error *error);

@@ -118,7 +118,8 @@ static int begin_step(corral_loop *loop, corral_lock *lock, int64_t extend_ms,
 
 int corral_lock_release_async(corral_loop *loop, corral_lock *lock, const corral_async *async,
                               corral_async_call **ret, corral_error *error) {
-  return begin_step(loop, lock, -1, async, ret, error);
+  int status = lock == NULL ? CORRAL_OK : crl_lock_check_release(lock, error);
+  return status == CORRAL_OK ? begin_step(loop, lock, -1, async, ret, error) : status;
 }
 
 int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, int64_t ttl_ms,

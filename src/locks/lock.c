@@ -442,17 +442,20 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   return status;
 }
 
-int corral_lock_release(corral_lock *lock, corral_error *error) {
-  if (lock == NULL) return CORRAL_OK;
+int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
   if (lock->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
   int status = crl_context_check(lock->hold->context, error);
-  if (status != CORRAL_OK) return status;
-  if (crl_frame_within(lock))
-    return crl_status_fail(error, CORRAL_EINVAL,
-                           "corral_lock_release: within on_lost of this very lock, which is still "
-                           "to be released after it");
-  return crl_lock_give(lock, error);
+  if (status != CORRAL_OK || !crl_frame_within(lock)) return status;
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "corral_lock_release: within on_lost of this very lock, which is still "
+                         "to be released after it");
+}
+
+int corral_lock_release(corral_lock *lock, corral_error *error) {
+  if (lock == NULL) return CORRAL_OK;
+  int status = crl_lock_check_release(lock, error);
+  return status == CORRAL_OK ? crl_lock_give(lock, error) : status;
 }
 
 /* ---- holders ------------------------------------------------------------------------------- */

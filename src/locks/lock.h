@@ -81,6 +81,8 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error);
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
 /* crl_ends_options.ended, of a context: the hold with this token is lost. */
 void crl_lock_cut(void *context, const uint8_t *token);
+/* CORRAL_OK: this call may release the lock. CORRAL_EINVAL, CORRAL_EFORKED. */
+int crl_lock_check_release(const corral_lock *lock, corral_error *error);
 /* Gives back one taking; the last one releases the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
 
