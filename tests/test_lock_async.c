@@ -4,6 +4,7 @@
 
 #include <corral/lock.h>
 #include <dirent.h>
+#include <errno.h>
 
 #include "store/renewer.h"
 
@@ -222,6 +223,56 @@ static void what_is_wrong_is_refused_at_once(void **state) {
   corral_loop_dispatch(d.loop);
   assert_int_equal(t.r.dones, 0);
   assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
+static atomic_int no_threads, denied;
+
+int __real_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+int __wrap_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+int __wrap_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+  if (!atomic_load(&no_threads)) return __real_crl_env_thread(thread, run, arg);
+  atomic_fetch_add(&denied, 1);
+  return EAGAIN;
+}
+
+typedef struct blocking_taker {
+  corral *c;
+  corral_cancel_token *cancel;
+  int status;
+} blocking_taker;
+
+static void *take_blocking(void *arg) {
+  blocking_taker *t = arg;
+  corral_lock *lock = NULL;
+  t->status = corral_lock_take(
+      t->c, "n", 1, CORRAL_LOCK(.wait_ms = 600000, .cancel_token = t->cancel), &lock, NULL);
+  return NULL;
+}
+
+/* The call waits behind a caller that has a thread, and its turn comes while none can be had. */
+static void a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *lock = held(d.c, "n");
+  blocking_taker first = {.c = d.c, .cancel = corral_cancel_token_new()};
+  taker behind = {0};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, take_blocking, &first), 0);
+  await_counter(d.c, CORRAL_EVENT_LOCK_WAIT, 1);
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &behind);
+  atomic_store(&denied, 0);
+  atomic_store(&no_threads, 1);
+  corral_cancel_token_cancel(first.cancel);
+  pthread_join(thread, NULL);
+  assert_int_equal(first.status, CORRAL_ECANCELLED);
+  corral_lock_release(lock, NULL);
+  assert_true(atomic_load(&denied) > 0);
+  atomic_store(&no_threads, 0);
+  RUN_UNTIL(d.loop, behind.r.gones, 1);
+  assert_int_equal(behind.r.status, CORRAL_OK);
+  assert_int_equal(released(d.loop, behind.lock), CORRAL_OK);
+  corral_cancel_token_free(first.cancel);
   closed(&d);
 }
 
@@ -584,6 +635,7 @@ int main(void) {
       T(a_call_ends_by_its_deadline_and_names_the_holder),
       T(a_cancel_token_ends_the_wait),
       T(what_is_wrong_is_refused_at_once),
+      T(a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one),
       T(calls_are_owners_of_their_own),
       T(a_name_is_an_owner_in_any_call),
       T(functions_of_a_loop_are_owners_of_their_own),

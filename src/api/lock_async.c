@@ -54,6 +54,7 @@ static void give_back(crl_lock_step *step) {
 }
 
 void crl_async_free_lock(crl_async_lock *l) {
+  if (l->ret != NULL) crl_async_taking_clean(&l->taking);
   if (l->lock == NULL) {
     free(l);
     return;

@@ -78,5 +78,7 @@ typedef struct crl_async_taking {
 int crl_async_taking_begin(crl_async_taking *a);
 /* Ends its wait. Any thread, as long as the memory is there. */
 void crl_async_taking_cancel(crl_async_taking *a);
+/* To be called once before the memory is freed, when it is over and can't be cancelled any more. */
+void crl_async_taking_clean(crl_async_taking *a);
 
 #endif
