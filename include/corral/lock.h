@@ -79,7 +79,8 @@ typedef struct corral_lock_options {
   corral_cancel_token *cancel_token; /* corral_cancel_token_cancel ends the wait; may be NULL */
   /* shown to others behind host, process and thread; at most 40 bytes count; may be NULL */
   const char *note;
-  /* owner's name within this process, for re-entrancy; NULL: the calling thread */
+  /* owner's name within this process, for re-entrancy; NULL: the calling thread, function of
+   * corral_loop_run, or call of corral_lock_take_async */
   const char *owner;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
