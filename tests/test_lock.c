@@ -252,8 +252,8 @@ static void a_hold_is_whole_before_another_thread_of_its_owner_can_have_it(void 
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
 }
 
-/* While `pauses_dropped` is 1, a thread that has dropped a taking of a hold with others goes on when
- * the hold has ended. */
+/* While `pauses_dropped` is 1, a thread that has dropped a taking of a hold with others goes on
+ * when the hold has ended. */
 static atomic_int pauses_dropped, dropped, ended;
 
 int __real_crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry,

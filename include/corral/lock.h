@@ -68,9 +68,9 @@ typedef struct corral_lock corral_lock;
  * whether it expired, another holder has the lock, or the connection that it belonged to has ended;
  * valid during the call.
  * The library holds no lock of its own meanwhile; only the release of `lock` and other callbacks
- * wait. So the callback may take its time and call any function, also release other locks. The
- * release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done afterwards;
- * corral_close does nothing. */
+ * wait. So the callback may take its time, but must return, and call any function, also release
+ * other locks. The release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done
+ * afterwards; corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
 /* The options of corral_lock_take. */
