@@ -306,6 +306,27 @@ static void a_name_is_an_owner_in_any_call(void **state) {
   closed(&d);
 }
 
+/* The second one begins before the first one has the lock. */
+static void two_calls_by_one_owner_that_begin_together_share_the_hold(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t[2] = {0};
+  for (int i = 0; i < 2; i++)
+    begin(d.loop, "n",
+          CORRAL_LOCK(.owner = "request 7", .reentrant = 1, .ttl_ms = i == 0 ? 60000 : 0,
+                      .wait_ms = 600000),
+          &t[i]);
+  RUN_UNTIL(d.loop, t[0].r.gones + t[1].r.gones, 2);
+  for (int i = 0; i < 2; i++) assert_int_equal(t[i].r.status, CORRAL_OK);
+  assert_int_equal(corral_lock_fence(t[0].lock), corral_lock_fence(t[1].lock));
+  assert_int_equal(corral_counter(d.c, CORRAL_EVENT_LOCKED), 1);
+  assert_int_equal(released(d.loop, t[0].lock), CORRAL_OK);
+  assert_false(is_free(d.c, "n"));
+  assert_int_equal(released(d.loop, t[1].lock), CORRAL_OK);
+  assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
 static corral_lock *of_a_function;
 static pthread_t function_thread;
 
@@ -638,6 +659,7 @@ int main(void) {
       T(a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one),
       T(calls_are_owners_of_their_own),
       T(a_name_is_an_owner_in_any_call),
+      T(two_calls_by_one_owner_that_begin_together_share_the_hold),
       T(functions_of_a_loop_are_owners_of_their_own),
       T(a_cancelled_wait_leaves_no_hold),
       T(a_hold_that_was_granted_before_the_cancel_is_released),

@@ -106,7 +106,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
  * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
  * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
- * on_lost is called, too, until this taking is released. Others see the first taking's note.
+ * on_lost is called, too, until this taking is released. Others see the first taking's note. Of two
+ * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),

@@ -13,6 +13,7 @@ typedef struct crl_taking {
   corral_error *error; /* the caller's; may be NULL */
   crl_hold *lock;
   uint64_t owner;
+  int has_ttl;      /* the options name one */
   int again;        /* lock->first is a taking of a hold that the owner has already */
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   _Atomic int left; /* its caller has left it */
