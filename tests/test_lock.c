@@ -281,7 +281,8 @@ static void two_threads_of_an_owner_release_its_takings_at_the_same_time(void **
     pthread_t thread;
     void *status;
     corral_lock *locks[2];
-    for (int j = 0; j < 2; j++) locks[j] = take(a, "n", CORRAL_LOCK(.owner = "we", .reentrant = 1));
+    for (int j = 0; j < 2; j++)
+      locks[j] = take(a, "n", CORRAL_LOCK(.owner = "we", .reentrant = 1, .ttl_ms = 600000));
     atomic_store(&dropped, 0);
     atomic_store(&ended, 0);
     atomic_store(&pauses_dropped, 1);

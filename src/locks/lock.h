@@ -16,7 +16,7 @@ struct corral_lock {
   crl_lock_taking taking; /* the first member */
   uint32_t magic;
   struct crl_hold *hold;
-  struct crl_hold *memory;      /* that this is the `first` of */
+  struct crl_hold *memory;      /* whose `first` this is */
   corral_lock_lost_fn *on_lost; /* with what follows: under the table's mutex */
   void *lost_arg;
   int told;          /* the hold was lost: on_lost, if there is one, was called or will be */
@@ -43,7 +43,7 @@ typedef struct crl_hold {
   _Atomic int kept_state; /* CRL_LOCK_UNKEPT, ... */
   char why[144];          /* text for on_lost; written by the thread that sets `lost` */
   char note[CORRAL_LOCK_NOTE];
-  corral_lock first; /* a taking of this hold or, where the owner had another one, of that */
+  corral_lock first; /* a taking of this hold; or of one that the owner had, and this is no hold */
 } crl_hold;
 
 /* Whether the renewer has `kept`; from ENTERS on, one thread gives it to the renewer. */
