@@ -9,6 +9,7 @@
 
 #include "support/lock_kit.h"
 #include "base/value.h"
+#include "locks/table.h"
 #include "os/wait.h"
 #include "support/fork_kit.h"
 
@@ -249,6 +250,51 @@ static void a_hold_is_whole_before_another_thread_of_its_owner_can_have_it(void 
   assert_int_equal(wrong[0], 0);
   assert_int_equal(wrong[1], 0);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
+}
+
+/* While `pauses_dropped` is 1, a thread that has dropped a taking of a hold with others goes on
+ * when the hold has ended. */
+static atomic_int pauses_dropped, dropped, ended;
+
+int __real_crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry,
+                               crl_lock_taking *taking);
+int __wrap_crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry,
+                               crl_lock_taking *taking);
+int __wrap_crl_lock_table_drop(crl_lock_table *table, crl_lock_entry *entry,
+                               crl_lock_taking *taking) {
+  int last = __real_crl_lock_table_drop(table, entry, taking);
+  if (last || !atomic_load(&pauses_dropped)) return last;
+  atomic_store(&dropped, 1);
+  while (!atomic_load(&ended)) crl_env_pause_us(100);
+  return last;
+}
+
+static void *release_it(void *lock) {
+  corral_error detail;
+  return (void *)(intptr_t)corral_lock_release(lock, &detail);
+}
+
+/* In either order: the memory of the first taking is the hold's. */
+static void two_threads_of_an_owner_release_its_takings_at_the_same_time(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    pthread_t thread;
+    void *status;
+    corral_lock *locks[2];
+    for (int j = 0; j < 2; j++)
+      locks[j] = take(a, "n", CORRAL_LOCK(.owner = "we", .reentrant = 1, .ttl_ms = 600000));
+    atomic_store(&dropped, 0);
+    atomic_store(&ended, 0);
+    atomic_store(&pauses_dropped, 1);
+    assert_int_equal(pthread_create(&thread, NULL, release_it, locks[i]), 0);
+    while (!atomic_load(&dropped)) crl_env_pause_us(100);
+    assert_int_equal(corral_lock_release(locks[1 - i], &error), CORRAL_OK);
+    atomic_store(&ended, 1);
+    pthread_join(thread, &status);
+    assert_null(status);
+    atomic_store(&pauses_dropped, 0);
+    assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_OK);
+  }
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */
@@ -690,6 +736,7 @@ int main(void) {
       T(a_reentrant_lock_is_released_by_its_last_release),
       T(a_count_never_outlives_the_lock_that_it_counts),
       T(a_hold_is_whole_before_another_thread_of_its_owner_can_have_it),
+      T(two_threads_of_an_owner_release_its_takings_at_the_same_time),
       T(little_is_left_so_taking_again_extends),
       T(a_nested_taking_has_the_ttl_that_it_asks_for),
       T(a_nested_taking_that_is_to_be_kept_is_kept),

@@ -4,6 +4,9 @@
 
 #include <corral/lock.h>
 #include <dirent.h>
+#include <errno.h>
+
+#include "store/renewer.h"
 
 /* A call that takes a lock, and the hold that it was given. */
 typedef struct taker {
@@ -223,6 +226,56 @@ static void what_is_wrong_is_refused_at_once(void **state) {
   closed(&d);
 }
 
+static atomic_int no_threads, denied;
+
+int __real_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+int __wrap_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+int __wrap_crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+  if (!atomic_load(&no_threads)) return __real_crl_env_thread(thread, run, arg);
+  atomic_fetch_add(&denied, 1);
+  return EAGAIN;
+}
+
+typedef struct blocking_taker {
+  corral *c;
+  corral_cancel_token *cancel;
+  int status;
+} blocking_taker;
+
+static void *take_blocking(void *arg) {
+  blocking_taker *t = arg;
+  corral_lock *lock = NULL;
+  t->status = corral_lock_take(
+      t->c, "n", 1, CORRAL_LOCK(.wait_ms = 600000, .cancel_token = t->cancel), &lock, NULL);
+  return NULL;
+}
+
+/* The call waits behind a caller that has a thread, and its turn comes while none can be had. */
+static void a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  corral_lock *lock = held(d.c, "n");
+  blocking_taker first = {.c = d.c, .cancel = corral_cancel_token_new()};
+  taker behind = {0};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, take_blocking, &first), 0);
+  await_counter(d.c, CORRAL_EVENT_LOCK_WAIT, 1);
+  begin(d.loop, "n", CORRAL_LOCK(.wait_ms = 600000), &behind);
+  atomic_store(&denied, 0);
+  atomic_store(&no_threads, 1);
+  corral_cancel_token_cancel(first.cancel);
+  pthread_join(thread, NULL);
+  assert_int_equal(first.status, CORRAL_ECANCELLED);
+  corral_lock_release(lock, NULL);
+  assert_true(atomic_load(&denied) > 0);
+  atomic_store(&no_threads, 0);
+  RUN_UNTIL(d.loop, behind.r.gones, 1);
+  assert_int_equal(behind.r.status, CORRAL_OK);
+  assert_int_equal(released(d.loop, behind.lock), CORRAL_OK);
+  corral_cancel_token_free(first.cancel);
+  closed(&d);
+}
+
 /* ---- owners -------------------------------------------------------------------------------- */
 
 static void calls_are_owners_of_their_own(void **state) {
@@ -249,6 +302,27 @@ static void a_name_is_an_owner_in_any_call(void **state) {
   assert_int_equal(released(d.loop, first.lock), CORRAL_OK);
   assert_false(is_free(d.c, "n"));
   assert_int_equal(released(d.loop, second.lock), CORRAL_OK);
+  assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
+/* The second one begins before the first one has the lock. */
+static void two_calls_by_one_owner_that_begin_together_share_the_hold(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t[2] = {0};
+  for (int i = 0; i < 2; i++)
+    begin(d.loop, "n",
+          CORRAL_LOCK(.owner = "request 7", .reentrant = 1, .ttl_ms = i == 0 ? 60000 : 0,
+                      .wait_ms = 600000),
+          &t[i]);
+  RUN_UNTIL(d.loop, t[0].r.gones + t[1].r.gones, 2);
+  for (int i = 0; i < 2; i++) assert_int_equal(t[i].r.status, CORRAL_OK);
+  assert_int_equal(corral_lock_fence(t[0].lock), corral_lock_fence(t[1].lock));
+  assert_int_equal(corral_counter(d.c, CORRAL_EVENT_LOCKED), 1);
+  assert_int_equal(released(d.loop, t[0].lock), CORRAL_OK);
+  assert_false(is_free(d.c, "n"));
+  assert_int_equal(released(d.loop, t[1].lock), CORRAL_OK);
   assert_true(is_free(d.c, "n"));
   closed(&d);
 }
@@ -356,6 +430,162 @@ static void the_close_of_a_loop_leaves_no_hold(void **state) {
   corral_close(d.c);
 }
 
+static atomic_int released_late; /* holds, one after a while */
+
+static void release_late(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event != CORRAL_EVENT_UNLOCKED) return;
+  crl_env_pause_us(10000);
+  atomic_fetch_add(&released_late, 1);
+}
+
+static int released_before_the_renewer_ended;
+
+void __real_crl_renewer_free(crl_renewer *renewer);
+void __wrap_crl_renewer_free(crl_renewer *renewer);
+void __wrap_crl_renewer_free(crl_renewer *renewer) {
+  released_before_the_renewer_ended = atomic_load(&released_late);
+  __real_crl_renewer_free(renewer);
+}
+
+/* The renewer has these holds. */
+static void the_close_of_a_corral_waits_until_its_loops_have_released_all_holds(void **state) {
+  enum { HOLDS = 12 };
+  (void)state;
+  taker t[HOLDS] = {0};
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = store, .on_event = release_late));
+  atomic_store(&released_late, 0);
+  for (int i = 0; i < HOLDS; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", i);
+    begin(d.loop, name, CORRAL_LOCK(.ttl_ms = LONG_MS, .keep = 1), &t[i]);
+  }
+  await_counter(d.c, CORRAL_EVENT_LOCKED, HOLDS);
+  closed(&d);
+  assert_int_equal(released_before_the_renewer_ended, HOLDS);
+}
+
+/* ---- losses -------------------------------------------------------------------------------- */
+
+static atomic_int losses;
+static _Atomic(corral_lock *) lost_lock;
+
+static void on_lost(corral_lock *lock, const char *why, void *arg) {
+  (void)why, (void)arg;
+  atomic_store(&lost_lock, lock);
+  atomic_fetch_add(&losses, 1);
+}
+
+static void await_losses(int times) {
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  while (atomic_load(&losses) < times) {
+    if (crl_env_now_ms() > until) fail_msg("on_lost was called %d times", atomic_load(&losses));
+    crl_env_pause_us(200);
+  }
+}
+
+/* Begins a taking, and returns when the only hold is over, before the call has its end. */
+static void begin_and_lose(loop_desk *d, const corral_lock_options *options, taker *t) {
+  begin(d->loop, "n", options, t);
+  await_counter(d->c, CORRAL_EVENT_LOCK_LOST, 1);
+}
+
+#define BRIEF(...) CORRAL_LOCK(.ttl_ms = 50, .on_lost = on_lost, __VA_ARGS__)
+
+static void a_loss_is_told_when_the_hold_is_given_to_its_caller(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  atomic_store(&losses, 0);
+  begin_and_lose(&d, BRIEF(.keep = CORRAL_OFF), &t);
+  await_free(d.c, "n");
+  assert_int_equal(atomic_load(&losses), 0);
+  RUN_UNTIL(d.loop, t.r.gones, 1);
+  assert_int_equal(t.r.status, CORRAL_OK);
+  await_losses(1);
+  assert_ptr_equal(atomic_load(&lost_lock), t.lock);
+  assert_int_equal(corral_lock_left_ms(t.lock), 0);
+  assert_int_equal(released(d.loop, t.lock), CORRAL_ELOST);
+  assert_int_equal(atomic_load(&losses), 1);
+  closed(&d);
+}
+
+/* The same where the owner has the hold already, and is told as of each of its takings. */
+static void a_loss_is_told_of_each_taking_that_was_given(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker first = {0}, second = {0};
+  atomic_store(&losses, 0);
+  const corral_lock_options *owned =
+      CORRAL_LOCK(.ttl_ms = 2000, .on_lost = on_lost, .owner = "me", .reentrant = 1);
+  assert_int_equal(taken(d.loop, "n", owned, &first), CORRAL_OK);
+  begin_and_lose(&d, owned, &second);
+  await_losses(1);
+  assert_ptr_equal(atomic_load(&lost_lock), first.lock);
+  RUN_UNTIL(d.loop, second.r.gones, 1);
+  if (second.r.status == CORRAL_OK) {
+    await_losses(2);
+    assert_ptr_equal(atomic_load(&lost_lock), second.lock);
+    assert_int_equal(released(d.loop, second.lock), CORRAL_ELOST);
+  } else {
+    assert_int_equal(second.r.status, CORRAL_ELOST);
+  }
+  assert_int_equal(released(d.loop, first.lock), CORRAL_ELOST);
+  closed(&d);
+}
+
+static void a_loss_is_not_told_of_a_call_that_was_cancelled(void **state) {
+  (void)state;
+  for (int closes = 0; closes < 2; closes++) {
+    loop_desk d = opened();
+    taker t = {0};
+    atomic_store(&losses, 0);
+    begin_and_lose(&d, BRIEF(.keep = CORRAL_OFF), &t);
+    if (!closes) {
+      corral_async_call_cancel(t.r.call);
+      RUN_UNTIL(d.loop, t.r.gones, 1);
+    }
+    closed(&d);
+    assert_int_equal(t.r.dones, 0);
+    assert_int_equal(t.r.gones, 1);
+    assert_int_equal(atomic_load(&losses), 0);
+  }
+}
+
+typedef struct too_early {
+  corral_loop *loop;
+  request r;
+  int status;
+  corral_error error;
+} too_early;
+
+/* Meanwhile the loop's own thread only waits for the loss. */
+static void release_too_early(corral_lock *lock, const char *why, void *arg) {
+  too_early *e = arg;
+  e->status = corral_lock_release_async(
+      e->loop, lock, CORRAL_ASYNC(.done = request_done, .gone = request_gone, .arg = &e->r), NULL,
+      &e->error);
+  on_lost(lock, why, NULL);
+}
+
+static void a_lock_is_not_released_within_its_own_on_lost(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  taker t = {0};
+  too_early e = {.loop = d.loop, .r = {.is_work = 1}};
+  atomic_store(&losses, 0);
+  assert_int_equal(taken(d.loop, "n",
+                         CORRAL_LOCK(.ttl_ms = 1000, .on_lost = release_too_early, .lost_arg = &e),
+                         &t),
+                   CORRAL_OK);
+  await_losses(1);
+  assert_int_equal(e.status, CORRAL_EINVAL);
+  assert_non_null(strstr(e.error.text, "within on_lost"));
+  assert_int_equal(released(d.loop, t.lock), CORRAL_ELOST);
+  assert_int_equal(e.r.gones, 0);
+  closed(&d);
+}
+
 /* ---- holds --------------------------------------------------------------------------------- */
 
 /* One of a corral's workers at most runs a function, and it is busy. */
@@ -425,13 +655,20 @@ int main(void) {
       T(a_call_ends_by_its_deadline_and_names_the_holder),
       T(a_cancel_token_ends_the_wait),
       T(what_is_wrong_is_refused_at_once),
+      T(a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one),
       T(calls_are_owners_of_their_own),
       T(a_name_is_an_owner_in_any_call),
+      T(two_calls_by_one_owner_that_begin_together_share_the_hold),
       T(functions_of_a_loop_are_owners_of_their_own),
       T(a_cancelled_wait_leaves_no_hold),
       T(a_hold_that_was_granted_before_the_cancel_is_released),
       T(two_takings_by_one_owner_that_are_cancelled_leave_no_hold),
       T(the_close_of_a_loop_leaves_no_hold),
+      T(the_close_of_a_corral_waits_until_its_loops_have_released_all_holds),
+      T(a_loss_is_told_when_the_hold_is_given_to_its_caller),
+      T(a_loss_is_told_of_each_taking_that_was_given),
+      T(a_loss_is_not_told_of_a_call_that_was_cancelled),
+      T(a_lock_is_not_released_within_its_own_on_lost),
       T(locks_need_no_place_among_the_functions_of_a_loop),
       T(a_hold_is_extended_and_its_loss_is_told),
   };

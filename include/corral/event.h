@@ -111,8 +111,8 @@ typedef struct corral_event_info {
  * own. Events of the thread that extends leases and locks come soon afterwards on another thread,
  * by corral_close at the latest; of these, at most 1024 wait for a slow hook, and the rest are
  * counted but not told. docs/events.md says which members each event has.
- * The hook must be quick. Within it, functions of the same corral return CORRAL_EINVAL and
- * corral_close does nothing, because the call that caused the event is still under way;
+ * The hook must be quick, and return. Within it, functions of the same corral return CORRAL_EINVAL
+ * and corral_close does nothing, because the call that caused the event is still under way;
  * corral_counter and other corrals may be used. */
 typedef void corral_event_fn(const corral_event_info *info, void *arg);
 

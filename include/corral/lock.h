@@ -68,9 +68,9 @@ typedef struct corral_lock corral_lock;
  * whether it expired, another holder has the lock, or the connection that it belonged to has ended;
  * valid during the call.
  * The library holds no lock of its own meanwhile; only the release of `lock` and other callbacks
- * wait. So the callback may take its time and call any function, also release other locks. The
- * release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done afterwards;
- * corral_close does nothing. */
+ * wait. So the callback may take its time, but must return, and call any function, also release
+ * other locks. The release of `lock` itself is refused within it (CORRAL_EINVAL) and must be done
+ * afterwards; corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
 /* The options of corral_lock_take. */
@@ -79,7 +79,8 @@ typedef struct corral_lock_options {
   corral_cancel_token *cancel_token; /* corral_cancel_token_cancel ends the wait; may be NULL */
   /* shown to others behind host, process and thread; at most 40 bytes count; may be NULL */
   const char *note;
-  /* owner's name within this process, for re-entrancy; NULL: the calling thread */
+  /* owner's name within this process, for re-entrancy; NULL: the calling thread, function of
+   * corral_loop_run, or call of corral_lock_take_async */
   const char *owner;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
@@ -105,7 +106,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
  * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
  * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
- * on_lost is called, too, until this taking is released. Others see the first taking's note.
+ * on_lost is called, too, until this taking is released. Others see the first taking's note. Of two
+ * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),

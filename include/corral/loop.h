@@ -108,8 +108,10 @@ CORRAL_API int corral_loop_run(corral_loop *loop, corral_work *work, const corra
  * in the options: never a thread. Calls of one process for one lock are served in the order in
  * which they began. *ret_lock is set just before `done`, if its status is CORRAL_OK, so its
  * memory must stay until the first of `done` and `gone`; other statuses as corral_lock_take. The
- * hold belongs to no loop: any function of corral/lock.h may be used with it, on any thread. A call
- * that is cancelled leaves no hold: what it was granted meanwhile is released. The cancel token
+ * hold belongs to no loop: any function of corral/lock.h may be used with it, on any thread. A hold
+ * that was lost before `done` is given all the same, and its on_lost is called: not before
+ * *ret_lock is set, but perhaps before `done`, on another thread. A call that is cancelled leaves
+ * no hold, and on_lost is not called: what it was granted meanwhile is released. The cancel token
  * of the options is used until then, their texts only within this function. `start` is not used.
  * CORRAL_OK: `done` will be called. Any other status: no callback will. CORRAL_EINVAL,
  * CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_ECLOSED, CORRAL_EIO (no thread or no
@@ -119,12 +121,14 @@ CORRAL_API int corral_lock_take_async(corral_loop *loop, const void *name, size_
                                       corral_lock **ret_lock, corral_async_call **ret,
                                       corral_error *error);
 /* corral_lock_release, whose status goes to `done`. CORRAL_OK: `lock` is not valid any more. Any
- * other status: nothing was done, and no callback will be called. Cancelling the call leaves the
- * release under way. */
+ * other status (CORRAL_EINVAL: also within its on_lost): nothing was done, and no callback will be
+ * called. Cancelling the call leaves the release under way. An on_lost of `lock` that runs is
+ * waited for, and one that is due is called, on the thread of the corral that makes the release. */
 CORRAL_API int corral_lock_release_async(corral_loop *loop, corral_lock *lock,
                                          const corral_async *async, corral_async_call **ret,
                                          corral_error *error);
-/* corral_lock_extend, whose status goes to `done`; until then `lock` must not be released. */
+/* corral_lock_extend, whose status goes to `done`. `lock` must not be released before `done`, or
+ * `gone` of a cancelled call. */
 CORRAL_API int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, int64_t ttl_ms,
                                         const corral_async *async, corral_async_call **ret,
                                         corral_error *error);

@@ -299,9 +299,10 @@ void corral_close(corral *c) {
   if (context->scheduler != NULL) crl_scheduler_close(context->scheduler);
   crl_origin_close(&c->origin);
   if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
+  /* what a closed loop was granted is still being released */
+  if (context->lock_steps != NULL) crl_lock_steps_free(context->lock_steps);
   if (context->renewer != NULL) crl_renewer_free(context->renewer);
   if (context->herd != NULL) crl_herd_free(context->herd);
-  if (context->lock_steps != NULL) crl_lock_steps_free(context->lock_steps);
   if (context->ends != NULL) crl_ends_free(context->ends);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
   if (context->watch != NULL) crl_watch_free(context->watch);

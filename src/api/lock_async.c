@@ -39,6 +39,7 @@ static void make(crl_lock_step *step) {
 void crl_async_give_lock(crl_async_lock *l) {
   if (l->ret == NULL) return;
   *l->ret = l->lock;
+  crl_lock_hand_over(l->lock, &l->taking.taking.options);
   l->lock = NULL;
 }
 
@@ -53,6 +54,7 @@ static void give_back(crl_lock_step *step) {
 }
 
 void crl_async_free_lock(crl_async_lock *l) {
+  if (l->ret != NULL) crl_async_taking_clean(&l->taking);
   if (l->lock == NULL) {
     free(l);
     return;
@@ -117,7 +119,8 @@ static int begin_step(corral_loop *loop, corral_lock *lock, int64_t extend_ms,
 
 int corral_lock_release_async(corral_loop *loop, corral_lock *lock, const corral_async *async,
                               corral_async_call **ret, corral_error *error) {
-  return begin_step(loop, lock, -1, async, ret, error);
+  int status = lock == NULL ? CORRAL_OK : crl_lock_check_release(lock, error);
+  return status == CORRAL_OK ? begin_step(loop, lock, -1, async, ret, error) : status;
 }
 
 int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, int64_t ttl_ms,

@@ -150,11 +150,30 @@ static void tell_later(crl_notice *notice) {
 /* Under the table's mutex. `teller`: the taking whose call tells its on_lost itself, or NULL. */
 static void post(crl_lock_taking *taking, void *teller) {
   corral_lock *lock = (corral_lock *)(void *)taking;
-  if (lock->on_lost == NULL) return;
   lock->told = 1;
+  if (lock->on_lost == NULL || lock == teller) return;
   lock->notice.tell = tell_later;
-  if (lock != teller)
-    crl_notifier_post(lock->hold->context->events.notifier, &lock->notice, SIZE_MAX);
+  crl_notifier_post(lock->hold->context->events.notifier, &lock->notice, SIZE_MAX);
+}
+
+typedef struct handing {
+  corral_lock *lock;
+  const corral_lock_options *options;
+} handing;
+
+/* Under the table's mutex, under which a loss looks for those that are to be told. */
+static void hand_over(crl_lock_taking *taking, void *arg) {
+  const handing *h = arg;
+  if (taking != &h->lock->taking) return;
+  h->lock->on_lost = h->options->on_lost;
+  h->lock->lost_arg = h->options->lost_arg;
+  if (h->lock->told) post(taking, NULL);
+}
+
+void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options) {
+  handing h = {.lock = lock, .options = options};
+  if (options->on_lost != NULL)
+    crl_lock_table_each(lock->hold->context->locks, &lock->hold->entry, hand_over, &h);
 }
 
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error) {
@@ -264,8 +283,6 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
   memcpy(token, hold->token, sizeof token);
   hold->entry.owner = owner;
   hold->since = sent;
-  hold->first.on_lost = options->on_lost;
-  hold->first.lost_arg = options->lost_arg;
   hold->first.taking.shared = atomic_load(&hold->entry.shared);
   if (keep) keep_until(hold, options->max_ms, sent);
   if (keep || options->on_lost != NULL || atomic_load(&hold->has_more))
@@ -288,30 +305,13 @@ static void keep_again(crl_hold *hold, int keep) {
     crl_renewer_keep(hold->context->renewer, &hold->kept, hold->token, hold->ttl_ms, !keep);
 }
 
-typedef struct arming {
-  corral_lock *lock;
-  const corral_lock_options *options;
-  int armed;
-} arming;
-
-/* Under the table's mutex, under which a loss looks for those that are to be told. */
-static void arm(crl_lock_taking *taking, void *arg) {
-  arming *a = arg;
-  if (taking != &a->lock->taking || atomic_load(&a->lock->hold->lost) != 0) return;
-  a->lock->on_lost = a->options->on_lost;
-  a->lock->lost_arg = a->options->lost_arg;
-  a->armed = 1;
-}
-
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
                          corral_error *error) {
   crl_hold *hold = lock->hold;
-  arming a = {.lock = lock, .options = options};
   int keep = options->keep > 0;
   if (keep) keep_until(hold, options->max_ms, crl_env_boot_ms());
   if (keep || options->on_lost != NULL) keep_again(hold, keep);
-  crl_lock_table_each(hold->context->locks, &hold->entry, arm, &a);
-  return a.armed ? CORRAL_OK : crl_lock_say_lost(lock, 0, error);
+  return atomic_load(&hold->lost) == 0 ? CORRAL_OK : crl_lock_say_lost(lock, 0, error);
 }
 
 /* ---- extend, release ----------------------------------------------------------------------- */
@@ -414,10 +414,12 @@ static int read_on(corral_lock *lock, corral_error *error) {
   return status == CORRAL_EUNSUPPORTED ? CORRAL_OK : status;
 }
 
-/* Until it is dropped from the table, a taking keeps its hold alive. */
+/* Until it is dropped from the table, a taking keeps its hold alive; from then on another one may
+ * free the hold, and with it the hold's first taking. */
 int crl_lock_give(corral_lock *lock, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_hold *hold = lock->hold;
+  crl_hold *memory = lock->memory;
   crl_context *context = hold->context;
   uint64_t hash = hold->entry.hash;
   corral_error detail = {0};
@@ -432,26 +434,28 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   if (crl_lock_table_drop(context->locks, &hold->entry, &lock->taking)) {
     status = end(lock, error);
     crl_lock_table_wake(context->locks, hash);
-    if (lock->memory != hold) crl_lock_free(lock->memory);
     crl_lock_free(hold);
-  } else {
-    if (lock->memory != hold) crl_lock_free(lock->memory);
-    if (status != CORRAL_OK && error != NULL) *error = detail;
+  } else if (status != CORRAL_OK && error != NULL) {
+    *error = detail;
   }
+  if (memory != hold) crl_lock_free(memory);
   return status;
+}
+
+int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
+  if (lock->magic != MAGIC)
+    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
+  int status = crl_context_check(lock->hold->context, error);
+  if (status != CORRAL_OK || !crl_frame_within(lock)) return status;
+  return crl_status_fail(error, CORRAL_EINVAL,
+                         "corral_lock_release: within on_lost of this very lock, which is still "
+                         "to be released after it");
 }
 
 int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
-  if (lock->magic != MAGIC)
-    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
-  int status = crl_context_check(lock->hold->context, error);
-  if (status != CORRAL_OK) return status;
-  if (crl_frame_within(lock))
-    return crl_status_fail(error, CORRAL_EINVAL,
-                           "corral_lock_release: within on_lost of this very lock, which is still "
-                           "to be released after it");
-  return crl_lock_give(lock, error);
+  int status = crl_lock_check_release(lock, error);
+  return status == CORRAL_OK ? crl_lock_give(lock, error) : status;
 }
 
 /* ---- holders ------------------------------------------------------------------------------- */

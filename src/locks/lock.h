@@ -16,10 +16,10 @@ struct corral_lock {
   crl_lock_taking taking; /* the first member */
   uint32_t magic;
   struct crl_hold *hold;
-  struct crl_hold *memory;      /* that this is the `first` of */
+  struct crl_hold *memory;      /* whose `first` this is */
   corral_lock_lost_fn *on_lost; /* with what follows: under the table's mutex */
   void *lost_arg;
-  int told;          /* on_lost was called, or the notice was posted */
+  int told;          /* the hold was lost: on_lost, if there is one, was called or will be */
   crl_notice notice; /* for on_lost */
 };
 
@@ -43,7 +43,7 @@ typedef struct crl_hold {
   _Atomic int kept_state; /* CRL_LOCK_UNKEPT, ... */
   char why[144];          /* text for on_lost; written by the thread that sets `lost` */
   char note[CORRAL_LOCK_NOTE];
-  corral_lock first; /* a taking of this hold or, where the owner had another one, of that */
+  corral_lock first; /* a taking of this hold; or of one that the owner had, and this is no hold */
 } crl_hold;
 
 /* Whether the renewer has `kept`; from ENTERS on, one thread gives it to the renewer. */
@@ -66,10 +66,12 @@ int64_t crl_lock_left_ms(const crl_hold *hold);
 void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t owner,
                     int64_t sent);
 /* The same for one more taking of a hold, which the table has counted: from now on the hold is
- * kept, if the options say so, and the loss is told to their on_lost, too. CORRAL_OK; CORRAL_ELOST:
- * it was lost before. */
+ * kept, if the options say so. CORRAL_OK; CORRAL_ELOST: it was lost before. */
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
                          corral_error *error);
+/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, also
+ * one that came before. */
+void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options);
 /* Extends the hold: LOCK_EXTEND. */
 int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
 /* Ends the hold in the store; sends UNLOCK again when the reply is lost. */
@@ -79,6 +81,8 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error);
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
 /* crl_ends_options.ended, of a context: the hold with this token is lost. */
 void crl_lock_cut(void *context, const uint8_t *token);
+/* CORRAL_OK: this call may release the lock. CORRAL_EINVAL, CORRAL_EFORKED. */
+int crl_lock_check_release(const corral_lock *lock, corral_error *error);
 /* Gives back one taking; the last one releases the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
 

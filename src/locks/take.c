@@ -215,10 +215,31 @@ void crl_taking_wait(crl_taking *t) {
   t->until = t->pauses_now ? pause_until(t) : t->deadline;
 }
 
+/* 1: the owner has a hold of this name, and the taking is one more of that from now on. */
+static int join_hold(crl_taking *t) {
+  crl_hold *own = t->lock;
+  crl_lock_entry *hold =
+      crl_lock_table_again(t->context->locks, own->entry.hash, t->owner, own->key.stored,
+                           own->key.stored_len, &own->first.taking);
+  if (hold == NULL) return 0;
+  own->first.hold = (crl_hold *)(void *)hold;
+  if (!t->has_ttl) t->options.ttl_ms = own->first.hold->ttl_ms;
+  return t->again = 1;
+}
+
+/* 1: another taking of this owner was granted the lock meanwhile, and this one shares it. */
+static int joins(crl_taking *t) {
+  if (t->options.reentrant <= 0 || !join_hold(t)) return 0;
+  if (t->doubtful) crl_lock_unlock(t->lock, NULL);
+  crl_taking_leave(t);
+  return 1;
+}
+
 /* Asks until the lock is granted or can't be, the taking is left, time is up (CORRAL_EDEADLINE, or
- * the last error of the store), or it is to wait: 1. */
+ * the last error of the store), it shares its owner's hold, or it is to wait: 1. */
 static int go_on(crl_taking *t) {
   while (!is_left(t)) {
+    if (joins(t)) return 0;
     if (may_ask(t)) {
       if (t->backs > 0) (void)begin_to_watch(t); /* after stand_back */
       t->status = ask(t);
@@ -353,16 +374,9 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   if (status != CORRAL_OK) return status;
   crl_hold *hold = t->lock;
   t->owner = owner_of(&t->options, by_call);
+  t->has_ttl = gives_ttl(user);
   hold->first.taking.shared = t->options.shared > 0;
-  crl_lock_entry *has =
-      crl_lock_table_again(t->context->locks, hold->entry.hash, t->owner, hold->key.stored,
-                           hold->key.stored_len, &hold->first.taking);
-  if (has != NULL) {
-    hold->first.hold = (crl_hold *)(void *)has;
-    if (!gives_ttl(user)) t->options.ttl_ms = hold->first.hold->ttl_ms;
-    t->again = 1;
-    return CORRAL_OK;
-  }
+  if (join_hold(t)) return CORRAL_OK;
   write_note(hold, t->options.note);
   hold->ttl_ms = t->options.ttl_ms;
   atomic_store(&hold->entry.shared, t->options.shared > 0);
@@ -379,8 +393,8 @@ int crl_taking_turn(crl_taking *t) {
 
 int crl_taking_end(crl_taking *t, corral_lock **ret) {
   if (t->again) return take_again(&t->lock->first, &t->options, ret, t->error);
-  if (t->deadline != 0) crl_taking_leave(t);
   if (t->status != CORRAL_OK) {
+    if (t->deadline != 0) crl_taking_leave(t);
     end_without(t, t->status);
     crl_lock_free(t->lock);
     return t->status;
@@ -389,6 +403,7 @@ int crl_taking_end(crl_taking *t, corral_lock **ret) {
   tell_locked(t);
   *ret = &t->lock->first;
   crl_lock_begin(t->lock, &t->options, t->owner, t->sent);
+  if (t->deadline != 0) crl_taking_leave(t); /* whose turn it is now finds the hold */
   return CORRAL_OK;
 }
 
@@ -402,5 +417,7 @@ int corral_lock_take(corral *c, const void *name, size_t name_len, const corral_
   if (status != CORRAL_OK) return status;
   if (!t.again && t.deadline != 0) crl_taking_queue(&t);
   while (crl_taking_turn(&t)) crl_taking_woken(&t, crl_waiter_sleep(&t.waiter, t.until));
-  return crl_taking_end(&t, ret);
+  status = crl_taking_end(&t, ret);
+  if (status == CORRAL_OK) crl_lock_hand_over(*ret, &t.options);
+  return status;
 }

@@ -29,11 +29,13 @@ static int stir(crl_async_taking *a) {
   return 1;
 }
 
+/* Without a thread the timer tries again. */
 static void on_wake(crl_waiter *waiter) {
   crl_async_taking *a =
       (crl_async_taking *)(void *)((char *)waiter - offsetof(crl_async_taking, taking.waiter));
   atomic_store(&a->woken, 1);
-  (void)stir(a);
+  if (!stir(a))
+    (void)crl_timers_set(a->taking.context->threads.timers, &a->timer, crl_env_now_ms() + RETRY_MS);
 }
 
 static int64_t on_timer(crl_timer *timer) {
@@ -87,7 +89,6 @@ int crl_async_taking_begin(crl_async_taking *a) {
     if (park(a)) return CORRAL_OK;
   }
   if (crl_lock_steps_add(t->context->lock_steps, &a->step)) return CORRAL_OK;
-  crl_timers_clear(t->context->threads.timers, &a->timer);
   if (queues) crl_taking_leave(t);
   if (t->again)
     crl_lock_give(&t->lock->first, NULL);
@@ -99,4 +100,8 @@ int crl_async_taking_begin(crl_async_taking *a) {
 void crl_async_taking_cancel(crl_async_taking *a) {
   atomic_store(&a->taking.left, 1);
   crl_waiter_wake(&a->taking.waiter);
+}
+
+void crl_async_taking_clean(crl_async_taking *a) {
+  crl_timers_clear(a->taking.context->threads.timers, &a->timer);
 }

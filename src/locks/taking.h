@@ -13,6 +13,7 @@ typedef struct crl_taking {
   corral_error *error; /* the caller's; may be NULL */
   crl_hold *lock;
   uint64_t owner;
+  int has_ttl;      /* the options name one */
   int again;        /* lock->first is a taking of a hold that the owner has already */
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   _Atomic int left; /* its caller has left it */
@@ -56,8 +57,8 @@ int crl_taking_turn(crl_taking *t);
 void crl_taking_wait(crl_taking *t);
 /* The wait is over; `woken`: before its time. */
 void crl_taking_woken(crl_taking *t, int woken);
-/* Ends a taking that is over; nobody wakes it any more. CORRAL_OK: *ret is the hold. Asks the
- * store, except after success. */
+/* Ends a taking that is over; nobody wakes it any more. CORRAL_OK: *ret is the hold, to be handed
+ * over (crl_lock_hand_over). Asks the store, except after success. */
 int crl_taking_end(crl_taking *t, corral_lock **ret);
 
 /* ---- take_async.c: a taking that waits without a thread ------------------------------------- */
@@ -78,5 +79,7 @@ typedef struct crl_async_taking {
 int crl_async_taking_begin(crl_async_taking *a);
 /* Ends its wait. Any thread, as long as the memory is there. */
 void crl_async_taking_cancel(crl_async_taking *a);
+/* To be called once before the memory is freed, when it is over and can't be cancelled any more. */
+void crl_async_taking_clean(crl_async_taking *a);
 
 #endif

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include <corral/lock.h>
+#include <pthread.h>
 
 #include "os/env.h"
 
@@ -22,11 +23,14 @@ static corral *a, *b;
 static corral_error error;
 static _Atomic int a_lost; /* LOCK_LOST events of corral a */
 static char a_detail[300]; /* detail of the latest of them */
+static pthread_mutex_t a_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* event_arg: &a_lost, or NULL. */
 static inline void on_event(const corral_event_info *info, void *arg) {
   if (arg != NULL && info->event == CORRAL_EVENT_LOCK_LOST) {
+    pthread_mutex_lock(&a_mutex);
     snprintf(a_detail, sizeof a_detail, "%s", info->detail);
+    pthread_mutex_unlock(&a_mutex);
     atomic_fetch_add((_Atomic int *)arg, 1);
   }
 }
