@@ -87,6 +87,41 @@ static void a_hit_is_one_command_and_no_flight(void **state) {
   closed(&d);
 }
 
+static int told_hits;
+static corral_event_info last_hit;
+
+static void on_event(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event != CORRAL_EVENT_HIT) return;
+  told_hits++;
+  last_hit = *info;
+}
+
+/* Whoever counts hits by a hook, as the nginx module does, pays no flight for that. */
+static void with_a_hook_a_hit_is_told_and_needs_no_flight_either(void **state) {
+  enum { CALLS = 100 };
+  (void)state;
+  if (server == NULL) skip();
+  loop_desk d = desk_open(
+      CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 5000, .on_event = on_event));
+  warm(d.loop);
+  fill(d.loop, 1);
+  int before = flights;
+  told_hits = 0;
+  for (int i = 0; i < CALLS; i++) {
+    request r;
+    get_number(d.loop, 0, &r);
+    RUN_UNTIL(d.loop, r.gones, 1);
+    assert_int_equal(r.how, CORRAL_FRESH);
+  }
+  assert_int_equal(flights, before);
+  assert_int_equal(told_hits, CALLS);
+  assert_int_equal(last_hit.status, CORRAL_OK);
+  assert_int_equal(last_hit.bytes, 1);
+  assert_true(last_hit.duration_us >= 0);
+  closed(&d);
+}
+
 static void calls_at_once_share_few_reads(void **state) {
   enum { CALLS = 1000 };
   (void)state;
@@ -347,6 +382,7 @@ static void a_loop_may_be_closed_while_it_connects(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(a_hit_is_one_command_and_no_flight),
+      TEST(with_a_hook_a_hit_is_told_and_needs_no_flight_either),
       TEST(calls_at_once_share_few_reads),
       TEST(a_miss_is_one_flight_and_one_compute),
       TEST(what_was_invalidated_before_a_call_began_is_never_its_answer),

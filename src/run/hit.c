@@ -54,7 +54,7 @@ static own *make_mine(void) {
 /* ---- the look ------------------------------------------------------------------------------ */
 
 int crl_hit_is_of(const crl_context *context) {
-  return context->near == NULL && context->events.hook == NULL && !context->generation;
+  return context->near == NULL && !context->generation;
 }
 
 /* True for a call whose hit needs nothing but its record. */
@@ -120,6 +120,7 @@ static int begin(crl_hit *hit) {
   hit->early = 0;
   if (has_tags(hit) || is_gone(hit) || !enter(hit)) return 0;
   hit->now = crl_env_now_ms();
+  hit->began_us = hit->context->events.hook != NULL ? crl_env_now_us() : 0;
   hit->deadline = hit->now + hit->call->policy->wait_ms;
   return 1;
 }
@@ -179,10 +180,21 @@ static __attribute__((noinline)) void land(crl_entry *entry, uint64_t tick,
   crl_entry_unref(entry);
 }
 
+static __attribute__((noinline)) void tell(const crl_hit *hit, const corral_value *value) {
+  corral_event_info info = crl_event_info(CORRAL_EVENT_HIT, hit->name.key, hit->name.key_len);
+  info.status = CORRAL_OK;
+  info.duration_us = crl_env_now_us() - hit->began_us;
+  info.bytes = (int64_t)corral_value_size(value);
+  crl_event_tell(&hit->context->events, &info);
+}
+
 static void answer(crl_hit *hit, corral_value *value) {
-  crl_event_count(&hit->context->events, CORRAL_EVENT_HIT);
   crl_entry *entry = hit->has_stub ? crl_herd_unstub(&hit->stub) : NULL;
   if (entry != NULL) land(entry, hit->stub.tick, value);
+  if (hit->context->events.hook == NULL)
+    crl_event_count(&hit->context->events, CORRAL_EVENT_HIT);
+  else
+    tell(hit, value);
 }
 
 int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
@@ -260,7 +272,7 @@ void crl_hit_join(crl_hit *hit, crl_join *join) {
   hit->op.found = (corral_found){.record = NULL};
   crl_hit_again(hit, join);
   if (join->state == CRL_JOIN_LOOKS)
-    crl_join_have(join, &op);
+    crl_join_have(join, &op, hit->began_us);
   else if (op.found.drop != NULL)
     op.found.drop(op.found.owner);
 }

@@ -259,7 +259,7 @@ void crl_join_first(crl_join *join) {
   crl_join_looked(join, &found, &told);
 }
 
-void crl_join_have(crl_join *join, const corral_op *op) {
+void crl_join_have(crl_join *join, const corral_op *op, int64_t began_us) {
   crl_found found;
   crl_request e;
   crl_told told;
@@ -269,6 +269,7 @@ void crl_join_have(crl_join *join, const corral_op *op) {
     return;
   }
   crl_request_begin(&found, &e, join->deadline);
+  e.began_us = began_us;
   crl_tag_versions_forget(&found.tag_versions);
   if (op->error != NULL) found.error = *op->error;
   e.op[0] = *op;

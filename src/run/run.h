@@ -179,8 +179,9 @@ void crl_join_first(crl_join *join);
 /* The same in two parts, between which the caller makes the look. 0: the call has ended. */
 int crl_join_begin_look(crl_join *join, crl_found *found);
 void crl_join_looked(crl_join *join, crl_found *found, crl_told *told);
-/* CRL_JOIN_LOOKS: goes on by a look that was made, and takes over what it found. */
-void crl_join_have(crl_join *join, const corral_op *op);
+/* CRL_JOIN_LOOKS: goes on by a look that was made, and takes over what it found. began_us: when the
+ * look began (crl_env_now_us); 0: that isn't known. */
+void crl_join_have(crl_join *join, const corral_op *op, int64_t began_us);
 /* CRL_JOIN_LOOKS: makes a run that begins with that look. */
 void crl_join_fly(crl_join *join);
 /* Blocks until there is a result for a call that waits, and goes on by it. */
