@@ -149,6 +149,28 @@ static long long records_read(void) {
   return text == NULL ? 0 : strtoll(strstr(text, "calls=") + 6, NULL, 10);
 }
 
+/* So it is with a page that many clients of nginx want. */
+static void calls_that_come_behind_a_look_at_their_key_need_no_flight(void **state) {
+  enum { CALLS = 50, MORE = 200 };
+  (void)state;
+  static request r[1 + MORE];
+  loop_desk d = opened();
+  fill(d.loop, 1);
+  for (int calls = CALLS; calls <= MORE; calls += MORE - CALLS) {
+    int before = flights;
+    redis_server_pause(server);
+    for (int i = 0; i <= calls; i++) get_number(d.loop, 0, &r[i]);
+    redis_server_resume(server);
+    for (int i = 0; i <= calls; i++) {
+      RUN_UNTIL(d.loop, r[i].gones, 1);
+      assert_string_equal(r[i].text, "x");
+    }
+    /* a larger crowd shares one flight */
+    assert_int_equal(flights - before, calls == MORE);
+  }
+  closed(&d);
+}
+
 static void a_miss_is_one_flight_and_one_compute(void **state) {
   enum { CALLS = 20 };
   (void)state;
@@ -384,6 +406,7 @@ int main(void) {
       TEST(a_hit_is_one_command_and_no_flight),
       TEST(with_a_hook_a_hit_is_told_and_needs_no_flight_either),
       TEST(calls_at_once_share_few_reads),
+      TEST(calls_that_come_behind_a_look_at_their_key_need_no_flight),
       TEST(a_miss_is_one_flight_and_one_compute),
       TEST(what_was_invalidated_before_a_call_began_is_never_its_answer),
       TEST(by_an_edge_alone_no_answer_is_missed),

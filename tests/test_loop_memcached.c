@@ -62,10 +62,29 @@ static void a_server_that_restarts_is_looked_at_again(void **state) {
   closed(&d);
 }
 
+static void a_server_that_dies_while_nothing_is_asked_costs_nothing(void **state) {
+  (void)state;
+  loop_desk d = desk_open(CORRAL_OPTIONS(.store = memcached_server_uri(server), .op_ms = 5000));
+  struct pollfd fd = {.fd = corral_loop_fd(d.loop), .events = POLLIN};
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  request r;
+  warm(d.loop);
+  memcached_server_kill(server);
+  assert_int_equal(poll(&fd, 1, LOOP_PATIENCE_MS), 1);
+  while (poll(&fd, 1, 0) > 0 && crl_env_now_ms() < until) corral_loop_dispatch(d.loop);
+  assert_int_equal(poll(&fd, 1, 0), 0); /* else the loop would spin */
+  memcached_server_restart(server);
+  get(d.loop, 0, &r);
+  RUN_UNTIL(d.loop, r.gones, 1);
+  assert_string_equal(r.text, "x");
+  closed(&d);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hit_is_no_flight),
       cmocka_unit_test(a_server_that_restarts_is_looked_at_again),
+      cmocka_unit_test(a_server_that_dies_while_nothing_is_asked_costs_nothing),
   };
   if (!memcached_server_start(&server, NULL)) return 77;
   int failed = cmocka_run_group_tests_name("loops on memcached", tests, NULL, NULL);

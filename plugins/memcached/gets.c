@@ -173,7 +173,8 @@ int crl_memcached_finish(void *handle, int *done, corral_error *error) {
   begun *b = h->begun;
   size_t got = 1;
   int status = CORRAL_OK;
-  *done = 0;
+  *done = b == NULL;
+  if (b == NULL) return crl_memcached_wire_silent(&h->wire, error);
   while (status == CORRAL_OK && got > 0 && b->at < b->count) {
     status = crl_memcached_hearing_take(h, &b->groups[b->at].hearing, &got, error);
     if (status == CORRAL_OK && got > 0) status = hear(h, error);

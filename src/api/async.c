@@ -309,7 +309,9 @@ void crl_async_looked(void *arg, crl_async_look *look) {
   }
   crl_cancel_leave(call->asked.cancel_token, &call->canceller);
   call->join.outcome = &outcome;
-  if (crl_looks_judge(look, &call->join, &outcome.value) || call->join.state == CRL_JOIN_ENDED) {
+  int is_over = crl_looks_judge(look, &call->join, &outcome.value);
+  if (!is_over && call->join.state == 0) crl_join_enter(&call->join);
+  if (is_over || call->join.state == CRL_JOIN_ENDED) {
     end(call, &outcome);
     return;
   }

@@ -10,6 +10,7 @@
 
 enum {
   QUEUED = 4096,       /* looks that wait to be sent */
+  BESIDE = 64,         /* so many of them may be for keys of which another look is under way */
   KEY_BYTES = 1024,    /* longer keys are looked at elsewhere */
   BATCH_BYTES = 16384, /* of the keys of a batch: the kernel takes as much at once */
   FIRST = 2,           /* the look from which on a connection is wanted */
@@ -261,7 +262,8 @@ static crl_async_look *begin(crl_looks *looks, const crl_call *asked, crl_join *
   if (look == NULL) return NULL;
   look->hit.key = look->key;
   look->call = call;
-  int begins = crl_hit_begin(&look->hit, context, asked, join->name.key, join->name.key_len);
+  int begins = crl_hit_begin(&look->hit, context, asked, join->name.key, join->name.key_len,
+                             looks->queued.count < BESIDE);
   if (!begins || look->hit.op.key_len > KEY_BYTES ||
       !crl_pool_is_well_for(context->pool, &look->hit.op)) {
     if (begins) crl_hit_again(&look->hit, join);

@@ -166,11 +166,13 @@ crl_enter crl_herd_enter(crl_herd *herd, crl_entrance *entrance, crl_entry **ret
   return how;
 }
 
-int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub) {
+crl_stubbed crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub) {
   crl_shard *home = home_of(herd, hash);
   crl_map_lock(home);
-  int leads = crl_map_find(home, hash, name) == NULL && crl_map_find_stub(home, hash, name) == NULL;
-  if (leads) {
+  crl_stubbed is = crl_map_find(home, hash, name) != NULL        ? CRL_STUB_FLIES
+                   : crl_map_find_stub(home, hash, name) != NULL ? CRL_STUB_LOOKS
+                                                                 : CRL_STUB_LEADS;
+  if (is == CRL_STUB_LEADS) {
     *stub = (crl_stub){.next = home->stubs,
                        .link = &home->stubs,
                        .herd = herd,
@@ -181,7 +183,7 @@ int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub 
     home->stubs = stub;
   }
   crl_map_unlock(home);
-  return leads;
+  return is;
 }
 
 void crl_herd_renew_stub(crl_stub *stub) {

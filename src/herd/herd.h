@@ -59,9 +59,10 @@ typedef struct crl_entrance {
   const crl_entry *from; /* waited there, and was sent on; NULL: nowhere */
 } crl_entrance;
 
-/* 1: the caller leads the flight of this name (which outlives the stub) until one of the two below.
- * 0: there is a flight already: crl_herd_enter. */
-int crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub);
+/* CRL_STUB_LEADS: the caller leads the flight of this name (which outlives the stub) until one of
+ * the two below. Else there is a look, or a flight, already: crl_herd_enter. */
+typedef enum crl_stubbed { CRL_STUB_LOOKS, CRL_STUB_FLIES, CRL_STUB_LEADS } crl_stubbed;
+crl_stubbed crl_herd_stub(crl_herd *herd, const crl_name *name, uint64_t hash, crl_stub *stub);
 /* The stub's look is sent only now: it is good for those who have joined meanwhile, too. */
 void crl_herd_renew_stub(crl_stub *stub);
 /* The look was an answer. Returns the entry, with a reference, to be landed, if others have joined;

@@ -89,10 +89,16 @@ static int is_gone(crl_hit *hit) {
   return !hit->context->looks_first && crl_marks_any(gone) && crl_marks_has(gone, key_hash(hit));
 }
 
-/* Where a look asks another process, simultaneous calls share it: see herd.h. */
-static int enter(crl_hit *hit) {
+/* Where a look asks another process, simultaneous calls share it: see herd.h. `beside`: a look of
+ * its own will do, too. */
+static int enter(crl_hit *hit, int beside) {
   hit->has_stub = !hit->context->looks_first && crl_call_computes(hit->call);
-  return !hit->has_stub || crl_herd_stub(hit->context->herd, &hit->name, hit->hash, &hit->stub);
+  hit->beside = 0;
+  if (!hit->has_stub) return 1;
+  crl_stubbed is = crl_herd_stub(hit->context->herd, &hit->name, hit->hash, &hit->stub);
+  hit->has_stub = is == CRL_STUB_LEADS;
+  hit->beside = is == CRL_STUB_LOOKS && beside;
+  return hit->has_stub || hit->beside;
 }
 
 /* The versions of known tags are asked for together with the value. */
@@ -113,12 +119,12 @@ static void preset(corral_op *op) {
   op->state = (corral_record_state){.life_ms = 0};
 }
 
-static int begin(crl_hit *hit) {
+static int begin(crl_hit *hit, int beside) {
   preset(&hit->op);
   if (!put_key(hit)) return 0;
   put_hash(hit);
   hit->early = 0;
-  if (has_tags(hit) || is_gone(hit) || !enter(hit)) return 0;
+  if (has_tags(hit) || is_gone(hit) || !enter(hit, beside)) return 0;
   hit->now = crl_env_now_ms();
   hit->began_us = hit->context->events.hook != NULL ? crl_env_now_us() : 0;
   hit->deadline = hit->now + hit->call->policy->wait_ms;
@@ -198,11 +204,11 @@ static void answer(crl_hit *hit, corral_value *value) {
 }
 
 int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
-                  size_t key_len) {
+                  size_t key_len, int beside) {
   hit->context = context;
   hit->call = call;
   hit->name = crl_call_name(call, key, key_len);
-  return is_plain(context, call) && !crl_run_recurses(context, &hit->name) && begin(hit);
+  return is_plain(context, call) && !crl_run_recurses(context, &hit->name) && begin(hit, beside);
 }
 
 void crl_hit_sent(crl_hit *hit) {
@@ -228,7 +234,7 @@ int crl_hit_look(crl_context *context, const crl_call *call, const void *key, si
                  corral_value **ret) {
   own *o = mine;
   if (o == NULL) return look_first(context, call, key, key_len, ret);
-  if (o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len)) return -1;
+  if (o->looks || !crl_hit_begin(&o->hit, context, call, key, key_len, 0)) return -1;
   o->looks = 1;
   o->hit.op.error = &o->trouble;
   o->trouble.status = CORRAL_OK;
@@ -260,7 +266,7 @@ void crl_hit_again(crl_hit *hit, crl_join *join) {
   join->deadline = hit->deadline;
   join->hash = crl_name_hash(&join->name);
   join->early = hit->early;
-  join->state = CRL_JOIN_LOOKS;
+  if (!hit->beside) join->state = CRL_JOIN_LOOKS;
   if (!hit->has_stub) return;
   join->since = join->tick = hit->stub.tick;
   join->leads = crl_herd_keep_stub(&hit->stub);
@@ -271,6 +277,7 @@ void crl_hit_join(crl_hit *hit, crl_join *join) {
   corral_op op = hit->op;
   hit->op.found = (corral_found){.record = NULL};
   crl_hit_again(hit, join);
+  if (hit->beside) join->state = CRL_JOIN_LOOKS;
   if (join->state == CRL_JOIN_LOOKS)
     crl_join_have(join, &op, hit->began_us);
   else if (op.found.drop != NULL)

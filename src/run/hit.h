@@ -20,6 +20,7 @@ typedef struct crl_hit {
   uint64_t hash;         /* crl_context_cost_hash */
   int early;             /* a fresh value was found, and is to be rebuilt */
   int has_stub;
+  int beside; /* another look at the key was under way: this one is this call's alone */
   crl_stub stub;
   corral_op op;
   crl_envelope envelope; /* of the record that was found */
@@ -46,12 +47,14 @@ void crl_hit_drop(crl_hit *hit);
 
 /* The same in two parts, between which the caller makes the look of hit->op, without the text of an
  * error. begin: 1, or 0: there is no look to make. sent: it is about to be sent, a while after
- * `begin`. answered: 1: the call has ended, with *ret; 0: crl_hit_join. */
+ * `begin`. answered: 1: the call has ended, with *ret; 0: crl_hit_join. `beside`: a look under way
+ * for another call is no reason to wait for the next one together. */
 int crl_hit_begin(crl_hit *hit, crl_context *context, const crl_call *call, const void *key,
-                  size_t key_len);
+                  size_t key_len, int beside);
 void crl_hit_sent(crl_hit *hit);
 int crl_hit_answered(crl_hit *hit, corral_value **ret);
-/* The look told nothing: the call goes on by `join`, which is to look (CRL_JOIN_LOOKS). */
+/* The look told nothing: the call goes on by `join`, which is to look (CRL_JOIN_LOOKS) or, after a
+ * look beside another one, begins by crl_join_enter (0). */
 void crl_hit_again(crl_hit *hit, crl_join *join);
 /* The call is left; its look may still be under way. */
 void crl_hit_leave(crl_hit *hit);
