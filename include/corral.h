@@ -538,7 +538,7 @@ typedef struct corral_inspection {
 CORRAL_API int corral_inspect(corral *c, const void *key, size_t key_len, const corral_call *call,
                               corral_inspection *ret);
 
-/* What a fact means for the one who uses the store. */
+/* Verdicts of a fact. */
 enum {
   CORRAL_FACT_PLAIN = 0,   /* it is as it is */
   CORRAL_FACT_WARNING = 1, /* the store can be used; something is lost by it, or wasn't found out */

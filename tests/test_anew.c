@@ -117,15 +117,21 @@ static void gets(corral *c, int64_t anew, const char *text, corral_how how) {
   corral_value_unref(value);
 }
 
+/* With copies in the process, or without. */
+static corral *opened(int near) {
+  corral *c;
+  computes = fails = 0;
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .near_bytes = near ? 1 << 20 : CORRAL_OFF), &c,
+                  NULL),
+      CORRAL_OK);
+  return c;
+}
+
 static void what_is_stored_and_copied_is_replaced_or_stays(void **state) {
   (void)state;
   for (int near = 0; near < 2; near++) {
-    corral *c;
-    computes = fails = 0;
-    assert_int_equal(
-        corral_open(CORRAL_OPTIONS(.store = "memory:", .near_bytes = near ? 1 << 20 : CORRAL_OFF),
-                    &c, NULL),
-        CORRAL_OK);
+    corral *c = opened(near);
     gets(c, 1, "page 1", CORRAL_COMPUTED);
     gets(c, 0, "page 1", CORRAL_FRESH);
     gets(c, 1, "page 2", CORRAL_COMPUTED);
@@ -168,12 +174,7 @@ static void get_many(corral *c, int64_t anew, int of_a, int of_b, corral_how how
 static void each_key_of_a_batch_is_replaced_once_or_stays(void **state) {
   (void)state;
   for (int near = 0; near < 2; near++) {
-    corral *c;
-    computes = fails = 0;
-    assert_int_equal(
-        corral_open(CORRAL_OPTIONS(.store = "memory:", .near_bytes = near ? 1 << 20 : CORRAL_OFF),
-                    &c, NULL),
-        CORRAL_OK);
+    corral *c = opened(near);
     get_many(c, 1, 1, 2, CORRAL_COMPUTED);
     get_many(c, 0, 1, 2, CORRAL_FRESH);
     get_many(c, 1, 3, 4, CORRAL_COMPUTED);

@@ -115,6 +115,16 @@ static void says(log *l, int number, const char *text) {
 
 /* ---- copies -------------------------------------------------------------------------------- */
 
+/* A copy is told of although connections of this kind are closed, three times. */
+static void outlives_the_end_of(int (*kind)(const char *line), corral *c, say *s) {
+  for (int round = 1; round <= 3; round++) {
+    watched_copies(c, "k", s);
+    assert_true(kills(kind) > 0);
+    assert_true(strtol(redis_server_ask(redis, "DEL k"), NULL, 10) == 1);
+    computes(c, "k", s, round + 1);
+  }
+}
+
 static void a_copy_whose_handle_was_closed_by_the_server_is_still_told_of(void **state) {
   (void)state;
   if (redis == NULL) skip();
@@ -122,12 +132,7 @@ static void a_copy_whose_handle_was_closed_by_the_server_is_still_told_of(void *
   l.count = 0;
   corral *c = with_copies(redis_server_unix_uri(redis), &l);
   say s = {.text = "v"};
-  for (int round = 1; round <= 3; round++) {
-    watched_copies(c, "k", &s);
-    assert_true(kills(is_handle) > 0);
-    assert_true(strtol(redis_server_ask(redis, "DEL k"), NULL, 10) == 1);
-    computes(c, "k", &s, round + 1);
-  }
+  outlives_the_end_of(is_handle, c, &s);
   says(&l, 0, "push (RESP3)");
   assert_int_equal(l.count, 1);
   corral_close(c);
@@ -464,12 +469,7 @@ static void without_hello_a_second_connection_is_told(void **state) {
   l.count = 0;
   corral *c = with_copies(redis_server_unix_uri(redis), &l);
   say s = {.text = "v"};
-  for (int round = 1; round <= 3; round++) {
-    watched_copies(c, "k", &s);
-    assert_true(kills(is_usual) > 0);
-    assert_true(strtol(redis_server_ask(redis, "DEL k"), NULL, 10) == 1);
-    computes(c, "k", &s, round + 1);
-  }
+  outlives_the_end_of(is_usual, c, &s);
   watched_copies(c, "k", &s);
   redis_server_ask(redis, "FLUSHALL");
   computes(c, "k", &s, 5);

@@ -658,7 +658,7 @@ typedef struct corral_registration {
 /* Bytes of a fact's name at the most, and room for each of its other texts: longer ones are cut. */
 enum { CORRAL_FACT_NAME = 32, CORRAL_FACT_TEXT = 600 };
 
-/* What `inspect` is asked. */
+/* The argument of `inspect`. */
 typedef struct corral_inquiry {
   size_t size;
   int64_t op_ms;  /* time limit of a connect, and of each request */

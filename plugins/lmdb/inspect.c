@@ -102,7 +102,7 @@ static void tell_absent(const exam *x) {
   tell_file_system(x, path, NULL);
 }
 
-/* What the database itself knows. */
+/* Facts of the open database: its size, how much is used, its readers. */
 static void tell_database(const exam *x, crl_lmdb_env *env) {
   MDB_envinfo info;
   MDB_txn *txn;

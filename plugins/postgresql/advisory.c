@@ -387,7 +387,7 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
 }
 
-/* What a session's application_name tells of its hold (see statements.c). */
+/* A hold, as its session's application_name has it (see statements.c). */
 typedef struct told {
   int64_t life, since;
   uint64_t fence;

@@ -66,7 +66,7 @@ static void say(crl_redis_handle *h, greeting what) {
 
 /* ---- warnings ------------------------------------------------------------------------------ */
 
-/* What a warning is about. */
+/* Subjects of warnings: bits of crl_redis_store.warned and untold. */
 enum { MIN_REPLICAS = 1, NO_NAME = 2, NO_TIME = 4, PROXY = 8 };
 
 static void warn(crl_redis_store *s, unsigned of) {

@@ -11,6 +11,8 @@
 #ifndef CRL_REDIS_INSPECT_H
 #define CRL_REDIS_INSPECT_H
 
+#include <stdarg.h>
+
 #include "sentinel.h"
 
 /* One server while it is looked at. */
@@ -30,6 +32,11 @@ enum { CRL_REDIS_FACT = 256 }; /* room for a value */
 int64_t crl_redis_inspect_until(const crl_redis_store *store, const corral_inquiry *inquiry);
 /* Sends a command of `count` words, and receives its reply, the caller's to free. */
 int crl_redis_exam_ask(crl_redis_exam *x, const char *const *words, size_t count, redisReply **ret);
+/* Tells a fact of `server`, with a value as of vprintf. */
+__attribute__((format(printf, 6, 0))) void crl_redis_fact_tell(const corral_inquiry *q,
+                                                               const char *server, const char *name,
+                                                               int verdict, const char *advice,
+                                                               const char *format, va_list args);
 /* Tells a fact with a printf-like value; `advice` NULL: a plain one. */
 void crl_redis_exam_tell(const crl_redis_exam *x, const char *name, int verdict, const char *advice,
                          const char *format, ...) __attribute__((format(printf, 5, 6)));

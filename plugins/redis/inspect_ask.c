@@ -20,14 +20,19 @@ int crl_redis_exam_ask(crl_redis_exam *x, const char *const *words, size_t count
   return status == CORRAL_OK ? crl_redis_reply_next(x->handle, until, ret, x->error) : status;
 }
 
+void crl_redis_fact_tell(const corral_inquiry *q, const char *server, const char *name, int verdict,
+                         const char *advice, const char *format, va_list args) {
+  char value[CRL_REDIS_FACT];
+  vsnprintf(value, sizeof value, format, args);
+  corral_tell(q, server, name, value, verdict, advice);
+}
+
 void crl_redis_exam_tell(const crl_redis_exam *x, const char *name, int verdict, const char *advice,
                          const char *format, ...) {
-  char value[CRL_REDIS_FACT];
   va_list args;
   va_start(args, format);
-  vsnprintf(value, sizeof value, format, args);
+  crl_redis_fact_tell(x->inquiry, x->store->name, name, verdict, advice, format, args);
   va_end(args);
-  corral_tell(x->inquiry, x->store->name, name, value, verdict, advice);
 }
 
 int crl_redis_exam_line(const redisReply *text, const char *name, char *ret, size_t size) {

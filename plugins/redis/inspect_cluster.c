@@ -10,12 +10,10 @@ static const char label[] = "cluster"; /* the server of facts about all nodes */
 __attribute__((format(printf, 5, 6))) static void tell(const corral_inquiry *q, const char *name,
                                                        int verdict, const char *advice,
                                                        const char *format, ...) {
-  char value[CRL_REDIS_FACT];
   va_list args;
   va_start(args, format);
-  vsnprintf(value, sizeof value, format, args);
+  crl_redis_fact_tell(q, label, name, verdict, advice, format, args);
   va_end(args);
-  corral_tell(q, label, name, value, verdict, advice);
 }
 
 /* ---- what a node tells of the cluster ------------------------------------------------------- */

@@ -70,7 +70,7 @@ static void put(crl_redis_exam *x, const struct right *r) {
       crl_redis_out_text(out, r->words[i]);
 }
 
-/* What is missing. */
+/* Rights, commands and key patterns that the user or the server lacks. */
 typedef struct findings {
   char denied[LIST]; /* " +get +set" */
   char absent[LIST]; /* commands that the server doesn't have */
