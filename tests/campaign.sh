@@ -105,6 +105,18 @@ again() { # SECONDS
   done
 }
 
+# These steps have goals that hold where nothing else is running.
+# Redis is dead for a minute under at least 300 requests a second, also with the origin down.
+nginx_away() { CORRAL_SECONDS=60 ctest --test-dir "$dev" -R '^nginx_away$' -V --no-tests=error; }
+step nginx_away nginx_away
+stalls() {
+  for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
+}
+step stalls stalls
+for store in redis memcached lmdb; do
+  step "weather_$store" "$root/build/bench/bench/bench_weather" --store "$store" --judge
+done
+
 step release_hardened sh "$root/tests/harden_test.sh" --files \
   "$root"/build/release/libcorral.so "$root"/build/release/corral \
   "$root"/build/release/corral-conformance "$root"/build/release/plugins/*.so
@@ -117,15 +129,8 @@ for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresq
   step "lock_chaos_$store" chaos "$store"
 done
 step stops stops
-# Redis is dead for a minute under at least 300 requests a second, also with the origin down.
-nginx_away() { CORRAL_SECONDS=60 ctest --test-dir "$dev" -R '^nginx_away$' -V --no-tests=error; }
-step nginx_away nginx_away
 step soak_lmdb soak_lmdb
 step soak_redis soak_redis
-stalls() {
-  for _ in 1 2 3 4 5; do "$tests/test_slow" || return 1; done
-}
-step stalls stalls
 storm_cluster() { for _ in 1 2 3 4 5; do "$tests/test_redis_storm" || return 1; done; }
 step storm_cluster storm_cluster
 failovers() { CORRAL_FAILOVERS=12 "$tests/test_redis_failover"; }
@@ -135,9 +140,6 @@ histories() { # SECONDS
   while [ "$(date +%s)" -lt "$until" ]; do "$tests/test_history_live" || return 1; done
 }
 step histories histories "$(share 10)"
-for store in redis memcached lmdb; do
-  step "weather_$store" "$root/build/bench/bench/bench_weather" --store "$store" --judge
-done
 step threads_again again "$(share 10)"
 targets=$(find "$root/build/fuzz/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | grep -c .)
 steps fuzz sh "$root/fuzz/explore.sh" "$root/build/fuzz" "$(($(share 50) / targets))"

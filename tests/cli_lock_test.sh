@@ -553,12 +553,16 @@ server_stopped() {
 
 # waiting_said FILE: it waits for the store, and has said so once.
 waiting_said() { [ "$(grep -c ': waiting for the store: ' "$1")" -eq 1 ]; }
+# scripts: how many the server has run. more_scripts N: it has run more than N.
+scripts() { redis INFO commandstats && sed -n 's/^cmdstat_evalsha:calls=\([0-9]*\).*/\1/p' redis.out; }
+more_scripts() { [ "$(scripts)" -gt "$1" ]; }
+# A wait survives the store once it has been refused; the second request shows that it was.
 waits_for_store() {
   begin store1 --ttl 1d store -- ./sleeper store1 || return 1
+  before=$(scripts)
   "$CORRAL" --op 3s lock --note waiter store -- true 2>store2.err &
   waiter=$!
-  listed() { redis CLIENT LIST && [ "$(wc -l <redis.out)" -ge 3 ]; }
-  await listed && kill -STOP "$server" && await waiting_said store2.err
+  await more_scripts $((before + 1)) && kill -STOP "$server" && await waiting_said store2.err
   got=$?
   kill -CONT "$server"
   kill "$pid"

@@ -17,7 +17,7 @@
 
 extern const corral_store crl_plugin_memcached;
 
-enum { HOUR = 3600000, LIMIT = 20000, SLACK = 3000, MIB = 1 << 20 };
+enum { HOUR = 3600000, LIMIT = 20000, SLACK = 30000, MIB = 1 << 20 };
 
 /* Returns the status of `open`; its text is in c->error. */
 static inline int only_open(client *c, const char *text) {
