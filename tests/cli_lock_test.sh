@@ -554,7 +554,9 @@ server_stopped() {
 # waiting_said FILE: it waits for the store, and has said so once.
 waiting_said() { [ "$(grep -c ': waiting for the store: ' "$1")" -eq 1 ]; }
 # scripts: how many the server has run. more_scripts N: it has run more than N.
-scripts() { redis INFO commandstats && sed -n 's/^cmdstat_evalsha:calls=\([0-9]*\).*/\1/p' redis.out; }
+scripts() {
+  redis INFO commandstats && sed -n 's/^cmdstat_evalsha:calls=\([0-9]*\).*/\1/p' redis.out
+}
 more_scripts() { [ "$(scripts)" -gt "$1" ]; }
 # A wait survives the store once it has been refused; the second request shows that it was.
 waits_for_store() {
