@@ -295,6 +295,71 @@ static void a_silent_server_costs_no_answer(void **state) {
   calls_under_way_end_when_the_server(0);
 }
 
+static void get_outdated(corral_loop *loop, int64_t swr_ms, const char *makes, request *r) {
+  *r = (request){.makes = makes};
+  ask(loop, "outdated",
+      CORRAL_POLICY(.ttl_ms = 1, .swr_ms = swr_ms, .sie_ms = HOUR, .wait_ms = 60000,
+                    .when_away = CORRAL_AWAY_STALE),
+      r);
+}
+
+enum { CROWD = 50 };
+
+/* The store is away, this process has an outdated value, and `leader` computes a new one. */
+static loop_desk outdated_desk(int64_t swr_ms, request *leader) {
+  request old;
+  loop_desk d = opened();
+  redis_server_kill(server);
+  get_outdated(d.loop, swr_ms, "old", &old);
+  RUN_UNTIL(d.loop, old.gones, 1);
+  crl_env_pause_us(5000);
+  get_outdated(d.loop, swr_ms, NULL, leader);
+  RUN_UNTIL(d.loop, leader->starts, 1);
+  return d;
+}
+
+static void outdated_desk_end(loop_desk *d, request *leader) {
+  RUN_UNTIL(d->loop, leader->gones, 1);
+  redis_server_restart(server);
+  closed(d);
+}
+
+/* The value of this process may be stale at the calls' deadline, and is no answer before. */
+static void while_the_store_is_away_what_is_outdated_is_computed_once(void **state) {
+  (void)state;
+  static request r[CROWD];
+  request leader;
+  loop_desk d = outdated_desk(CORRAL_OFF, &leader);
+  for (int i = 0; i < CROWD; i++) get_outdated(d.loop, CORRAL_OFF, "mine", &r[i]);
+  for (int i = 0; i < 100; i++) {
+    crl_env_pause_us(1000);
+    corral_loop_dispatch(d.loop);
+  }
+  make(&leader, "new");
+  for (int i = 0; i < CROWD; i++) {
+    RUN_UNTIL(d.loop, r[i].gones, 1);
+    assert_int_equal(r[i].starts, 0);
+    assert_string_equal(r[i].text, "new");
+  }
+  outdated_desk_end(&d, &leader);
+}
+
+static void while_the_store_is_away_a_stale_value_is_answered_and_computed_once(void **state) {
+  (void)state;
+  static request r[CROWD];
+  request leader;
+  loop_desk d = outdated_desk(HOUR, &leader);
+  assert_string_equal(leader.text, "old");
+  for (int i = 0; i < CROWD; i++) get_outdated(d.loop, HOUR, "mine", &r[i]);
+  for (int i = 0; i < CROWD; i++) {
+    RUN_UNTIL(d.loop, r[i].gones, 1);
+    assert_int_equal(r[i].starts, 0);
+    assert_string_equal(r[i].text, "old");
+  }
+  make(&leader, "new");
+  outdated_desk_end(&d, &leader);
+}
+
 /* The child has a copy of the connection, so the server's end alone doesn't take it out of the
  * loop's set. */
 static void a_fork_leaves_the_looks_to_the_parent(void **state) {
@@ -413,6 +478,8 @@ int main(void) {
       TEST(a_connection_that_is_closed_is_dropped_and_made_anew),
       TEST(a_server_that_dies_under_looks_costs_no_answer),
       TEST(a_silent_server_costs_no_answer),
+      TEST(while_the_store_is_away_what_is_outdated_is_computed_once),
+      TEST(while_the_store_is_away_a_stale_value_is_answered_and_computed_once),
       TEST(a_fork_leaves_the_looks_to_the_parent),
       TEST(a_cancelled_look_is_told_nothing_and_who_joined_it_goes_on),
       TEST(a_cancel_token_ends_a_look_at_once),

@@ -207,10 +207,14 @@ static void end_plain(corral_async_call *call, int status) {
   end(call, &outcome);
 }
 
+/* Makes the call's run, if it leads, or is to look by itself. */
+static void fly(corral_async_call *call) {
+  if (call->join.state == CRL_JOIN_LOOKS) crl_join_fly(&call->join);
+}
+
 /* Gives the call's run to the scheduler. */
 static int lead(corral_async_call *call) {
   corral_loop *loop = call->loop;
-  if (call->join.state == CRL_JOIN_LOOKS) crl_join_fly(&call->join);
   crl_run *r = call->join.run;
   if (r == NULL) return CORRAL_ENOMEM;
   r->flown.caller = &call->caller;
@@ -267,6 +271,7 @@ int crl_async_begin(corral_async_call *call, crl_hit *hit, crl_outcome *outcome)
   if (call->join.state == 0) crl_join_enter(&call->join);
   if (call->join.state == CRL_JOIN_LOOKS && call->loop->context->looks_first)
     crl_join_first(&call->join);
+  fly(call);
   return call->join.state == CRL_JOIN_ENDED ? CORRAL_OK : go_on(call);
 }
 
@@ -282,11 +287,12 @@ static void look(corral_async_call *call) {
     crl_async_leave(call);
   } else {
     stop_waiting(call);
+    fly(call);
     if (call->join.state == CRL_JOIN_ENDED) {
       end(call, &outcome);
       return;
     }
-    status = lead(call);
+    status = go_on(call);
   }
   if (status != CORRAL_OK) end_plain(call, status);
 }
@@ -311,6 +317,7 @@ void crl_async_looked(void *arg, crl_async_look *look) {
   call->join.outcome = &outcome;
   int is_over = crl_looks_judge(look, &call->join, &outcome.value);
   if (!is_over && call->join.state == 0) crl_join_enter(&call->join);
+  if (!is_over) fly(call);
   if (is_over || call->join.state == CRL_JOIN_ENDED) {
     end(call, &outcome);
     return;

@@ -156,5 +156,7 @@ void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch,
 /* Takes the value of the key's copy, for a store that is away, as the record found, and sets the
  * lives that it has left: 1. */
 int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives);
+/* offline.c: the same of the latest value that this process made for the store, or that copy. */
+int crl_found_take_own(crl_found *found, crl_lives *lives);
 
 #endif

@@ -139,14 +139,6 @@ void crl_join_begin(crl_join *join) {
 
 /* ---- the first look ------------------------------------------------------------------------ */
 
-/* A call that was to look apart from the herd goes on by itself. */
-void crl_join_fly(crl_join *join) {
-  if (join->leads == NULL)
-    enter_alone(join, CRL_ALONE_NOT);
-  else
-    lead(join, NULL, CRL_ALONE_NOT);
-}
-
 static void answer_by_look(crl_join *join, crl_found *found, corral_how how, corral_event event) {
   crl_outcome outcome = crl_found_outcome(found, how);
   if (outcome.status == CORRAL_ENOTFOUND) event = CORRAL_EVENT_NEGATIVE;
@@ -209,17 +201,6 @@ static void enter_looked(crl_join *join, crl_found *found, crl_told *told) {
   }
 }
 
-static void go_on(crl_join *join, crl_found *found, crl_told *told) {
-  if (told->status == CORRAL_OK && hits(join, &told->look)) {
-    answer_by_look(join, found, CORRAL_FRESH, CORRAL_EVENT_HIT);
-  } else if (join->leads == NULL && crl_call_computes(join->call)) {
-    enter_looked(join, found, told);
-  } else {
-    crl_found_tell_miss(found, told);
-    begin_flight(join, found, told);
-  }
-}
-
 int crl_join_begin_look(crl_join *join, crl_found *found) {
   int status =
       crl_cancelled(join->call->cancel_token)
@@ -227,6 +208,58 @@ int crl_join_begin_look(crl_join *join, crl_found *found) {
           : crl_found_init(found, join->context, join->call->policy, &join->name, join->hash);
   if (status != CORRAL_OK) crl_join_fail(join, status);
   return status == CORRAL_OK;
+}
+
+/* Answers by what this process has, fresh or stale, where its policy allows that. 0: the call goes
+ * on. */
+static int ends_by_own(crl_join *join) {
+  crl_found found;
+  crl_lives lives;
+  if (join->call->policy->when_away != CORRAL_AWAY_STALE) return 0;
+  if (!crl_join_begin_look(join, &found)) return 1;
+  int serves = crl_found_take_own(&found, &lives) && (lives.fresh > 0 || lives.swr > 0);
+  if (serves && lives.fresh > 0)
+    answer_by_look(join, &found, CORRAL_OUTBOX, CORRAL_EVENT_OUTBOX_HIT);
+  else if (serves)
+    answer_by_look(join, &found, CORRAL_STALE, CORRAL_EVENT_STALE);
+  crl_found_clean(&found);
+  return serves;
+}
+
+static void go_on(crl_join *join, crl_found *found, crl_told *told) {
+  if (told->status == CORRAL_OK && hits(join, &told->look)) {
+    answer_by_look(join, found, CORRAL_FRESH, CORRAL_EVENT_HIT);
+  } else if (join->leads == NULL && crl_call_computes(join->call)) {
+    int fails = told->status != CORRAL_OK && told->status != CORRAL_EMISS;
+    if (!fails || !ends_by_own(join)) enter_looked(join, found, told);
+  } else {
+    crl_found_tell_miss(found, told);
+    begin_flight(join, found, told);
+  }
+}
+
+/* True when the key's server gave no answer of use to those who asked it last. */
+static int store_fails(const crl_join *join) {
+  crl_key key;
+  if (crl_key_make(&key, CRL_KEY_VALUE, &join->context->space, &join->name) != CORRAL_OK) return 0;
+  int fails = crl_pool_fails(join->context->pool, key.stored, key.stored_len);
+  crl_key_clean(&key);
+  return fails;
+}
+
+/* A call that was to look apart from the herd goes on by itself. Where its look would fail it
+ * answers by what this process has, or has its part in the herd: by themselves all such calls would
+ * compute. */
+void crl_join_fly(crl_join *join) {
+  if (join->leads == NULL && crl_call_computes(join->call) && store_fails(join)) {
+    join->has_looked = 1;
+    if (!ends_by_own(join)) enter(join, NULL);
+  }
+  if (join->state != CRL_JOIN_LOOKS) return;
+  if (join->leads == NULL)
+    enter_alone(join, CRL_ALONE_NOT);
+  else
+    lead(join, NULL, CRL_ALONE_NOT);
 }
 
 void crl_join_looked(crl_join *join, crl_found *found, crl_told *told) {
@@ -321,14 +354,7 @@ void crl_run_tell_deadline(const crl_join *join) {
 /* True when the store is what kept the call waiting: it was slow to the flight that had this entry,
  * or is to others. */
 static int meets_trouble(const crl_join *join, const crl_entry *entry) {
-  crl_key key;
-  if (crl_herd_is_slow(entry)) return 1;
-  if (!crl_call_computes(join->call) ||
-      crl_key_make(&key, CRL_KEY_VALUE, &join->context->space, &join->name) != CORRAL_OK)
-    return 0;
-  int meets = crl_pool_fails(join->context->pool, key.stored, key.stored_len);
-  crl_key_clean(&key);
-  return meets;
+  return crl_herd_is_slow(entry) || (crl_call_computes(join->call) && store_fails(join));
 }
 
 /* The deadline has come, or no time is left to enter anew. */

@@ -70,27 +70,29 @@ static crl_lives lives_of(const crl_envelope *envelope, int64_t age) {
   return crl_envelope_judge(envelope, 0, all > age ? all - age : 0, 0);
 }
 
-static int find_fill(crl_run *r, int64_t now, crl_lives *lives) {
+static int take_fill(crl_found *found, int64_t now, crl_lives *lives) {
   crl_outbox_fill entry;
-  if (!crl_outbox_find(r->context->outbox, r->found.key.stored, r->found.key.stored_len, now,
+  if (!crl_outbox_find(found->context->outbox, found->key.stored, found->key.stored_len, now,
                        &entry))
     return 0;
   int status = crl_envelope_read(entry.record->data, entry.record->size,
-                                 crl_key_digest(&r->found.key), &r->found.envelope);
+                                 crl_key_digest(&found->key), &found->envelope);
   if (status == CORRAL_OK) {
-    crl_found_change(&r->found, entry.record);
-    r->found.is_own = 1;
-    r->found.age_ms = now - entry.made;
-    *lives = lives_of(&r->found.envelope, r->found.age_ms);
+    crl_found_change(found, entry.record);
+    found->is_own = 1;
+    found->age_ms = now - entry.made;
+    *lives = lives_of(&found->envelope, found->age_ms);
     return 1;
   }
   crl_bytes_unref(entry.record);
   return 0;
 }
 
-void crl_run_find_outbox(crl_run *r, crl_told *told) {
+int crl_found_take_own(crl_found *found, crl_lives *lives) {
   int64_t now = crl_env_now_ms();
-  crl_lives *lives = &told->look.lives;
-  int found = find_fill(r, now, lives) || crl_found_take_near(&r->found, now, lives);
-  told->status = found ? CORRAL_OK : CORRAL_EMISS;
+  return take_fill(found, now, lives) || crl_found_take_near(found, now, lives);
+}
+
+void crl_run_find_outbox(crl_run *r, crl_told *told) {
+  told->status = crl_found_take_own(&r->found, &told->look.lives) ? CORRAL_OK : CORRAL_EMISS;
 }
