@@ -82,6 +82,8 @@ set(CORRAL_TESTS_LINK_wait -Wl,--wrap=crl_env_word_wait,--wrap=crl_env_word_wake
   -Wl,--wrap=crl_env_word_wait_bits,--wrap=crl_env_word_wake_bits)
 set(CORRAL_TESTS_LINK_lock -Wl,--wrap=getrandom,--wrap=crl_waiter_sleep
   -Wl,--wrap=crl_lock_table_drop)
+set(CORRAL_TESTS_LINK_lock_rows_permits
+    -Wl,--wrap=crl_waiter_sleep,--wrap=crl_pool_perform)
 set(CORRAL_TESTS_LINK_lock_async -Wl,--wrap=crl_renewer_free,--wrap=crl_env_thread)
 set(CORRAL_TESTS_LINK_redis_alike -Wl,--wrap=crl_waiter_sleep)
 set(CORRAL_TESTS_LINK_lock_clock -Wl,--wrap=clock_gettime,--wrap=gettimeofday,--wrap=time)

@@ -1,10 +1,39 @@
 /* test_lock_rows_permits.c: the flaws of the usual semaphores on Redis, row by row (docs/locks.md
  * has the table), against a real Redis and corral's own API: rows P, permits. */
+#include "os/wait.h"
+#include "store/pool.h"
 #include "support/lock_rows_kit.h"
 
 #include <sys/mman.h>
 
-enum { PERMITS = 3, PATIENT_MS = 60000 };
+enum { PERMITS = 3, PATIENT_MS = 60000, SHORT_NAP_MS = 500, LONG_NAP_MS = 40000 };
+
+/* This permit is released between the next LOCK and the LOCK_SHOW that goes with it. */
+static corral_lock *_Atomic released_between;
+/* A waiter that the store tells of a change sleeps until it is woken. */
+static atomic_int naps_last;
+
+void __real_crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
+void __wrap_crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
+void __wrap_crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
+  int both = count == 2 && ops[0].verb == CORRAL_VERB_LOCK && ops[1].verb == CORRAL_VERB_LOCK_SHOW;
+  corral_lock *lock = both ? atomic_exchange(&released_between, NULL) : NULL;
+  if (lock == NULL) {
+    __real_crl_pool_perform(pool, ops, count, deadline);
+    return;
+  }
+  __real_crl_pool_perform(pool, ops, 1, deadline);
+  (void)corral_lock_release(lock, NULL);
+  __real_crl_pool_perform(pool, ops + 1, 1, deadline);
+}
+
+int __real_crl_waiter_sleep(crl_waiter *sleeper, int64_t until);
+int __wrap_crl_waiter_sleep(crl_waiter *sleeper, int64_t until);
+int __wrap_crl_waiter_sleep(crl_waiter *sleeper, int64_t until) {
+  int64_t now = crl_env_now_ms();
+  if (atomic_load(&naps_last) && until > now + SHORT_NAP_MS) until = now + LONG_NAP_MS;
+  return __real_crl_waiter_sleep(sleeper, until);
+}
 
 static void p1_the_permit_of_a_holder_that_was_killed_is_free_by_its_ttl(void **state) {
   (void)state;
@@ -121,6 +150,21 @@ static void p4_who_waits_to_be_alone_is_not_starved_by_permits(void **state) {
   }
 }
 
+/* The look that registers the key shows one holder of two, and nothing will change any more. */
+static void a_permit_that_is_given_back_while_a_waiter_registers_is_not_missed(void **state) {
+  (void)state;
+  corral_lock *one = take(b, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = 10 * PATIENT_MS)),
+              *two = take(b, "n",
+                          CORRAL_LOCK(.permits = 2, .ttl_ms = 10 * PATIENT_MS, .owner = "two"));
+  atomic_store(&released_between, one);
+  atomic_store(&naps_last, 1);
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(.permits = 2, .wait_ms = LONG_NAP_MS - 5000));
+  atomic_store(&naps_last, 0);
+  assert_null(atomic_load(&released_between));
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(corral_lock_release(two, &error), CORRAL_OK);
+}
+
 static void a_store_without_permits_says_so_and_is_not_asked(void **state) {
   (void)state;
   corral *c;
@@ -143,6 +187,7 @@ int main(void) {
       T(p2_of_many_processes_never_more_than_so_many_hold_permits),
       T(p3_a_release_of_a_permit_that_is_over_makes_no_further_one),
       T(p4_who_waits_to_be_alone_is_not_starved_by_permits),
+      T(a_permit_that_is_given_back_while_a_waiter_registers_is_not_missed),
       T(a_store_without_permits_says_so_and_is_not_asked),
   };
   return cmocka_run_group_tests(tests, start_server, stop_server);
