@@ -10,7 +10,7 @@ enum { TOKENS = 6, STEPS = 60000, NOBODY = 0 };
 /* The model of a lock: for each token its mode and end; and the end of a writer's wish. */
 typedef struct model {
   struct {
-    int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, CORRAL_LOCK_SHARED */
+    int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, ... */
     int64_t until, since;
     uint64_t fence;
   } of[TOKENS];
@@ -32,39 +32,61 @@ static void model_time(model *m, int64_t now) {
   if (m->wish <= now) m->wish = 0;
 }
 
-/* The latest end of holds by other tokens, with `writers` only exclusive ones; 0: none. */
-static int64_t ends(const model *m, unsigned me, int writers) {
+/* The latest end of holds by other tokens, of one mode or (NOBODY) of any; 0: none. */
+static int64_t ends(const model *m, unsigned me, int mode) {
   int64_t last = 0;
   for (unsigned i = 0; i < TOKENS; i++)
-    if (i != me && m->of[i].mode != NOBODY && (!writers || m->of[i].mode == CORRAL_LOCK_EXCLUSIVE))
+    if (i != me && m->of[i].mode != NOBODY && (mode == NOBODY || m->of[i].mode == mode))
       last = max64(last, m->of[i].until);
   return last;
 }
 
-static answer model_take(model *m, unsigned me, int shared, int64_t lease, int64_t wish,
-                         int64_t now) {
-  int64_t way = shared ? max64(ends(m, me, 1), m->wish) : ends(m, me, 0);
+/* Of `most` permits: 0 if one is free, else the first end of another token's. */
+static int64_t no_permit_until(const model *m, unsigned me, uint32_t most) {
+  uint32_t taken = 0;
+  int64_t first = INT64_MAX;
+  for (unsigned i = 0; i < TOKENS; i++) {
+    if (i == me || m->of[i].mode != CORRAL_LOCK_PERMIT) continue;
+    taken++;
+    if (m->of[i].until < first) first = m->of[i].until;
+  }
+  return taken < most ? 0 : first;
+}
+
+static int64_t way_of(const model *m, unsigned me, int mode, uint32_t most) {
+  int64_t writers = max64(ends(m, me, CORRAL_LOCK_EXCLUSIVE), m->wish);
+  switch (mode) {
+    case CORRAL_LOCK_EXCLUSIVE: return ends(m, me, NOBODY);
+    case CORRAL_LOCK_SHARED: return max64(writers, ends(m, me, CORRAL_LOCK_PERMIT));
+    default:
+      return max64(max64(writers, ends(m, me, CORRAL_LOCK_SHARED)), no_permit_until(m, me, most));
+  }
+}
+
+static answer model_take(model *m, unsigned me, int mode, const corral_op *op, int64_t now) {
+  int64_t way = way_of(m, me, mode, op->lock.permits), wish = op->lock.wish_ms;
+  int alone = mode == CORRAL_LOCK_EXCLUSIVE;
   if (m->of[me].mode == NOBODY && way != 0) {
-    if (!shared && ends(m, me, 1) == 0 && wish > 0 && m->wish < now + wish / 2)
+    if (alone && ends(m, me, CORRAL_LOCK_EXCLUSIVE) == 0 && wish > 0 && m->wish < now + wish / 2)
       m->wish = now + wish;
     return (answer){CORRAL_EBUSY, way - now, 0};
   }
   if (m->of[me].mode == NOBODY) {
-    m->of[me].mode = shared ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
+    m->of[me].mode = mode;
     m->of[me].since = m->of[me].until = now;
     m->of[me].fence = m->largest + 1 > (uint64_t)now * 1000 ? m->largest + 1 : (uint64_t)now * 1000;
     m->largest = m->of[me].fence;
-    if (!shared) m->wish = 0;
+    if (alone) m->wish = 0;
   }
-  m->of[me].until = max64(m->of[me].until, now + lease);
+  m->of[me].until = max64(m->of[me].until, now + op->lock.hold_ms);
   return (answer){CORRAL_OK, m->of[me].until - now, m->of[me].fence};
 }
 
 static answer model_extend(model *m, unsigned me, int shared, int64_t lease, uint64_t raise,
                            int64_t now) {
   if (m->of[me].mode == NOBODY)
-    return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
-  if (shared) m->of[me].mode = CORRAL_LOCK_SHARED;
+    return (answer){CORRAL_ELOST, ends(m, me, NOBODY) > 0 ? ends(m, me, NOBODY) - now : 0, 0};
+  if (shared && m->of[me].mode != CORRAL_LOCK_PERMIT) m->of[me].mode = CORRAL_LOCK_SHARED;
   if (raise > m->of[me].fence) m->of[me].fence = raise;
   if (m->of[me].fence > m->largest) m->largest = m->of[me].fence;
   m->of[me].until = max64(m->of[me].until, now + lease);
@@ -75,7 +97,7 @@ static answer model_unlock(model *m, unsigned me, int64_t now) {
   int mine = m->of[me].mode != NOBODY;
   m->of[me].mode = NOBODY;
   if (mine) return (answer){CORRAL_OK, 0, 0};
-  return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
+  return (answer){CORRAL_ELOST, ends(m, me, NOBODY) > 0 ? ends(m, me, NOBODY) - now : 0, 0};
 }
 
 static uint64_t dice(uint64_t *seed, uint64_t sides) {
@@ -107,14 +129,15 @@ static void same_holds(const lab *l, const model *m) {
 }
 
 static answer step(lab *l, model *m, corral_op *op, unsigned me, uint64_t *seed) {
-  int shared = (int)dice(seed, 2);
+  int mode = CORRAL_LOCK_EXCLUSIVE + (int)dice(seed, 3);
   int64_t hold_ms = 1 + (int64_t)dice(seed, 200);
   op_lasts(op, hold_ms);
-  op->flags = shared ? CORRAL_OP_SHARED : 0;
+  op->flags = mode == CORRAL_LOCK_SHARED ? CORRAL_OP_SHARED : 0;
   switch (op->verb) {
     case CORRAL_VERB_LOCK:
+      if (mode == CORRAL_LOCK_PERMIT) op->lock.permits = 1 + (uint32_t)dice(seed, TOKENS - 1);
       op->lock.wish_ms = dice(seed, 2) ? 1 + (int64_t)dice(seed, 100) : 0;
-      return model_take(m, me, shared, hold_ms, op->lock.wish_ms, l->now);
+      return model_take(m, me, mode, op, l->now);
     case CORRAL_VERB_LOCK_EXTEND:
       if (dice(seed, 4) != 0) op->flags = 0;
       if (dice(seed, 8) == 0) op->lock_extend.fence = m->largest + dice(seed, 3);

@@ -67,9 +67,12 @@ static void plant(model *m, const char *key, int64_t now) {
   if (pick(8) == 0) fence = pick(2) == 0 ? UINT64_MAX : UINT64_C(1) << 53;
   if (pick(8) == 0) wish = far_end(now, CORRAL_LOCK_WISH_MS);
   int64_t last = wish > now ? wish : now;
+  int most = pick(2) == 0 ? CORRAL_LOCK_SHARED : CORRAL_LOCK_PERMIT;
   for (size_t i = 0; i < count; i++) {
     memcpy(hold[i].token, token((unsigned)i), CORRAL_TOKEN);
-    hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED;
+    hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE
+                   : pick(8) == 0             ? CORRAL_LOCK_SHARED
+                                              : most;
     hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
     hold[i].since = any_since(now);
     hold[i].fence = (uint64_t)now * 1000 - i;
@@ -97,6 +100,7 @@ static corral_op random_op(const char *key, uint64_t fence, char note[100]) {
     op.lock.note = note;
     op.lock.note_len = pick(100);
     op.lock.wish_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
+    if (op.flags == 0 && pick(2) == 0) op.lock.permits = 1 + pick(TOKENS + 1);
   }
   if (op.verb == CORRAL_VERB_UNLOCK && pick(4) != 0) op.unlock.fence = fence;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)

@@ -37,11 +37,13 @@
 #define ANSWER "pack('<i8i8i8i8', "
 
 /* The lock as the verb finds it, after ends that can't be right are dated anew in `got` and `wish`
- * (`redated`). `mine`: offset of this token's hold in the record, or nil; `others`, `alone`: the
- * last end of a hold of another token, and the end of an exclusive one. Foreign data is answered at
- * once, with `mark` in the place of the fencing token. */
+ * (`redated`). `mine`: offset of this token's hold in the record, or nil. Of the holds of other
+ * tokens, `others` is the last end; `alone`, `read`: that of the exclusive one, the shared ones;
+ * `permits`, `soon`: number and first end of the permits. Foreign data is answered at once, with
+ * `mark` in the place of the fencing token. */
 #define LOOK                                                                                       \
   "local fence, wish, live, others, alone, mine, redated = 0, 0, 0, 0, 0\n"                        \
+  "local read, permits, soon = 0, 0, 2^53\n"                                                       \
   "if got then\n"                                                                                  \
   "  local count\n"                                                                                \
   "  if type(got) == 'table' then\n"                                                               \
@@ -70,6 +72,8 @@
   "      else\n"                                                                                   \
   "        if till > others then others = till end\n"                                              \
   "        if mode == 1 then alone = till end\n"                                                   \
+  "        if mode == 2 then read = math.max(read, till) end\n"                                    \
+  "        if mode == 3 then permits, soon = permits + 1, math.min(soon, till) end\n"              \
   "      end\n"                                                                                    \
   "    end\n"                                                                                      \
   "  end\n"                                                                                        \
@@ -116,9 +120,9 @@
   "  return pack('<c16BxxxI4i8i8i8c80', token, mode, length, till, since, f, note)\n"              \
   "end\n"
 
-/* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length) and the
- * life of the wish in ms, 8 bytes; the hold's life in ms and 60000; note (80 bytes). If a wish
- * can't be written, there is none. */
+/* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length), the life
+ * of the wish in ms, and how many permits there may be, 4 bytes each; the hold's life in ms and
+ * 60000; note (80 bytes). If a wish can't be written, there is none. */
 static const char lock_text[] = CALL TIME GET
     "local head, g, w\n"
     "if got and #got == 32 then head, g, w = struct.unpack('<c8i8i8', got) end\n"
@@ -127,13 +131,15 @@ static const char lock_text[] = CALL TIME GET
     "                                now + ARGV[2] - 60000, now, us, ARGV[3]), 'PX', ARGV[2])\n"
     "  return r.err and r or us\n"
     "end\n"
-    "local zeros, token, kind, longest, w_ms = struct.unpack('<c16c16BxxxI4i8', ARGV[1])\n"
+    "local _, token, kind, _, w_ms, most = struct.unpack('<c16c16BxxxI4I4I4', ARGV[1])\n"
     "local lasts, mark = ARGV[2] - 60000, 0\n" LOOK WRITE
     "local mode, length, till, since, f, note = kind, 0, 0, now, 0, ARGV[3]\n"
     "if mine then\n"
     "  mode, length, till, since, f, note = " OWN "else\n"
     "  local way = others\n"
-    "  if mode == 2 then way = math.max(alone, wish) end\n"
+    "  if mode == 2 and permits == 0 then way = alone end\n"
+    "  if mode == 3 then way = math.max(alone, read, permits >= most and soon or 0) end\n"
+    "  if mode > 1 then way = math.max(way, wish) end\n"
     "  if way > now then\n"
     "    if mode == 1 and w_ms > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w_ms "
     "/ 2)) then\n"
@@ -155,7 +161,8 @@ static const char lock_text[] = CALL TIME GET
 /* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
 static const char extend_text[] = BEGIN LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
-    "local mode, length, till, since, f, note = " OWN "if ARGV[3] == '2' then mode = 2 end\n"
+    "local mode, length, till, since, f, note = " OWN
+    "if ARGV[3] == '2' and mode ~= 3 then mode = 2 end\n"
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n" EXTENDS
@@ -191,10 +198,10 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"a554d856abba36a9fe70a2ec6cafe669f16ee77d", lock_text},
-    {"523ae03903f48a6c6278017ebb12f1778b4cbaf1", extend_text},
-    {"da26e6d81ea1dd5fa698f24816bdfbfb06eb370f", unlock_text},
-    {"c2f9e1c74f80da230e869c94b166362e66a88b94", repair_text},
+    {"216aa7da625ff2e456b41b39cf68f3b209e5172c", lock_text},
+    {"b5cffae4ba7acf9da480fc0635288ecd1adb1d0a", extend_text},
+    {"39a0d457191320cbf5486bae0bd5dd3aff321e13", unlock_text},
+    {"ada3ca2433588e7717489728a07d4cb1a1de05a0", repair_text},
 };
 
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) {

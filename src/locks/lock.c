@@ -363,6 +363,9 @@ int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
   int status = check_held(lock, "corral_lock_downgrade", error);
   crl_hold *hold = status == CORRAL_OK ? lock->hold : NULL;
   if (hold == NULL || atomic_load(&hold->entry.shared)) return status;
+  if (hold->is_permit)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "corral_lock_downgrade: a permit is no exclusive hold");
   status = crl_lock_extend(lock, hold->ttl_ms, CORRAL_OP_SHARED, error);
   if (status != CORRAL_OK) return status;
   atomic_store(&hold->entry.shared, 1);
@@ -463,7 +466,7 @@ int corral_lock_release(corral_lock *lock, corral_error *error) {
 static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder *ret) {
   memset(ret, 0, sizeof *ret);
   memcpy(ret->who, hold->note, CORRAL_LOCK_NOTE);
-  ret->shared = hold->mode == CORRAL_LOCK_SHARED;
+  ret->shared = hold->mode == CORRAL_LOCK_PERMIT ? 2 : hold->mode == CORRAL_LOCK_SHARED;
   ret->held_ms = hold->since > 0 && hold->since <= now ? now - hold->since : -1;
   ret->left_ms = hold->until > now ? hold->until - now : -1;
   ret->fence = hold->fence;

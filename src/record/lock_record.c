@@ -105,8 +105,10 @@ typedef struct now_here {
   int mine; /* the op's token has a hold */
   corral_hold own;
   size_t live;
-  int64_t until;           /* latest end of the other holds */
-  int64_t exclusive_until; /* end of another exclusive hold; 0: none */
+  /* Of the other holds: latest ends, 0: none; number and earliest end of permits. */
+  int64_t until, exclusive_until, shared_until;
+  uint32_t permits;
+  int64_t permit_first;
   /* the record has an implausible end; `until`, `own` and the wish are corrected, and the record is
    * to be replaced */
   int is_redated;
@@ -127,6 +129,11 @@ static void check_head(now_here *here) {
   here->is_redated = 1;
 }
 
+static void look_at_permit(now_here *here, int64_t until) {
+  here->permit_first = here->permits == 0 ? until : sooner(here->permit_first, until);
+  here->permits++;
+}
+
 static void look(now_here *here, const uint8_t *token) {
   corral_hold hold;
   check_head(here);
@@ -141,6 +148,8 @@ static void look(now_here *here, const uint8_t *token) {
     }
     here->until = later(here->until, hold.until);
     if (hold.mode == CORRAL_LOCK_EXCLUSIVE) here->exclusive_until = hold.until;
+    if (hold.mode == CORRAL_LOCK_SHARED) here->shared_until = later(here->shared_until, hold.until);
+    if (hold.mode == CORRAL_LOCK_PERMIT) look_at_permit(here, hold.until);
   }
 }
 
@@ -182,12 +191,16 @@ static void grant(corral_op *op, now_here *here, int64_t hold_ms) {
   op->lock_state.left_ms = here->own.until - here->now;
 }
 
+/* The mode of the hold that a LOCK asks for. */
+static int mode_of(const corral_op *op) {
+  if (op->flags & CORRAL_OP_SHARED) return CORRAL_LOCK_SHARED;
+  return op->lock.permits > 0 ? CORRAL_LOCK_PERMIT : CORRAL_LOCK_EXCLUSIVE;
+}
+
 static void begin(corral_op *op, now_here *here) {
   uint64_t next = here->head.fence + 1;
   size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
-  here->own = (corral_hold){.mode = op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED
-                                                                 : CORRAL_LOCK_EXCLUSIVE,
-                            .since = here->now};
+  here->own = (corral_hold){.mode = mode_of(op), .since = here->now};
   memcpy(here->own.token, op->token, CORRAL_TOKEN);
   if (len > 0) memcpy(here->own.note, op->lock.note, len);
   here->own.fence = here->head.fence = next > here->floor ? next : here->floor;
@@ -195,9 +208,11 @@ static void begin(corral_op *op, now_here *here) {
 }
 
 /* Sets the wish of a refused writer; returns 1 when the record has to change. The wish bars new
- * readers only while readers have the lock; it is renewed when less than half of it is left. */
+ * readers and permits only while such have the lock; it is renewed when less than half of it is
+ * left. */
 static int wishes(const corral_op *op, now_here *here) {
-  if (op->flags & CORRAL_OP_SHARED || op->lock.wish_ms <= 0 || here->exclusive_until != 0) return 0;
+  if (mode_of(op) != CORRAL_LOCK_EXCLUSIVE || op->lock.wish_ms <= 0 || here->exclusive_until != 0)
+    return 0;
   if (here->head.wish_until > here->now &&
       here->head.wish_until - here->now >= op->lock.wish_ms / 2)
     return 0;
@@ -205,9 +220,19 @@ static int wishes(const corral_op *op, now_here *here) {
   return 1;
 }
 
+/* When what is in the way of a LOCK may be over. */
+static int64_t way_of(const corral_op *op, const now_here *here) {
+  int64_t writers = later(here->exclusive_until, here->head.wish_until);
+  int64_t permits = here->permits >= op->lock.permits ? here->permit_first : 0;
+  switch (mode_of(op)) {
+    case CORRAL_LOCK_SHARED: return here->permits == 0 ? writers : later(writers, here->until);
+    case CORRAL_LOCK_PERMIT: return later(writers, later(here->shared_until, permits));
+    default: return here->until;
+  }
+}
+
 static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
-  int shared = (op->flags & CORRAL_OP_SHARED) != 0;
-  int64_t in_the_way = shared ? later(here->exclusive_until, here->head.wish_until) : here->until;
+  int64_t in_the_way = way_of(op, here);
   if (!here->mine && in_the_way > here->now) {
     op->status = CORRAL_EBUSY;
     op->lock_state.left_ms = in_the_way - here->now;
@@ -234,7 +259,8 @@ static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
     lost(op, here);
     return;
   }
-  if (op->flags & CORRAL_OP_SHARED) here->own.mode = CORRAL_LOCK_SHARED;
+  if (op->flags & CORRAL_OP_SHARED && here->own.mode != CORRAL_LOCK_PERMIT)
+    here->own.mode = CORRAL_LOCK_SHARED;
   if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;
   if (here->own.fence > here->head.fence) here->head.fence = here->own.fence;
   grant(op, here, op->lock_extend.hold_ms);
