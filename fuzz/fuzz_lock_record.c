@@ -57,7 +57,8 @@ static void round_trip(const uint8_t *record, size_t size) {
 static corral_op make_op(fuzz_input *in, uint8_t *token) {
   memset(token, fuzz_byte(in), CORRAL_TOKEN);
   corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
-  op.flags = fuzz_byte(in) & CORRAL_OP_SHARED;
+  uint8_t kind = fuzz_byte(in);
+  op.flags = (kind & CORRAL_OP_SHARED) | (kind & 1 ? CORRAL_OP_FAIR : 0u);
   int64_t hold_ms = 1 + (int64_t)fuzz_number(in, 4), wish_ms = (int64_t)fuzz_number(in, 4);
   uint64_t fence = fuzz_number(in, 7);
   size_t note_len = fuzz_byte(in) % 5;

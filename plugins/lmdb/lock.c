@@ -50,8 +50,11 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
 
 /* 1: LOCKs of other tokens may be possible now. */
 static int frees(const corral_op *op) {
+  /* a reader who had its turn leaves it to the next one */
   return op->verb == CORRAL_VERB_UNLOCK ||
-         (op->verb == CORRAL_VERB_LOCK_EXTEND && (op->flags & CORRAL_OP_SHARED));
+         (op->flags & CORRAL_OP_SHARED &&
+          (op->verb == CORRAL_VERB_LOCK_EXTEND ||
+           (op->status == CORRAL_OK && op->flags & CORRAL_OP_FAIR)));
 }
 
 /* 1: a LOCK that needs more room was refused; the room that is left is for UNLOCK and

@@ -76,7 +76,10 @@ static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
   }
   if (room != few) free(room);
   if (change.action != CORRAL_ACTION_REPLACE || status != CORRAL_OK) return 0;
-  return op->verb == CORRAL_VERB_UNLOCK || (op->verb == CORRAL_VERB_LOCK_EXTEND && shared);
+  /* a reader who had its turn leaves it to the next one */
+  return op->verb == CORRAL_VERB_UNLOCK ||
+         (shared && (op->verb == CORRAL_VERB_LOCK_EXTEND ||
+                     (op->status == CORRAL_OK && op->flags & CORRAL_OP_FAIR)));
 }
 
 static void show(corral_op *op, crl_memory_entry *e) {

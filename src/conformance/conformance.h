@@ -250,6 +250,7 @@ typedef struct shown_lock {
   int64_t now; /* store time */
   size_t live; /* number of holds that are not over; the first HOLDS_SHOWN of them are in `holds` */
   corral_hold holds[HOLDS_SHOWN];
+  size_t waiting; /* number of places in the queue */
 } shown_lock;
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
@@ -466,6 +467,11 @@ extern const size_t test_case_count;
   X(a_wish_passes, NEEDS_NO_VALUES)                                                                \
   X(a_downgrade_lets_readers_in, NEEDS_NO_VALUES)
 
+#define CASES_TURNS(X)                                                                             \
+  X(turns_go_in_the_order_of_arrival, NEEDS_NO_VALUES)                                             \
+  X(a_turn_that_isnt_taken_passes_on, NEEDS_NO_VALUES)                                             \
+  X(who_gives_up_leaves_the_queue, NEEDS_NO_VALUES)
+
 #define CASES_LOCKERS(X)                                                                           \
   X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                             \
   X(of_many_processes_one_holds_an_expiring_lock, NEEDS_NO_VALUES | NEEDS_PROCESSES)               \
@@ -494,7 +500,11 @@ extern const size_t test_case_count;
   CASES_WATCH(X)                                                                                   \
   CASES_ROUTE(X)                                                                                   \
   CASES_FAULT(X)                                                                                   \
-  CASES_LOCK(X) CASES_FENCE(X) CASES_SHARED(X) CASES_LOCKERS(X) CASES_INSPECT(X) CASES_STREAMS(X)
+  CASES_LOCK(X)                                                                                    \
+  CASES_FENCE(X)                                                                                   \
+  CASES_SHARED(X)                                                                                  \
+  CASES_TURNS(X)                                                                                   \
+  CASES_LOCKERS(X) CASES_INSPECT(X) CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);
 CASES(CASE_DECLARED)
