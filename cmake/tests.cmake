@@ -23,10 +23,11 @@ list(APPEND CORRAL_TESTS_live doctor doctor_fleet postgresql_doctor mariadb_doct
 list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
     doctor_dialogue)
 # These test locks.
-list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared lock_chaos
-    lock_stores lock_sessions lock_fair redis_lock redis_lock_exec redis_lock_race redis_lock_faults
-    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb postgresql
-    postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
+list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared
+    lock_rows_permits lock_chaos lock_stores lock_sessions lock_fair redis_lock redis_lock_exec
+    redis_lock_race redis_lock_faults redis_lock_fleet memcached_locks redlock redlock_away
+    sqlite mariadb postgresql postgresql_sessions postgresql_table zookeeper zookeeper_sessions
+    etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -669,13 +670,15 @@ endif()
 
 # The examples say what they promise to.
 if(TARGET example_first)
-  foreach(name first background conditional shadow turns)
+  foreach(name first background conditional shadow turns permits)
     corral_script(example_${name} live 30 example_${name})
   endforeach()
   set_tests_properties(example_shadow PROPERTIES PASS_REGULAR_EXPRESSION
     "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral, 0 errors")
   set_tests_properties(example_turns PROPERTIES PASS_REGULAR_EXPRESSION
     "1000 requests changed the counter, 1000 of them in order, 0 failed")
+  set_tests_properties(example_permits PROPERTIES PASS_REGULAR_EXPRESSION
+    "12 jobs, at most [1-3] of them at a time, 0 failed")
   set_tests_properties(example_background PROPERTIES PASS_REGULAR_EXPRESSION
     "computed sales, edition 1\nstale    sales, edition 1")
   string(CONCAT conditional

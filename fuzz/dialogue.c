@@ -47,6 +47,7 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
   op_notes(&op, "note");
   if (op.verb == CORRAL_VERB_CLAIM) op.claim.seen = shape & 8 ? 77 : 0;
   if (op.verb == CORRAL_VERB_LOCK) op.lock.wish_ms = shape & 4 ? 60000 : 0;
+  if (op.verb == CORRAL_VERB_LOCK) op.lock.permits = shape & 8 ? 2 : 0;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND) op.lock_extend.fence = shape & 8 ? 77 : 0;
   op.flags = shape >> 4 & (CORRAL_OP_WATCH | CORRAL_OP_SHARED | CORRAL_OP_REPAIR);
   if (op.verb != CORRAL_VERB_RELEASE || shape & 16)

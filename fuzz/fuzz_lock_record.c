@@ -58,11 +58,17 @@ static corral_op make_op(fuzz_input *in, uint8_t *token) {
   memset(token, fuzz_byte(in), CORRAL_TOKEN);
   corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
   uint8_t kind = fuzz_byte(in);
+  uint32_t permits = kind >> 3;
   op.flags = (kind & CORRAL_OP_SHARED) | (kind & 1 ? CORRAL_OP_FAIR : 0u);
   int64_t hold_ms = 1 + (int64_t)fuzz_number(in, 4), wish_ms = (int64_t)fuzz_number(in, 4);
   uint64_t fence = fuzz_number(in, 7);
   size_t note_len = fuzz_byte(in) % 5;
-  if (op.verb == CORRAL_VERB_LOCK) op.lock = (corral_lock_args){hold_ms, wish_ms, "note", note_len};
+  if (op.verb == CORRAL_VERB_LOCK)
+    op.lock = (corral_lock_args){.hold_ms = hold_ms,
+                                 .wish_ms = wish_ms,
+                                 .note = "note",
+                                 .note_len = note_len,
+                                 .permits = permits};
   if (op.verb == CORRAL_VERB_LOCK_EXTEND)
     op.lock_extend = (corral_lock_extend_args){hold_ms, fence};
   return op;

@@ -242,6 +242,27 @@ shared() {
   [ $got -eq 0 ] && status 0 "$CORRAL" lock -n shared -- true
 }
 
+permits() {
+  begin permit1 --permits 2 permits -- ./sleeper permit1 || return 1
+  pid1=$pid
+  begin permit2 permits --permits 2 -- ./sleeper permit2 || return 1
+  status 75 "$CORRAL" lock -n --permits 2 permits -- true &&
+    status 0 "$CORRAL" lock -n --permits 3 permits -- true &&
+    status 75 "$CORRAL" lock -n permits -- true &&
+    status 75 "$CORRAL" lock -n -s permits -- true &&
+    status 0 "$CORRAL" lock --show permits &&
+    lines 2 out && [ "$(grep -c '^held with a permit by ' out)" -eq 2 ] &&
+    status 0 "$CORRAL" --json lock --show permits &&
+    [ "$(grep -o '"shared":false,"permit":true' out | wc -l)" -eq 2 ]
+  got=$?
+  kill "$pid1"
+  wait "$pid1"
+  status 0 "$CORRAL" lock -n --permits 2 permits -- true || got=1
+  kill "$pid"
+  wait "$pid"
+  [ $got -eq 0 ] && status 0 "$CORRAL" lock -n permits -- true
+}
+
 in_turn() {
   begin turns --fair --note now turns -- ./sleeper turns || return 1
   "$CORRAL" lock --fair --note next turns -- echo mine >turns2.out 2>turns2.err &
@@ -249,7 +270,7 @@ in_turn() {
   await queued turns && grep -q '^held alone by ' out &&
     grep -q "^place 1 in the queue: $(uname -n)/[0-9/]* next, for [0-9.ms]*\$" out &&
     status 0 "$CORRAL" --json lock --show turns &&
-    grep -q '"waiters":\[{"who":"[^"]* next","shared":false,"waited_ms":[0-9]*}\]}$' out &&
+    grep -q '"waiters":\[{"who":"[^"]* next","shared":false,"permit":false,"waited_ms":[0-9]*}\]}$' out &&
     kill "$(cat turns.pid)" "$(cat turns.child)" &&
     ends 143 "$pid" turns.err && ends 0 $waiter turns2.err && [ "$(cat turns2.out)" = mine ]
 }
@@ -279,7 +300,7 @@ shows() {
     [ "$(cat out)" = '{"name":"shows","held":false,"holders":[],"waiters":[]}' ] || return 1
   begin shows --note 'say "hi"' shows -- ./sleeper shows || return 1
   holder="$(uname -n)/$pid/[0-9]* say \"hi\"" times='for [0-9.ms]*, [0-9.ms]* left'
-  json='"who":"[^"]* say \\"hi\\"","shared":false'
+  json='"who":"[^"]* say \\"hi\\"","shared":false,"permit":false'
   json=$json',"held_ms":[0-9]*,"left_ms":[0-9]*,"fence":[0-9]*'
   status 0 "$CORRAL" lock --show shows && lines 1 out &&
     grep -q "^held alone by $holder, $times, fencing token [0-9]*\$" out &&
@@ -609,6 +630,7 @@ on_store() {
   check "without --wait it waits until it is free" waits_for_it
   check "with --fair it waits in a queue that is shown" in_turn
   check "shared holds are together, others alone" shared
+  check "so many commands at once have a permit" permits
   check "--show tells who holds it, as text and as JSON" shows
   check "--show prints a note so that no terminal obeys it" hostile
   check "a name is any text of 1 to 65536 bytes" names

@@ -708,6 +708,103 @@ static void a_downgrade_lets_waiting_readers_in(void **state) {
   }
 }
 
+/* ---- permits ------------------------------------------------------------------------------- */
+
+static void permits_are_held_by_so_many_and_shown(void **state) {
+  (void)state;
+  corral_lock_holder who[4];
+  size_t count;
+  corral_lock *one = take(a, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = 60000)),
+              *two = take(b, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = 20000, .owner = "two"));
+  assert_true(corral_lock_fence(two) > corral_lock_fence(one));
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.permits = 2, .owner = "x")), CORRAL_EBUSY);
+  assert_in_range(error.retry_after_ms, 1, 20000); /* when the first one ends */
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.owner = "x")), CORRAL_EBUSY);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.shared = 1, .owner = "x")), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_show(a, "n", 1, who, 4, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 2);
+  assert_true(who[0].shared == 2 && who[1].shared == 2);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.permits = 2, .owner = "x")), CORRAL_OK);
+  assert_int_equal(corral_lock_release(two, &error), CORRAL_OK);
+  one = take(a, "n", CORRAL_LOCK(0));
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.permits = 2, .owner = "x")), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+}
+
+/* An owner has one permit of a name; whatever else it asks for would wait for itself. */
+static void a_permit_taken_again_is_the_same_one_and_nothing_else(void **state) {
+  (void)state;
+  corral_lock *none = NULL, *one = take(a, "n", CORRAL_LOCK(.permits = 2));
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.permits = 2), &none, &error),
+                   CORRAL_ERECURSION);
+  corral_lock *again = take(a, "n", CORRAL_LOCK(.permits = 2, .reentrant = 1)),
+              *other = take(b, "n", CORRAL_LOCK(.permits = 2, .owner = "other"));
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1), &none, &error),
+                   CORRAL_ERECURSION);
+  assert_non_null(strstr(error.text, "permit"));
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.reentrant = 1, .shared = 1), &none, &error),
+      CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_downgrade(one, &error), CORRAL_EINVAL);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.permits = 2, .owner = "x")), CORRAL_EBUSY);
+  assert_int_equal(corral_lock_release(again, &error), CORRAL_OK);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(.permits = 2, .owner = "x")), CORRAL_OK);
+  assert_int_equal(corral_lock_release(other, &error), CORRAL_OK);
+  one = take(a, "n", CORRAL_LOCK(0));
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.permits = 2, .reentrant = 1), &none, &error),
+      CORRAL_ERECURSION);
+  assert_int_equal(corral_lock_release(one, &error), CORRAL_OK);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.permits = 2, .shared = 1), &none, &error),
+      CORRAL_EINVAL);
+  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.permits = 1025), &none, &error),
+                   CORRAL_EINVAL);
+}
+
+static void each_permit_that_is_given_back_lets_one_waiter_in(void **state) {
+  (void)state;
+  corral_lock_options options =
+      *CORRAL_LOCK(.permits = 2, .wait_ms = LONG_NAP_MS, .poll_max_ms = 60000);
+  atomic_store(&naps_last, 1);
+  for (int i = 0; i < WAKE_ROUNDS; i++) {
+    waiter here = {0}, there = {0};
+    corral_lock *one = take(a, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = 2 * LONG_NAP_MS)),
+                *two = take(b, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = 2 * LONG_NAP_MS));
+    uint64_t by_a = corral_counter(a, CORRAL_EVENT_LOCK_ASKED),
+             by_b = corral_counter(b, CORRAL_EVENT_LOCK_ASKED);
+    start(&here, a, &options);
+    start(&there, b, &options);
+    await_asked(a, by_a, 2);
+    await_asked(b, by_b, 2);
+    assert_int_equal(corral_lock_release(i % 2 == 0 ? one : two, &error), CORRAL_OK);
+    pthread_join(here.thread, NULL);
+    pthread_join(there.thread, NULL); /* by the one's release, or the other waiter's */
+    assert_int_equal(here.status, CORRAL_OK);
+    assert_int_equal(there.status, CORRAL_OK);
+    assert_int_equal(corral_lock_release(i % 2 == 0 ? two : one, &error), CORRAL_OK);
+  }
+}
+
+static void many_threads_never_hold_more_permits_than_there_are(void **state) {
+  (void)state;
+  enum { MEMBERS = 24, PERMITS = 3 };
+  _Atomic int inside = 0, most = 0;
+  waiter members[MEMBERS] = {0};
+  for (int i = 0; i < MEMBERS; i++) {
+    members[i].inside = &inside;
+    members[i].most = &most;
+    start(&members[i], i % 2 ? a : b, CORRAL_LOCK(.permits = PERMITS, .wait_ms = 60000));
+  }
+  for (int i = 0; i < MEMBERS; i++) {
+    pthread_join(members[i].thread, NULL);
+    assert_int_equal(members[i].status, CORRAL_OK);
+  }
+  assert_in_range(most, 1, PERMITS);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, close_both)
   const struct CMUnitTest tests[] = {
@@ -745,6 +842,10 @@ int main(void) {
       T(a_reader_who_wants_to_write_is_told_that_he_would_wait_for_himself),
       T(a_downgrade_lets_waiting_readers_in),
       T(a_writer_who_took_it_to_read_and_releases_the_write_reads_on),
+      T(permits_are_held_by_so_many_and_shown),
+      T(a_permit_taken_again_is_the_same_one_and_nothing_else),
+      T(each_permit_that_is_given_back_lets_one_waiter_in),
+      T(many_threads_never_hold_more_permits_than_there_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

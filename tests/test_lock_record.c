@@ -155,6 +155,95 @@ static void a_downgrade_lets_readers_in_and_writers_not(void **state) {
   free(l.record);
 }
 
+static int64_t refused_for(lab *l, uint32_t permits) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, 99);
+  op.lock.permits = permits;
+  assert_int_equal(does(l, &op), CORRAL_EBUSY);
+  assert_int_equal(l->change.action, CORRAL_ACTION_KEEP);
+  return op.lock_state.left_ms;
+}
+
+static void permits_are_so_many_and_a_refusal_tells_when_the_first_one_ends(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 3, 500), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 2, 3, 300), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 3, 3, 400), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 3), 300);
+  assert_int_equal(takes_permit(&l, 2, 3, 300), CORRAL_OK); /* this token has one already */
+  assert_int_equal(head_of(&l).count, 3);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 3, 0), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 4, 3, 1000), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 3), 300);
+  l.now += 300; /* one ends, and the others stand */
+  assert_int_equal(takes_permit(&l, 5, 3, 1000), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 3), 200);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, 0), CORRAL_ELOST);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0), CORRAL_OK);
+  free(l.record);
+}
+
+static void each_taker_counts_the_permits_by_its_own_number(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 2, LEASE), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 2, 2, LEASE), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 1), LEASE);
+  assert_int_equal(refused_for(&l, 2), LEASE);
+  assert_int_equal(takes_permit(&l, 3, 3, LEASE), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 3, 0), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 2), LEASE);
+  free(l.record);
+}
+
+static void permits_exclude_other_holds_and_are_excluded_by_them(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 9, 200), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 2, 9, 500), CORRAL_OK);
+  for (unsigned flags = ALONE; flags <= SHARED; flags += SHARED) {
+    corral_op op = op_of(CORRAL_VERB_LOCK, 3);
+    op.flags = flags;
+    assert_int_equal(does(&l, &op), CORRAL_EBUSY);
+    assert_int_equal(op.lock_state.left_ms, 500); /* all of them must end */
+  }
+  l.now += 500;
+  assert_int_equal(takes(&l, 3, SHARED, 0), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 9), LEASE);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 3, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 3, ALONE, 0), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 9), LEASE);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 3, SHARED), CORRAL_OK);
+  assert_int_equal(refused_for(&l, 9), LEASE);
+  free(l.record);
+}
+
+static void a_writer_that_waits_bars_new_permits(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 9, LEASE), CORRAL_OK);
+  assert_int_equal(takes(&l, 2, ALONE, WISH), CORRAL_EBUSY);
+  assert_int_equal(refused_for(&l, 9), WISH);
+  assert_int_equal(takes_permit(&l, 1, 9, LEASE), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_OK);
+  assert_int_equal(takes(&l, 2, ALONE, WISH), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 2, 0), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 3, 9, LEASE), CORRAL_OK);
+  free(l.record);
+}
+
+/* A shared one beside other permits would be a hold that nobody can have asked for. */
+static void a_permit_stays_one_when_it_is_downgraded(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 2, LEASE), CORRAL_OK);
+  assert_int_equal(simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, SHARED), CORRAL_OK);
+  corral_hold hold;
+  crl_lock_record_hold(l.record, 0, &hold);
+  assert_int_equal(hold.mode, CORRAL_LOCK_PERMIT);
+  free(l.record);
+}
+
 static void a_lock_has_room_for_so_many_holds(void **state) {
   (void)state;
   lab l = {.now = NOW};
@@ -169,6 +258,10 @@ static void a_lock_has_room_for_so_many_holds(void **state) {
   l.now += LEASE;
   assert_int_equal(takes(&l, 5000, SHARED, 0), CORRAL_OK);
   assert_int_equal(head_of(&l).count, 1); /* expired holds are dropped */
+  l.now += LEASE;
+  for (unsigned i = 0; i < CORRAL_LOCK_HOLDS; i++)
+    assert_int_equal(takes_permit(&l, i, CORRAL_LOCK_HOLDS, LEASE), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 5000, CORRAL_LOCK_HOLDS, LEASE), CORRAL_EBUSY);
   free(l.record);
 }
 
@@ -447,6 +540,11 @@ int main(void) {
       cmocka_unit_test(a_writer_that_is_granted_ends_the_wish),
       cmocka_unit_test(a_wish_keeps_the_record_alive),
       cmocka_unit_test(a_downgrade_lets_readers_in_and_writers_not),
+      cmocka_unit_test(permits_are_so_many_and_a_refusal_tells_when_the_first_one_ends),
+      cmocka_unit_test(each_taker_counts_the_permits_by_its_own_number),
+      cmocka_unit_test(permits_exclude_other_holds_and_are_excluded_by_them),
+      cmocka_unit_test(a_writer_that_waits_bars_new_permits),
+      cmocka_unit_test(a_permit_stays_one_when_it_is_downgraded),
       cmocka_unit_test(a_lock_has_room_for_so_many_holds),
       cmocka_unit_test(the_record_outlives_its_last_hold),
       cmocka_unit_test(what_is_foreign_is_left_alone),

@@ -11,6 +11,7 @@ enum { TOKENS = 6, STEPS = 60000, NOBODY = 0 };
 typedef struct place {
   unsigned who;
   int mode;
+  uint32_t permits;
   int64_t until, since;
 } place;
 
@@ -18,7 +19,7 @@ typedef struct place {
  * with the end of its first place's turn, 0 when that hasn't begun. */
 typedef struct model {
   struct {
-    int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, CORRAL_LOCK_SHARED */
+    int mode; /* NOBODY, CORRAL_LOCK_EXCLUSIVE, ... */
     int64_t until, since;
     uint64_t fence;
   } of[TOKENS];
@@ -59,19 +60,41 @@ static void model_time(model *m, int64_t now) {
   if (m->wish <= now) m->wish = 0;
 }
 
-/* The latest end of holds by other tokens, with `writers` only exclusive ones; 0: none. */
-static int64_t ends(const model *m, unsigned me, int writers) {
+/* The latest end of holds by other tokens, of one mode or (NOBODY) of any; 0: none. */
+static int64_t ends(const model *m, unsigned me, int mode) {
   int64_t last = 0;
   for (unsigned i = 0; i < TOKENS; i++)
-    if (i != me && m->of[i].mode != NOBODY && (!writers || m->of[i].mode == CORRAL_LOCK_EXCLUSIVE))
+    if (i != me && m->of[i].mode != NOBODY && (mode == NOBODY || m->of[i].mode == mode))
       last = max64(last, m->of[i].until);
   return last;
+}
+
+/* Of `most` permits: 0 if one is free, else the first end of another token's. */
+static int64_t no_permit_until(const model *m, unsigned me, uint32_t most) {
+  uint32_t taken = 0;
+  int64_t first = INT64_MAX;
+  for (unsigned i = 0; i < TOKENS; i++) {
+    if (i == me || m->of[i].mode != CORRAL_LOCK_PERMIT) continue;
+    taken++;
+    if (m->of[i].until < first) first = m->of[i].until;
+  }
+  return taken < most ? 0 : first;
+}
+
+static int64_t way_of(const model *m, unsigned me, int mode, uint32_t most) {
+  int64_t writers = max64(ends(m, me, CORRAL_LOCK_EXCLUSIVE), m->waiting > 0 ? 0 : m->wish);
+  switch (mode) {
+    case CORRAL_LOCK_EXCLUSIVE: return ends(m, me, NOBODY);
+    case CORRAL_LOCK_SHARED: return max64(writers, ends(m, me, CORRAL_LOCK_PERMIT));
+    default:
+      return max64(max64(writers, ends(m, me, CORRAL_LOCK_SHARED)), no_permit_until(m, me, most));
+  }
 }
 
 /* 1: no hold is in the way of the first of the queue. */
 static int model_open(const model *m) {
   return m->waiting > 0 &&
-         ends(m, TOKENS, m->queue[0].mode == CORRAL_LOCK_WAITING + CORRAL_LOCK_SHARED) == 0;
+         way_of(m, TOKENS, m->queue[0].mode - CORRAL_LOCK_WAITING, m->queue[0].permits) == 0;
 }
 
 /* After a change of the record. */
@@ -87,7 +110,7 @@ static void model_settle(model *m, int64_t now) {
 static int64_t model_turns(model *m, unsigned me, int64_t now) {
   unsigned ahead = model_place(m, me);
   if (ahead == 0) return 0;
-  if (!model_open(m)) return ends(m, me, 0);
+  if (!model_open(m)) return ends(m, me, NOBODY);
   if (m->turn > now) return m->turn;
   m->writes = 1;
   if (m->turn == 0) return now + CORRAL_LOCK_TURN_MS;
@@ -96,13 +119,12 @@ static int64_t model_turns(model *m, unsigned me, int64_t now) {
 }
 
 /* Returns the place. */
-static uint64_t model_queues(model *m, unsigned me, int shared, int64_t wish, int64_t now) {
+static uint64_t model_queues(model *m, unsigned me, int mode, const corral_op *op, int64_t now) {
   unsigned at = model_place(m, me);
   place *p = &m->queue[at];
-  if (at == m->waiting && wish == 0) return 0;
+  if (at == m->waiting && op->lock.wish_ms == 0) return 0;
   if (at == m->waiting) {
-    *p = (place){me, CORRAL_LOCK_WAITING + (shared ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE), 0,
-                 now};
+    *p = (place){me, CORRAL_LOCK_WAITING + mode, op->lock.permits, 0, now};
     m->waiting++;
   }
   if (p->until - now < CORRAL_LOCK_PLACE_MS / 2)
@@ -110,37 +132,37 @@ static uint64_t model_queues(model *m, unsigned me, int shared, int64_t wish, in
   return at + 1;
 }
 
-static answer model_take(model *m, unsigned me, unsigned flags, int64_t lease, int64_t wish,
-                         int64_t now) {
-  int shared = (flags & CORRAL_OP_SHARED) != 0, had_queue = m->waiting > 0;
-  int64_t way = shared ? max64(ends(m, me, 1), had_queue ? 0 : m->wish) : ends(m, me, 0);
+static answer model_take(model *m, unsigned me, int mode, const corral_op *op, int64_t now) {
+  int64_t way = way_of(m, me, mode, op->lock.permits), wish = op->lock.wish_ms;
+  int alone = mode == CORRAL_LOCK_EXCLUSIVE, had_queue = m->waiting > 0;
   if (m->of[me].mode == NOBODY) way = max64(way, model_turns(m, me, now));
   if (m->of[me].mode == NOBODY && way != 0) {
     uint64_t at = 0;
-    if (flags & CORRAL_OP_FAIR)
-      at = model_queues(m, me, shared, wish, now);
-    else if (!shared && ends(m, me, 1) == 0 && wish > 0 && m->wish < now + wish / 2 && !had_queue)
+    if (op->flags & CORRAL_OP_FAIR)
+      at = model_queues(m, me, mode, op, now);
+    else if (alone && ends(m, me, CORRAL_LOCK_EXCLUSIVE) == 0 && wish > 0 &&
+             m->wish < now + wish / 2 && !had_queue)
       m->wish = now + wish, m->writes = 1;
     return (answer){CORRAL_EBUSY, way - now, at};
   }
   if (m->of[me].mode == NOBODY) {
     unsigned at = model_place(m, me);
     if (at < m->waiting) model_leaves(m, at);
-    m->of[me].mode = shared ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
+    m->of[me].mode = mode;
     m->of[me].since = m->of[me].until = now;
     m->of[me].fence = m->largest + 1 > (uint64_t)now * 1000 ? m->largest + 1 : (uint64_t)now * 1000;
     m->largest = m->of[me].fence;
-    if (!shared) m->wish = 0;
+    if (alone) m->wish = 0;
   }
-  m->of[me].until = max64(m->of[me].until, now + lease);
+  m->of[me].until = max64(m->of[me].until, now + op->lock.hold_ms);
   return (answer){CORRAL_OK, m->of[me].until - now, m->of[me].fence};
 }
 
 static answer model_extend(model *m, unsigned me, int shared, int64_t lease, uint64_t raise,
                            int64_t now) {
   if (m->of[me].mode == NOBODY)
-    return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
-  if (shared) m->of[me].mode = CORRAL_LOCK_SHARED;
+    return (answer){CORRAL_ELOST, ends(m, me, NOBODY) > 0 ? ends(m, me, NOBODY) - now : 0, 0};
+  if (shared && m->of[me].mode != CORRAL_LOCK_PERMIT) m->of[me].mode = CORRAL_LOCK_SHARED;
   if (raise > m->of[me].fence) m->of[me].fence = raise;
   if (m->of[me].fence > m->largest) m->largest = m->of[me].fence;
   m->of[me].until = max64(m->of[me].until, now + lease);
@@ -153,7 +175,7 @@ static answer model_unlock(model *m, unsigned me, int64_t now) {
   if (at < m->waiting) model_leaves(m, at);
   m->of[me].mode = NOBODY;
   if (mine) return (answer){CORRAL_OK, 0, 0};
-  return (answer){CORRAL_ELOST, ends(m, me, 0) > 0 ? ends(m, me, 0) - now : 0, 0};
+  return (answer){CORRAL_ELOST, ends(m, me, NOBODY) > 0 ? ends(m, me, NOBODY) - now : 0, 0};
 }
 
 static uint64_t dice(uint64_t *seed, uint64_t sides) {
@@ -164,6 +186,7 @@ static uint64_t dice(uint64_t *seed, uint64_t sides) {
 static void same_place(const lab *l, const corral_hold *hold, const place *p) {
   assert_memory_equal(hold->token, token(p->who), CORRAL_TOKEN);
   assert_int_equal(hold->mode, p->mode);
+  assert_int_equal(hold->fence, p->permits);
   assert_int_equal(hold->until, p->until);
   assert_int_equal(hold->since, p->since);
   assert_true(l->expires >= hold->until + CORRAL_LOCK_MEMORY_MS);
@@ -200,16 +223,17 @@ static void same_holds(const lab *l, const model *m) {
 }
 
 static answer step(lab *l, model *m, corral_op *op, unsigned me, uint64_t *seed) {
-  int shared = (int)dice(seed, 2);
+  int mode = CORRAL_LOCK_EXCLUSIVE + (int)dice(seed, 3);
   int64_t hold_ms = 1 + (int64_t)dice(seed, 200);
   op_lasts(op, hold_ms);
-  op->flags = shared ? CORRAL_OP_SHARED : 0;
+  op->flags = mode == CORRAL_LOCK_SHARED ? CORRAL_OP_SHARED : 0;
   m->writes = op->verb != CORRAL_VERB_LOCK && op->verb != CORRAL_VERB_LOCK_SHOW;
   switch (op->verb) {
     case CORRAL_VERB_LOCK:
+      if (mode == CORRAL_LOCK_PERMIT) op->lock.permits = 1 + (uint32_t)dice(seed, TOKENS - 1);
       op->lock.wish_ms = dice(seed, 2) ? 1 + (int64_t)dice(seed, 100) : 0;
       if (dice(seed, 2)) op->flags |= CORRAL_OP_FAIR;
-      return model_take(m, me, op->flags, hold_ms, op->lock.wish_ms, l->now);
+      return model_take(m, me, mode, op, l->now);
     case CORRAL_VERB_LOCK_EXTEND:
       if (dice(seed, 4) != 0) op->flags = 0;
       if (dice(seed, 8) == 0) op->lock_extend.fence = m->largest + dice(seed, 3);

@@ -186,6 +186,39 @@ static void readers_in_a_row_read_together_and_a_writer_between_has_its_turn(voi
   free(l.record);
 }
 
+static corral_op permit_op(unsigned holder) {
+  corral_op op = fair_op(holder, ALONE);
+  op.lock.permits = 2;
+  return op;
+}
+
+static int asks_permit(lab *l, unsigned holder) {
+  corral_op op = permit_op(holder);
+  return does(l, &op);
+}
+
+static void permits_go_in_turn_and_a_writer_between_has_its_own(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(asks_permit(&l, 1), CORRAL_OK);
+  assert_int_equal(asks_permit(&l, 2), CORRAL_OK);
+  assert_int_equal(asks_permit(&l, 3), CORRAL_EBUSY);
+  waits_at(&l, 4, ALONE, 2);
+  assert_int_equal(asks_permit(&l, 5), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&l, 1), CORRAL_OK);
+  assert_int_equal(head_of(&l).turn_until, l.now + TURN); /* one permit is free: 3's */
+  assert_int_equal(asks_permit(&l, 5), CORRAL_EBUSY);
+  assert_int_equal(asks_permit(&l, 3), CORRAL_OK);
+  assert_int_equal(unlocks(&l, 2), CORRAL_OK);
+  assert_int_equal(head_of(&l).turn_until, 0); /* 4 wants all of them */
+  assert_int_equal(asks_permit(&l, 5), CORRAL_EBUSY);
+  assert_int_equal(unlocks(&l, 3), CORRAL_OK);
+  assert_int_equal(asks(&l, 4, ALONE), CORRAL_OK);
+  assert_int_equal(unlocks(&l, 4), CORRAL_OK);
+  assert_int_equal(asks_permit(&l, 5), CORRAL_OK);
+  free(l.record);
+}
+
 static void a_wish_doesnt_bar_the_queue(void **state) {
   (void)state;
   lab l = {.now = NOW};
@@ -244,6 +277,7 @@ int main(void) {
       cmocka_unit_test(nobody_without_a_turn_overtakes_the_queue),
       cmocka_unit_test(one_try_gets_no_place),
       cmocka_unit_test(readers_in_a_row_read_together_and_a_writer_between_has_its_turn),
+      cmocka_unit_test(permits_go_in_turn_and_a_writer_between_has_its_own),
       cmocka_unit_test(a_wish_doesnt_bar_the_queue),
       cmocka_unit_test(a_turn_that_an_older_corral_took_away_begins_anew),
       cmocka_unit_test(a_turn_that_cant_be_right_is_dated_anew),

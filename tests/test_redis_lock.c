@@ -69,13 +69,16 @@ static void plant(model *m, const char *key, int64_t now) {
   int64_t turn = pick(2) == 0 ? 0 : now + (int64_t)pick(500) - 250;
   if (pick(8) == 0) turn = far_end(now, CORRAL_LOCK_TURN_MS);
   int64_t last = wish > now ? wish : now;
+  int most = pick(2) == 0 ? CORRAL_LOCK_SHARED : CORRAL_LOCK_PERMIT;
   for (size_t i = 0; i < count; i++) {
     memcpy(hold[i].token, token((unsigned)i), CORRAL_TOKEN);
-    hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE : CORRAL_LOCK_SHARED;
+    hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE
+                   : pick(8) == 0             ? CORRAL_LOCK_SHARED
+                                              : most;
     if (pick(3) == 0) hold[i].mode += CORRAL_LOCK_WAITING;
     hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
     hold[i].since = any_since(now);
-    hold[i].fence = (uint64_t)now * 1000 - i;
+    hold[i].fence = hold[i].mode > CORRAL_LOCK_WAITING ? 1 + pick(3) : (uint64_t)now * 1000 - i;
     hold[i].length_ms = pick(2) == 0 ? 0 : 1 + pick(HOUR);
     if (pick(4) == 0) hold[i].until = far_end(now, hold[i].length_ms);
     if (hold[i].until > last) last = hold[i].until;
@@ -104,6 +107,7 @@ static corral_op random_op(const char *key, uint64_t fence, char note[100]) {
     op.lock.note_len = pick(100);
     op.lock.wish_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
     if (pick(2) == 0) op.flags |= CORRAL_OP_FAIR;
+    if (!(op.flags & CORRAL_OP_SHARED) && pick(2) == 0) op.lock.permits = 1 + pick(TOKENS + 1);
   }
   if (op.verb == CORRAL_VERB_UNLOCK && pick(4) != 0) op.unlock.fence = fence;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)

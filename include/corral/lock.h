@@ -60,6 +60,8 @@ typedef struct corral_lock corral_lock;
     "A waiter's first pause where the store doesn't wake it; grows, with full jitter.")            \
   X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
     "Longest such pause.")                                                                         \
+  X(permits, "permits", "hold", "count", -1, -1, 1024, "lock", NONE,                               \
+    "One of so many that may hold it at once (a semaphore); each taker's own number counts.")      \
   X(fair, "fair", "waiting", "flag", -1, -1, 1, "lock", NONE,                                      \
     "In turn: the processes that wait so get it in the order in which they came.")
 /* clang-format on */
@@ -112,11 +114,12 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
- * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
+ * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone, or
+ * that has or wants a permit and the other not),
  * CORRAL_ELOST (re-entrant: this owner had the lock, and lost it), CORRAL_EFOREIGN (the key has
  * data without an end that corral did not write), CORRAL_EUNAVAILABLE, CORRAL_EINDOUBT (no reply:
  * if a hold came of the request, it is released, or ends by ttl_ms), CORRAL_EREFUSED (no room for a
- * hold, or not confirmed), CORRAL_EUNSUPPORTED (this store has no locks, or no shared ones),
+ * hold, or not confirmed), CORRAL_EUNSUPPORTED (this store has no locks, or none of that kind),
  * CORRAL_EINVAL, CORRAL_EOPTION, CORRAL_ENOMEM, CORRAL_EFORKED, CORRAL_EIO (no randomness for a
  * token). */
 CORRAL_API int corral_lock_take(corral *c, const void *name, size_t name_len,
@@ -141,7 +144,8 @@ CORRAL_API int corral_lock_release(corral_lock *lock, corral_error *error);
  * CORRAL_ELOST, CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE, CORRAL_EINVAL. */
 CORRAL_API int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error);
 /* Makes an exclusive hold a shared one, with no moment in which another exclusive hold could begin;
- * a shared hold stays as it is. Statuses as corral_lock_extend; CORRAL_EUNSUPPORTED. */
+ * a shared hold stays as it is, and a permit can't become one (CORRAL_EINVAL). Statuses as
+ * corral_lock_extend; CORRAL_EUNSUPPORTED. */
 CORRAL_API int corral_lock_downgrade(corral_lock *lock, corral_error *error);
 /* Time left of the hold in ms, by this host's monotonic clock; 0: it is over, or known to be lost.
  * For use before a side effect. No I/O, and next to no cost; it can't see that the store lost the
@@ -155,7 +159,7 @@ CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len
 /* One holder of a lock. Its size is frozen. */
 typedef struct corral_lock_holder {
   char who[96];    /* "host/pid/thread note"; always terminated */
-  int32_t shared;  /* 1: a shared hold */
+  int32_t shared;  /* 1: a shared hold; 2: a permit */
   int32_t mine;    /* 1: a hold of this corral */
   int64_t held_ms; /* how long it has been held; -1 unknown */
   int64_t left_ms; /* until the hold ends, unless it is extended; -1 unknown */
@@ -173,7 +177,7 @@ CORRAL_API int corral_lock_show(corral *c, const void *name, size_t name_len,
 /* One waiter in a lock's queue. Its size is frozen. */
 typedef struct corral_lock_waiter {
   char who[96];   /* as that of a holder */
-  int32_t shared; /* 1: waits for a shared hold */
+  int32_t shared; /* 1: waits for a shared hold; 2: for a permit */
   int32_t zero;
   int64_t waited_ms; /* how long it has had its place; -1 unknown */
 } corral_lock_waiter;

@@ -209,6 +209,10 @@ typedef struct corral_lock_args {
   int64_t wish_ms;  /* how long the wish stands (see below); 0: no wish */
   const char *note; /* at most CORRAL_LOCK_NOTE bytes, not terminated; NULL: none */
   size_t note_len;
+  /* a permit is asked for, of so many (1 to CORRAL_LOCK_HOLDS); 0: no permit. Only of a store with
+   * info.permits, and without SHARED */
+  uint32_t permits;
+  uint32_t zero;
 } corral_lock_args;
 
 typedef struct corral_lock_extend_args {
@@ -330,19 +334,20 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
 
 /* ---- locks --------------------------------------------------------------------------------------
  *
- * A lock is a name with holds: one exclusive hold, or any number of shared ones. Each hold has a
- * token (fresh for every taking), an end of its own in store time, and a fencing token: a number
- * larger than that of every earlier hold of this name, even of holds that the store has forgotten
- * (so: not below the store's wall clock in microseconds, or a counter that is never lost).
+ * A lock is a name with holds: one exclusive hold, or any number of shared ones, or permits, of
+ * which a LOCK is given one if there are fewer than it says. Each hold has a token (fresh for every
+ * taking), an end of its own in store time, and a fencing token: a number larger than that of every
+ * earlier hold of this name, even of holds that the store has forgotten (so: not below the store's
+ * wall clock in microseconds, or a counter that is never lost).
  *
- *   LOCK         token; lock: hold_ms, wish_ms, note; flags: SHARED
+ *   LOCK         token; lock: hold_ms, wish_ms, note, permits; flags: SHARED
  *     OK         fence; left_ms: time left of the hold, at most what the server grants. A token
  *                that has a hold already gets OK too: the hold's life begins anew
- *     EBUSY      left_ms: ms until the holds in the way are over at the latest, or a turn; -1
- *                unknown
+ *     EBUSY      left_ms: ms until the holds in the way are over at the latest, or a turn; where
+ *                only permits are, until the first of them is over; -1 unknown
  *     EREFUSED   no room for one more hold, or not confirmed
  *     EFOREIGN   the key has foreign data; left_ms: the data's time left, -1: it has no end
- *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED
+ *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED (a permit stays one)
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
  *   UNLOCK       token; unlock: fence
@@ -353,11 +358,11 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *     EMISS      no record. EFOREIGN as LOCK
  *
  * A wish: a LOCK with wish_ms > 0 that is refused will be repeated with the same token, and must
- * not starve: where shared holds are in the way of an exclusive LOCK, no more of them are granted
- * for that long. A store with a queue of its own keeps the token's place there (QUEUED). The host
- * follows a LOCK whose reply was lost, or that wasn't granted though QUEUED, with an UNLOCK of its
- * token. A store whose locks belong to a connection keeps one connection per hold, and makes the
- * server end the hold after hold_ms of silence.
+ * not starve: where shared holds or permits are in the way of an exclusive LOCK, no more of them
+ * are granted for that long. A store with a queue of its own keeps the token's place there
+ * (QUEUED). The host follows a LOCK whose reply was lost, or that wasn't granted though QUEUED,
+ * with an UNLOCK of its token. A store whose locks belong to a connection keeps one connection per
+ * hold, and makes the server end the hold after hold_ms of silence.
  *
  * Turns. A LOCK with FAIR and wish_ms > 0 that is refused gets a place at the end of a queue, which
  * it has until it is granted, or UNLOCK, or CORRAL_LOCK_PLACE_MS without a LOCK of its token. When
@@ -374,8 +379,8 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *
  * offset size field of the head               offset size field of a hold
  *      0    4 magic "crk1"                         0   16 token
- *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared; 4 more:
- *                                                        no hold, a place in the queue for one
+ *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared, 3 permit; 4
+ *                                                        more: no hold, a place in the queue
  *      6    2 zero                                17    3 zero
  *                                                 20    4 length, ms: last taken for; 0 unknown
  *      8    8 the last fencing token              24    8 until, store time
@@ -383,7 +388,8 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *     24    8 a turn's end, store time; 0 none    40    8 fencing token
  *                                                 48   80 note, zero-padded
  *
- * Places stand among the holds, in the order of the queue; `since`: the arrival.
+ * Places stand among the holds, in the order of the queue; `since`: the arrival; `fence`: of one
+ * for a permit, how many permits there may be.
  *
  * The end of a hold is at most the hold's length away, the end of a wish at most
  * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
@@ -404,7 +410,12 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
 /* the record outlives its last hold by this time, for the fencing token */
 #define CORRAL_LOCK_MEMORY_MS 60000
 
-enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2, CORRAL_LOCK_WAITING = 4 };
+enum {
+  CORRAL_LOCK_EXCLUSIVE = 1,
+  CORRAL_LOCK_SHARED = 2,
+  CORRAL_LOCK_PERMIT = 3,
+  CORRAL_LOCK_WAITING = 4
+};
 
 typedef struct corral_hold {
   uint8_t token[CORRAL_TOKEN];
@@ -659,6 +670,8 @@ typedef struct corral_store_info {
   /* [0] 1: operations with CORRAL_OP_CONFIRM wait for replicas. The host sends them on handles of
    * their own, where nobody waits behind them */
   int64_t confirms;
+  /* [0] 1: LOCK gives permits. The host asks no other store for them */
+  int64_t permits;
   /* [0] 1: LOCK keeps turns (CORRAL_OP_FAIR). The host asks no other store for them */
   int64_t turns;
 } corral_store_info;

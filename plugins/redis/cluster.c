@@ -109,6 +109,7 @@ void crl_redis_cluster_describe(crl_redis_cluster *c, corral_store_info *info) {
   info->name = c->base.name;
   info->servers = CRL_REDIS_NODES;
   info->confirms = c->base.confirm_replicas > 0;
+  info->permits = 1;
   info->turns = 1;
 }
 

@@ -33,17 +33,23 @@ static int mode_of(const corral_op *op) {
   return op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
 }
 
+static void put_four(uint8_t *to, uint32_t number) {
+  for (size_t i = 0; i < 4; i++) to[i] = (uint8_t)(number >> (8 * i));
+}
+
 static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
   uint8_t record[ALONE], known[KNOWN + 1] = {0};
+  int64_t wish_ms = op->lock.wish_ms > 0 ? op->lock.wish_ms : 0;
   corral_hold hold = {.mode = mode_of(op), .length_ms = CORRAL_LOCK_LONGEST_MS};
+  if (hold.mode == CORRAL_LOCK_EXCLUSIVE && op->lock.permits > 0) hold.mode = CORRAL_LOCK_PERMIT;
   size_t len = op->lock.note_len < sizeof hold.note ? op->lock.note_len : sizeof hold.note;
   if (op->lock.hold_ms < CORRAL_LOCK_LONGEST_MS) hold.length_ms = (uint32_t)op->lock.hold_ms;
   memcpy(hold.token, op->token, CORRAL_TOKEN);
   if (op->lock.note != NULL && len > 0) memcpy(hold.note, op->lock.note, len);
   h->store->host->lock_write(0, &hold, 1, record);
   memcpy(known, record + AT_WISH, AT_UNTIL - AT_WISH);
-  for (size_t i = 0; i < 8; i++)
-    known[AT_UNTIL - AT_WISH + i] = (uint8_t)((uint64_t)op->lock.wish_ms >> (8 * i));
+  put_four(known + AT_UNTIL - AT_WISH, (uint32_t)(wish_ms < INT32_MAX ? wish_ms : INT32_MAX));
+  put_four(known + AT_UNTIL - AT_WISH + 4, op->lock.permits);
   put_keyed(h, op, round, CRL_REDIS_LOCK, 3);
   crl_redis_out_word(&h->out, known, op->flags & CORRAL_OP_FAIR ? KNOWN + 1 : KNOWN);
   crl_redis_out_number(&h->out, op->lock.hold_ms + CORRAL_LOCK_MEMORY_MS);

@@ -37,13 +37,16 @@
 #define ANSWER "pack('<i8i8i8i8', "
 
 /* The lock as the verb finds it, after ends that can't be right are dated anew in `got`, `wish` and
- * `turn` (`changed`). `mine`: offset of this token's hold in the record, or nil; `others`, `alone`:
- * the last end of a hold of another token, and the end of an exclusive one. `waiting`: length of the
- * queue; `first`, `wants`: token and mode of its first place; `place`, `stands`: number and offset of
- * this token's. Foreign data is answered at once, with `mark` in the place of the fencing token. */
+ * `turn` (`changed`). `mine`: offset of this token's hold in the record, or nil. Of the holds of
+ * other tokens, `others` is the last end; `alone`, `read`: that of the exclusive one, the shared
+ * ones; `permits`, `soon`: number and first end of the permits. `waiting`: length of the queue;
+ * `first`, `wants`, `limit`: token and mode of its first place, and how many permits there may be;
+ * `place`, `stands`: number and offset of this token's. Foreign data is answered at once, with
+ * `mark` in the place of the fencing token. */
 #define LOOK                                                                                       \
   "local fence, wish, turn, live, others, alone, waiting, place = 0, 0, 0, 0, 0, 0, 0, 0\n"        \
-  "local mine, first, wants, stands, passes, changed\n"                                            \
+  "local mine, first, wants, limit, stands, passes, changed\n"                                     \
+  "local read, permits, soon = 0, 0, 2^53\n"                                                       \
   "if got then\n"                                                                                  \
   "  local count\n"                                                                                \
   "  if type(got) == 'table' then\n"                                                               \
@@ -69,7 +72,9 @@
   "      end\n"                                                                                    \
   "      if mode >= 4 then\n"                                                                      \
   "        waiting = waiting + 1\n"                                                                \
-  "        if waiting == 1 then first, wants = who, mode end\n"                                    \
+  "        if waiting == 1 then\n"                                                                 \
+  "          first, wants, limit = who, mode, struct.unpack('<i8', got, at + 40)\n"                \
+  "        end\n"                                                                                  \
   "        if who == token then place, stands = waiting, at end\n"                                 \
   "      else\n"                                                                                   \
   "        live = live + 1\n"                                                                      \
@@ -78,6 +83,8 @@
   "        else\n"                                                                                 \
   "          if till > others then others = till end\n"                                            \
   "          if mode == 1 then alone = till end\n"                                                 \
+  "          if mode == 2 then read = math.max(read, till) end\n"                                  \
+  "          if mode == 3 then permits, soon = permits + 1, math.min(soon, till) end\n"            \
   "        end\n"                                                                                  \
   "      end\n"                                                                                    \
   "    elseif mode >= 4 and waiting == 0 then\n"                                                   \
@@ -103,16 +110,23 @@
  * memory, because a script that has written may go on writing, and PEXPIRE is never refused for
  * memory. */
 #define WRITE                                                                                      \
+  "local function barred(kind, most, writer, reader, n, any)\n"                                    \
+  "  if kind == 6 then return writer or n > 0 end\n"                                               \
+  "  if kind == 7 then return writer or reader or n >= most end\n"                                 \
+  "  return any\n"                                                                                 \
+  "end\n"                                                                                          \
   "local function write(own, kind, till, number)\n"                                                \
   "  local holds, last, n, t = {}, math.max(now, wish), 0, 0\n"                                    \
-  "  local head, what, any, writer\n"                                                              \
+  "  local head, what, most, any, writer, reader\n"                                                \
+  "  local lent = 0\n"                                                                             \
   "  local function put(entry, who, mode, e)\n"                                                    \
   "    holds[#holds + 1] = entry\n"                                                                \
   "    if e > last then last = e end\n"                                                            \
   "    if mode < 4 then\n"                                                                         \
-  "      any, writer = true, writer or mode == 1\n"                                                \
+  "      any, writer, reader = true, writer or mode == 1, reader or mode == 2\n"                   \
+  "      if mode == 3 then lent = lent + 1 end\n"                                                  \
   "    elseif not head then\n"                                                                     \
-  "      head, what = who, mode\n"                                                                 \
+  "      head, what, most = who, mode, struct.unpack('<i8', entry, 41)\n"                          \
   "    end\n"                                                                                      \
   "  end\n"                                                                                        \
   "  for at = 33, live + waiting > 0 and #got or 0, 128 do\n"                                      \
@@ -128,7 +142,7 @@
   "    end\n"                                                                                      \
   "  end\n"                                                                                        \
   "  if own and (number or 0) == 0 then put(own, token, kind, till) end\n"                         \
-  "  if head and not (what == 6 and writer or what ~= 6 and any) then\n"                           \
+  "  if head and not barred(what, most, writer, reader, lent, any) then\n"                         \
   "    t = head == first and turn > 0 and turn or now + 250\n"                                     \
   "  end\n"                                                                                        \
   "  local record = pack('<c4i4i8i8i8', 'crk1', #holds, fence, wish, t) .. table.concat(holds)\n"  \
@@ -144,9 +158,10 @@
   "  return pack('<c16BxxxI4i8i8i8c80', token, mode, length, till, since, f, note)\n"              \
   "end\n"
 
-/* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length) and the
- * life of the wish in ms, 8 bytes, and one more byte for a turn; the hold's life in ms and 60000;
- * note (80 bytes). If a wish or a place can't be written, there is none. */
+/* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length), the life
+ * of the wish in ms, and how many permits there may be, 4 bytes each, and one more byte for a turn;
+ * the hold's life in ms and 60000; note (80 bytes). If a wish or a place can't be written, there is
+ * none. */
 static const char lock_text[] = CALL TIME GET
     "local head, g, w\n"
     "if got and #got == 32 then head, g, w = struct.unpack('<c8i8i8', got) end\n"
@@ -155,7 +170,7 @@ static const char lock_text[] = CALL TIME GET
     "                                now + ARGV[2] - 60000, now, us, ARGV[3]), 'PX', ARGV[2])\n"
     "  return r.err and r or us\n"
     "end\n"
-    "local zeros, token, kind, longest, w_ms = struct.unpack('<c16c16BxxxI4i8', ARGV[1])\n"
+    "local _, token, kind, _, w_ms, most = struct.unpack('<c16c16BxxxI4I4I4', ARGV[1])\n"
     "local lasts, mark = ARGV[2] - 60000, 0\n" LOOK WRITE
     "local mode, length, till, since, f, note = kind, 0, 0, now, 0, ARGV[3]\n"
     "if mine then\n"
@@ -165,9 +180,11 @@ static const char lock_text[] = CALL TIME GET
     "    ahead = place - 1\n"
     "    own, e = string.sub(got, stands, stands + 127), struct.unpack('<i8', got, stands + 24)\n"
     "  end\n"
-    "  if mode == 2 then way = math.max(alone, waiting > 0 and 0 or wish) end\n"
+    "  if mode == 2 and permits == 0 then way = alone end\n"
+    "  if mode == 3 then way = math.max(alone, read, permits >= most and soon or 0) end\n"
+    "  if mode > 1 and waiting == 0 then way = math.max(way, wish) end\n"
     "  if ahead > 0 then\n"
-    "    if wants == 6 and alone > 0 or wants ~= 6 and others > 0 then\n"
+    "    if barred(wants, limit, alone > 0, read > 0, permits, others > 0) then\n"
     "      way = others\n"
     "    elseif turn > now then\n"
     "      way = math.max(way, turn)\n"
@@ -184,7 +201,7 @@ static const char lock_text[] = CALL TIME GET
     "        own = string.sub(own, 1, 20) .. pack('<I4i8', 30000, e) .. string.sub(own, 33)\n"
     "      elseif place == 0 and w_ms > 0 and ahead < 256 then\n"
     "        e, changed = now + 30000, true\n"
-    "        own = hold(mode + 4, 30000, e, now, 0, note)\n"
+    "        own = hold(mode + 4, 30000, e, now, mode == 3 and most or 0, note)\n"
     "      end\n"
     "      if own then at = ahead + 1 end\n"
     "    elseif mode == 1 and w_ms > 0 and alone == 0 and waiting == 0 and\n"
@@ -207,7 +224,8 @@ static const char lock_text[] = CALL TIME GET
 /* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
 static const char extend_text[] = BEGIN LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
-    "local mode, length, till, since, f, note = " OWN "if ARGV[3] == '2' then mode = 2 end\n"
+    "local mode, length, till, since, f, note = " OWN
+    "if ARGV[3] == '2' and mode ~= 3 then mode = 2 end\n"
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n" EXTENDS
@@ -244,10 +262,10 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"c5a2b0093aa24f0d10ee48ee85e7816f0955d498", lock_text},
-    {"b77e638102602000c807fb70f819471d93884520", extend_text},
-    {"b8d4e8724bdc5e4e5d0103624927d6f1b2e8d5b9", unlock_text},
-    {"150dc6223ea0c39c0f5bca7078525fbf7b6cadc5", repair_text},
+    {"38e60560d0c7e5b8af586929d6636012ba4ce3cd", lock_text},
+    {"ece396ccb3f8fd9c76a86efc7701d9fd37beb0a8", extend_text},
+    {"b69a93debc45c91af43bbba34b9c2e535d402e5b", unlock_text},
+    {"26379eb93f6fd8bc1b95dbad771d5285d476d59f", repair_text},
 };
 
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) {

@@ -128,6 +128,8 @@ static bool check(lock_options *o) {
     cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, LOCK_NAME_MOST);
   else if (!check_verb(o))
     return false;
+  else if (o->lock.shared > 0 && o->lock.permits > 0)
+    cli_say("lock: --permits can't be combined with --shared: one of them is accepted");
   else if (o->grace_ms > least_end(o) / 2)
     cli_say("lock: --grace: too long for a --%s of %s: accepted is 0 to half of that, %s",
             o->max_ms < o->ttl_ms ? "max" : "ttl", cli_duration_text(least, least_end(o)),

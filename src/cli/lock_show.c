@@ -10,8 +10,9 @@ static void print_holder(const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
   char left[CLI_DURATION_TEXT];
   char who[4 * sizeof h->who + 8];
-  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n",
-               h->shared ? "shared" : "alone", cli_visible(who, sizeof who, h->who, strlen(h->who)),
+  static const char *const kinds[] = {"alone", "shared", "with a permit"};
+  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n", kinds[h->shared],
+               cli_visible(who, sizeof who, h->who, strlen(h->who)),
                h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
                h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time",
                (unsigned long long)h->fence);
@@ -20,7 +21,8 @@ static void print_holder(const corral_lock_holder *h) {
 static void print_waiter(const corral_lock_waiter *w, size_t place) {
   char waited[CLI_DURATION_TEXT];
   char who[4 * sizeof w->who + 8];
-  (void)printf("place %zu in the queue%s: %s, for %s\n", place, w->shared ? ", shared" : "",
+  static const char *const kinds[] = {"", ", shared", ", a permit"};
+  (void)printf("place %zu in the queue%s: %s, for %s\n", place, kinds[w->shared],
                cli_visible(who, sizeof who, w->who, strlen(w->who)),
                w->waited_ms >= 0 ? cli_duration_text(waited, w->waited_ms) : "an unknown time");
 }
@@ -49,7 +51,8 @@ static void print_json(const lock_options *o, const sight *s) {
   for (size_t i = 0; i < count; i++) {
     (void)printf("%s{\"who\":", i > 0 ? "," : "");
     cli_json_string(stdout, holders[i].who, strlen(holders[i].who));
-    (void)printf(",\"shared\":%s", holders[i].shared ? "true" : "false");
+    (void)printf(",\"shared\":%s,\"permit\":%s", holders[i].shared == 1 ? "true" : "false",
+                 holders[i].shared == 2 ? "true" : "false");
     print_number("held_ms", holders[i].held_ms);
     print_number("left_ms", holders[i].left_ms);
     (void)printf(",\"fence\":%llu}", (unsigned long long)holders[i].fence);
@@ -58,7 +61,8 @@ static void print_json(const lock_options *o, const sight *s) {
   for (size_t i = 0; i < s->waiting; i++) {
     (void)printf("%s{\"who\":", i > 0 ? "," : "");
     cli_json_string(stdout, s->waiters[i].who, strlen(s->waiters[i].who));
-    (void)printf(",\"shared\":%s", s->waiters[i].shared ? "true" : "false");
+    (void)printf(",\"shared\":%s,\"permit\":%s", s->waiters[i].shared == 1 ? "true" : "false",
+                 s->waiters[i].shared == 2 ? "true" : "false");
     print_number("waited_ms", s->waiters[i].waited_ms);
     (void)printf("}");
   }

@@ -28,7 +28,8 @@ enum {
   NEEDS_PROCESSES = 1,
   NEEDS_SERVER = 2,
   NEEDS_NO_VALUES = 4, /* also for a store that has locks only */
-  NEEDS_MOVES = 8      /* keys that a program moves to other servers */
+  NEEDS_MOVES = 8,     /* keys that a program moves to other servers */
+  NEEDS_PERMITS = 16   /* a store that declares that it has permits */
 };
 
 typedef struct test_case {
@@ -259,6 +260,8 @@ enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
 told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
 told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms,
              int64_t wish_ms, const char *note);
+/* Takes one of so many permits. */
+told lock_permit(client *c, const key *k, unsigned holder, uint32_t permits, int64_t lease_ms);
 told lock_extend(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms);
 told unlock(client *c, const key *k, unsigned holder);
 shown_lock lock_show(client *c, const key *k);
@@ -467,6 +470,13 @@ extern const size_t test_case_count;
   X(a_wish_passes, NEEDS_NO_VALUES)                                                                \
   X(a_downgrade_lets_readers_in, NEEDS_NO_VALUES)
 
+#define CASES_PERMIT(X)                                                                            \
+  X(permits_go_to_so_many_and_no_more, NEEDS_NO_VALUES | NEEDS_PERMITS)                            \
+  X(each_permit_ends_alone, NEEDS_NO_VALUES | NEEDS_PERMITS)                                       \
+  X(a_refusal_of_a_permit_tells_the_first_end, NEEDS_NO_VALUES | NEEDS_PERMITS)                    \
+  X(permits_and_other_holds_exclude_each_other, NEEDS_NO_VALUES | NEEDS_PERMITS)                   \
+  X(a_writers_wish_bars_new_permits, NEEDS_NO_VALUES | NEEDS_PERMITS)                              \
+  X(a_permit_that_is_downgraded_stays_one, NEEDS_NO_VALUES | NEEDS_PERMITS)
 #define CASES_TURNS(X)                                                                             \
   X(turns_go_in_the_order_of_arrival, NEEDS_NO_VALUES)                                             \
   X(a_turn_that_isnt_taken_passes_on, NEEDS_NO_VALUES)                                             \
@@ -474,6 +484,7 @@ extern const size_t test_case_count;
 
 #define CASES_LOCKERS(X)                                                                           \
   X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                             \
+  X(of_many_threads_so_many_hold_permits, NEEDS_NO_VALUES | NEEDS_PERMITS)                         \
   X(of_many_processes_one_holds_an_expiring_lock, NEEDS_NO_VALUES | NEEDS_PROCESSES)               \
   X(a_killed_holder_is_replaced_by_the_end_of_its_hold, NEEDS_NO_VALUES | NEEDS_PROCESSES)         \
   X(an_unlock_is_told, NEEDS_NO_VALUES)                                                            \
@@ -503,6 +514,7 @@ extern const size_t test_case_count;
   CASES_LOCK(X)                                                                                    \
   CASES_FENCE(X)                                                                                   \
   CASES_SHARED(X)                                                                                  \
+  CASES_PERMIT(X)                                                                                  \
   CASES_TURNS(X)                                                                                   \
   CASES_LOCKERS(X) CASES_INSPECT(X) CASES_STREAMS(X)
 

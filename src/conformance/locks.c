@@ -60,7 +60,9 @@ static void check_times(const corral_op *op, const char *name) {
 
 told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
   const char *name = verb_name(op->verb),
-             *how = op->flags & CORRAL_OP_SHARED ? " of a shared hold" : "";
+             *how = op->flags & CORRAL_OP_SHARED                           ? " of a shared hold"
+                    : op->verb == CORRAL_VERB_LOCK && op->lock.permits > 0 ? " of a permit"
+                                                                           : "";
   if (op->status == CORRAL_EUNSUPPORTED)
     cant("the store answers EUNSUPPORTED to %s%s: %s", name, how, error);
   check(is_expected(op), "%s: %s: %s", name, corral_status_name(op->status), error);
@@ -98,6 +100,12 @@ told lock_as(client *c, const key *k, unsigned holder, unsigned flags, int64_t l
 
 told lock_take(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms) {
   return lock_as(c, k, holder, flags, lease_ms, 0, "corral-conformance");
+}
+
+told lock_permit(client *c, const key *k, unsigned holder, uint32_t permits, int64_t lease_ms) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, k, holder);
+  op.lock = (corral_lock_args){.hold_ms = lease_ms, .permits = permits};
+  return perform_lock(c, &op, k, holder);
 }
 
 told lock_extend(client *c, const key *k, unsigned holder, unsigned flags, int64_t lease_ms) {

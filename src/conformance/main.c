@@ -158,6 +158,8 @@ static void run_case(const test_case *test, const char *uri, const store_card *c
                                                       : proxies_refuse(uri);
   if (card->info.locks_only && !(test->needs & NEEDS_NO_VALUES)) {
     print_result(test, VERDICT_CANT, "the store declares that it has locks only (locks_only)");
+  } else if ((test->needs & NEEDS_PERMITS) && !card->info.permits) {
+    print_result(test, VERDICT_CANT, "the store declares no permits (permits)");
   } else if ((test->needs & NEEDS_PROCESSES) && card->info.reach == CORRAL_REACH_PROCESS) {
     print_result(test, VERDICT_CANT,
                  "the store declares that it is this process's alone (CORRAL_REACH_PROCESS)");

@@ -3,7 +3,9 @@
  *
  * The fleet's slots are keys of the store (key.h), made of a number and the origin's name. Each is
  * held under a lease that the renewer extends while the compute runs, so a slot ends with its
- * holder. While the store is away only the limit of the process applies. */
+ * holder. While the store is away only the limit of the process applies. Permits of one lock would
+ * do the same with one key, for which all holders contend, and whose record is written whole, 128
+ * bytes for each of them, whenever one comes, goes or extends. */
 #ifndef CRL_SEMAPHORE_H
 #define CRL_SEMAPHORE_H
 

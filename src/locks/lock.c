@@ -363,6 +363,9 @@ int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
   int status = check_held(lock, "corral_lock_downgrade", error);
   crl_hold *hold = status == CORRAL_OK ? lock->hold : NULL;
   if (hold == NULL || atomic_load(&hold->entry.shared)) return status;
+  if (hold->is_permit)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "corral_lock_downgrade: a permit is no exclusive hold");
   status = crl_lock_extend(lock, hold->ttl_ms, CORRAL_OP_SHARED, error);
   if (status != CORRAL_OK) return status;
   atomic_store(&hold->entry.shared, 1);

@@ -30,6 +30,7 @@ typedef struct crl_hold {
   crl_key key;
   uint8_t token[CORRAL_TOKEN];
   uint64_t fence;
+  int is_permit;
   _Atomic int64_t ttl_ms;
   /* End of the hold unless it is extended; crl_env_boot_ms, which also counts while the host
    * sleeps. */

@@ -8,7 +8,7 @@
 static void tell_holder(const corral_hold *hold, int64_t now, corral_lock_holder *ret) {
   memset(ret, 0, sizeof *ret);
   memcpy(ret->who, hold->note, CORRAL_LOCK_NOTE);
-  ret->shared = hold->mode == CORRAL_LOCK_SHARED;
+  ret->shared = hold->mode == CORRAL_LOCK_PERMIT ? 2 : hold->mode == CORRAL_LOCK_SHARED;
   ret->held_ms = hold->since > 0 && hold->since <= now ? now - hold->since : -1;
   ret->left_ms = hold->until > now ? hold->until - now : -1;
   ret->fence = hold->fence;
@@ -64,7 +64,8 @@ static size_t waiters_of(const corral_op *op, corral_lock_waiter *waiters, size_
     corral_lock_waiter *ret = &waiters[count - 1];
     memset(ret, 0, sizeof *ret);
     memcpy(ret->who, hold.note, CORRAL_LOCK_NOTE);
-    ret->shared = hold.mode == CORRAL_LOCK_WAITING + CORRAL_LOCK_SHARED;
+    int mode = hold.mode - CORRAL_LOCK_WAITING;
+    ret->shared = mode == CORRAL_LOCK_PERMIT ? 2 : mode == CORRAL_LOCK_SHARED;
     ret->waited_ms =
         hold.since > 0 && hold.since <= op->lock_state.now ? op->lock_state.now - hold.since : -1;
   }

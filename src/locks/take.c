@@ -47,13 +47,18 @@ static void tell_locked(const crl_taking *t) {
   crl_event_tell(&t->context->events, &info);
 }
 
+/* How many may hold the lock at once, this taking included. */
+static size_t places(const crl_taking *t) {
+  return t->options.permits > 0 ? (size_t)t->options.permits : 1;
+}
+
 static void look_at(crl_taking *t, corral_op *look) {
   crl_lock_head head = {0};
   t->told = is_registered(t, look);
   t->free = look->status == CORRAL_EMISS;
   if (look->status == CORRAL_OK &&
       crl_lock_record_read(look->found.record, look->found.len, &head) == CORRAL_OK)
-    t->free = crl_lock_holders(look, t->context, t->lock->entry.hash, NULL, 0) == 0 &&
+    t->free = crl_lock_holders(look, t->context, t->lock->entry.hash, NULL, 0) < places(t) &&
               head.wish_until <= look->lock_state.now && crl_lock_ahead(look, t->lock) == 0;
   crl_lock_op_drop(look);
 }
@@ -141,7 +146,8 @@ static int ask(crl_taking *t) {
   ops[0].lock = (corral_lock_args){.hold_ms = t->lock->ttl_ms,
                                    .wish_ms = t->deadline != 0 ? CORRAL_LOCK_WISH_MS : 0,
                                    .note = t->lock->note,
-                                   .note_len = strlen(t->lock->note)};
+                                   .note_len = strlen(t->lock->note),
+                                   .permits = t->lock->is_permit ? (uint32_t)places(t) : 0};
   ops[0].flags = (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) |
                  (t->watches ? CORRAL_OP_WATCH : 0u) | (t->options.fair > 0 ? CORRAL_OP_FAIR : 0u);
   t->told = t->free = 0;
@@ -181,10 +187,10 @@ static int at_once(crl_taking *t, int status) {
   return t->hurried;
 }
 
-/* A release wakes all waiters: of readers each gets the lock, of writers only one. So that not all
- * writers of a crowd ask at each release, a writer leaves the watch after FRUITLESS wakes, for the
- * time that they took, doubled each time, at most 2 * poll_max_ms. Returns that pause in ms, drawn
- * from 50-100 % of it. */
+/* A release wakes all waiters: of readers each gets the lock, of writers, or of permits, only one.
+ * So that not all of a crowd ask at each release, each leaves the watch after FRUITLESS wakes, for
+ * the time that they took, doubled each time, at most 2 * poll_max_ms. Returns that pause in ms,
+ * drawn from 50-100 % of it. */
 static int64_t stand_back(crl_taking *t, uint64_t dice, int64_t now) {
   int64_t ms = (now - t->woken_at + 1) << t->backs, most = 2 * t->options.poll_max_ms;
   crl_watch_leave(t->context->watch, &t->watcher);
@@ -349,6 +355,7 @@ static void say_who(const crl_taking *t, int status) {
                     times, place);
   }
   int64_t left = op.status == CORRAL_EFOREIGN ? op.lock_state.left_ms : who.left_ms;
+  if (t->lock->is_permit && t->other_ms > 0 && t->other_ms < left) left = t->other_ms;
   if (left > 0) t->error->retry_after_ms = left;
   crl_lock_op_drop(&op);
 }
@@ -394,6 +401,11 @@ static int take_again(corral_lock *lock, const corral_lock_options *options, cor
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
         "this owner has the lock already: waiting would be for itself (see reentrant)");
+  } else if ((options->permits > 0) != hold->is_permit) {
+    status =
+        crl_status_fail(error, CORRAL_ERECURSION, "this owner has %s: waiting would be for itself",
+                        hold->is_permit ? "a permit, and can't have the lock otherwise"
+                                        : "the lock, and can't have a permit of it");
   } else if (options->shared <= 0 && atomic_load(&hold->entry.shared)) {
     status = crl_status_fail(
         error, CORRAL_ERECURSION,
@@ -425,12 +437,27 @@ static int check_turns(const crl_taking *t, corral_error *error) {
                          info->name);
 }
 
+static int check_kind(const crl_taking *t, corral_error *error) {
+  const corral_store_info *info = crl_pool_info(t->context->pool);
+  if (t->options.permits <= 0) return CORRAL_OK;
+  if (t->options.shared > 0)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "shared and permits: one of them is accepted; permits = 1024 is for "
+                           "many at once");
+  if (info->permits) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED,
+                         "%.100s: this store has no permits; memory:, lmdb:, sqlite:, redis: and "
+                         "memcached: have",
+                         info->name);
+}
+
 int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
                     int by_call, corral_error *error) {
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
   int status = crl_context_enter(c, &t->context, error);
   if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
   if (status == CORRAL_OK) status = check_turns(t, error);
+  if (status == CORRAL_OK) status = check_kind(t, error);
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;
@@ -438,6 +465,7 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   t->owner = owner_of(&t->options, by_call);
   t->has_ttl = gives_ttl(user);
   hold->first.taking.shared = t->options.shared > 0;
+  hold->is_permit = t->options.permits > 0;
   if (join_hold(t)) return CORRAL_OK;
   write_note(hold, t->options.note);
   hold->ttl_ms = t->options.ttl_ms;

@@ -108,13 +108,15 @@ typedef struct now_here {
   int mine;        /* the op's token has a hold */
   corral_hold own; /* that hold, or its place in the queue */
   size_t live;
-  int64_t until;           /* latest end of the other holds */
-  int64_t exclusive_until; /* end of another exclusive hold; 0: none */
-  size_t waiting;          /* places in the queue */
-  size_t place;            /* that of the op's token; the first is 1; 0: none */
-  corral_hold first;       /* the first place */
-  int passes;              /* the first place's turn is over: the place goes */
-  int joins;               /* the op's token gets a place at the end */
+  /* Of the other holds: latest ends, 0: none; number and earliest end of permits. */
+  int64_t until, exclusive_until, shared_until;
+  uint32_t permits;
+  int64_t permit_first;
+  size_t waiting;    /* places in the queue */
+  size_t place;      /* that of the op's token; the first is 1; 0: none */
+  corral_hold first; /* the first place */
+  int passes;        /* the first place's turn is over: the place goes */
+  int joins;         /* the op's token gets a place at the end */
   /* The record is to be replaced, also by a refusal: for an implausible end, of which `until`, `own`
    * and the head are corrected, or for the queue. */
   int is_changed;
@@ -139,6 +141,11 @@ static void look_at_place(now_here *here, const corral_hold *hold, int is_own) {
   if (!is_own) return;
   here->place = here->waiting;
   if (!here->mine) here->own = *hold;
+}
+
+static void look_at_permit(now_here *here, int64_t until) {
+  here->permit_first = here->permits == 0 ? until : sooner(here->permit_first, until);
+  here->permits++;
 }
 
 static void look(now_here *here, const uint8_t *token) {
@@ -166,17 +173,34 @@ static void look(now_here *here, const uint8_t *token) {
     }
     here->until = later(here->until, hold.until);
     if (hold.mode == CORRAL_LOCK_EXCLUSIVE) here->exclusive_until = hold.until;
+    if (hold.mode == CORRAL_LOCK_SHARED) here->shared_until = later(here->shared_until, hold.until);
+    if (hold.mode == CORRAL_LOCK_PERMIT) look_at_permit(here, hold.until);
   }
 }
 
 /* What the record has of the op's token after the verb. */
 typedef enum keeps { NOTHING, ITS_HOLD, ITS_PLACE } keeps;
 
+/* Holds that may be in the way of a place. */
+typedef struct crowd {
+  int any, writer, reader;
+  uint64_t permits;
+} crowd;
+
+static int is_barred(const corral_hold *place, const crowd *holds) {
+  switch (place->mode - CORRAL_LOCK_WAITING) {
+    case CORRAL_LOCK_SHARED: return holds->writer || holds->permits > 0;
+    case CORRAL_LOCK_PERMIT:
+      return holds->writer || holds->reader || holds->permits >= place->fence;
+    default: return holds->any;
+  }
+}
+
 /* A record while it is written. */
 typedef struct written {
   uint8_t *at;
-  int64_t last;             /* latest end */
-  int has_hold, has_writer; /* a hold; an exclusive one */
+  int64_t last; /* latest end */
+  crowd holds;
   int has_place;
   corral_hold first; /* the first place */
 } written;
@@ -186,21 +210,19 @@ static void add(written *w, const corral_hold *hold) {
   w->at += CORRAL_LOCK_HOLD;
   w->last = later(w->last, hold->until);
   if (!crl_lock_record_waits(hold)) {
-    w->has_hold = 1;
-    w->has_writer |= hold->mode == CORRAL_LOCK_EXCLUSIVE;
+    w->holds.any = 1;
+    w->holds.writer |= hold->mode == CORRAL_LOCK_EXCLUSIVE;
+    w->holds.reader |= hold->mode == CORRAL_LOCK_SHARED;
+    w->holds.permits += hold->mode == CORRAL_LOCK_PERMIT;
   } else if (!w->has_place) {
     w->has_place = 1;
     w->first = *hold;
   }
 }
 
-static int is_reader(const corral_hold *place) {
-  return place->mode == CORRAL_LOCK_WAITING + CORRAL_LOCK_SHARED;
-}
-
 /* End of the first place's turn, which begins when no hold is in its way; 0: none. */
 static int64_t turn_of(const now_here *here, const written *w) {
-  if (!w->has_place || (is_reader(&w->first) ? w->has_writer : w->has_hold)) return 0;
+  if (!w->has_place || is_barred(&w->first, &w->holds)) return 0;
   int is_same = here->waiting > 0 && memcmp(w->first.token, here->first.token, CORRAL_TOKEN) == 0;
   return is_same && here->head.turn_until > 0 ? here->head.turn_until
                                               : here->now + CORRAL_LOCK_TURN_MS;
@@ -247,7 +269,8 @@ static void grant(corral_op *op, now_here *here, int64_t hold_ms) {
 
 /* The mode of the hold that a LOCK asks for. */
 static int mode_of(const corral_op *op) {
-  return op->flags & CORRAL_OP_SHARED ? CORRAL_LOCK_SHARED : CORRAL_LOCK_EXCLUSIVE;
+  if (op->flags & CORRAL_OP_SHARED) return CORRAL_LOCK_SHARED;
+  return op->lock.permits > 0 ? CORRAL_LOCK_PERMIT : CORRAL_LOCK_EXCLUSIVE;
 }
 
 /* Makes `own` a new hold, or with CORRAL_LOCK_WAITING a new place. */
@@ -274,7 +297,11 @@ static int64_t turns_before(now_here *here) {
   size_t ahead = here->place > 0 ? here->place - 1 : here->waiting;
   int64_t turn = here->head.turn_until;
   if (ahead == 0) return 0;
-  if ((is_reader(&here->first) ? here->exclusive_until : here->until) != 0) return here->until;
+  crowd holds = {.any = here->until != 0,
+                 .writer = here->exclusive_until != 0,
+                 .reader = here->shared_until != 0,
+                 .permits = here->permits};
+  if (is_barred(&here->first, &holds)) return here->until;
   if (turn > here->now) return turn;
   here->is_changed = 1;
   here->passes = turn > 0;
@@ -288,6 +315,7 @@ static void queue(corral_op *op, now_here *here) {
   if (here->place == 0) {
     if (op->lock.wish_ms <= 0 || waiting >= CORRAL_LOCK_PLACES) return;
     make_own(op, here, CORRAL_LOCK_WAITING);
+    if (mode_of(op) == CORRAL_LOCK_PERMIT) here->own.fence = op->lock.permits;
     here->joins = 1;
   }
   op->lock_state.fence = here->joins ? waiting + 1 : here->place - (size_t)here->passes;
@@ -297,8 +325,8 @@ static void queue(corral_op *op, now_here *here) {
   here->is_changed = 1;
 }
 
-/* Sets the wish of a refused writer. It bars new readers only while readers have the lock and
- * nobody waits for a turn; it is renewed when less than half of it is left. */
+/* Sets the wish of a refused writer. It bars new readers and permits only while such have the
+ * lock and nobody waits for a turn; it is renewed when less than half of it is left. */
 static void wish(const corral_op *op, now_here *here) {
   if (mode_of(op) != CORRAL_LOCK_EXCLUSIVE || op->lock.wish_ms <= 0 || here->exclusive_until != 0 ||
       here->waiting > 0)
@@ -319,10 +347,16 @@ static void refuse(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
 
 /* When what is in the way of a LOCK may be over. */
 static int64_t way_of(const corral_op *op, now_here *here) {
-  int64_t wished = here->waiting > 0 ? 0 : here->head.wish_until,
-          holds = mode_of(op) == CORRAL_LOCK_SHARED ? later(here->exclusive_until, wished)
-                                                    : here->until;
-  return later(holds, turns_before(here));
+  int64_t writers = later(here->exclusive_until, here->waiting > 0 ? 0 : here->head.wish_until);
+  int64_t permits = here->permits >= op->lock.permits ? here->permit_first : 0;
+  int64_t turns = turns_before(here);
+  switch (mode_of(op)) {
+    case CORRAL_LOCK_SHARED:
+      return later(turns, here->permits == 0 ? writers : later(writers, here->until));
+    case CORRAL_LOCK_PERMIT:
+      return later(turns, later(writers, later(here->shared_until, permits)));
+    default: return later(turns, here->until);
+  }
 }
 
 static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
@@ -357,7 +391,8 @@ static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
     lost(op, here);
     return;
   }
-  if (op->flags & CORRAL_OP_SHARED) here->own.mode = CORRAL_LOCK_SHARED;
+  if (op->flags & CORRAL_OP_SHARED && here->own.mode != CORRAL_LOCK_PERMIT)
+    here->own.mode = CORRAL_LOCK_SHARED;
   if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;
   if (here->own.fence > here->head.fence) here->head.fence = here->own.fence;
   grant(op, here, op->lock_extend.hold_ms);

@@ -69,6 +69,14 @@ static inline int takes(lab *l, unsigned holder, unsigned flags, int64_t wish) {
   return does(l, &op);
 }
 
+/* Takes one of so many permits. */
+static inline int takes_permit(lab *l, unsigned holder, uint32_t permits, int64_t hold_ms) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, holder);
+  op.lock.permits = permits;
+  op.lock.hold_ms = hold_ms;
+  return does(l, &op);
+}
+
 static inline int simply(lab *l, corral_verb verb, unsigned holder, unsigned flags) {
   corral_op op = op_of(verb, holder);
   op.flags = flags;
