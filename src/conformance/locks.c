@@ -71,7 +71,8 @@ told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
         "%s answered %s and %s a record in `found`", name, corral_status_name(op->status),
         op->found.record != NULL ? "gave" : "gave not");
   check_times(op, name);
-  if (op->verb == CORRAL_VERB_LOCK && (op->status == CORRAL_OK || op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)))
+  if (op->verb == CORRAL_VERB_LOCK &&
+      (op->status == CORRAL_OK || op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)))
     grant_note(k, holder);
   if (op->verb == CORRAL_VERB_UNLOCK) grant_forget(k, holder);
   return (told){
