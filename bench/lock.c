@@ -2,8 +2,9 @@
  * scripts and without, against two raw round trips of hiredis to the same server, in turns within
  * one run (a GET of a small key; and EVALSHA of "return 1", because every correct lock needs a
  * script on this server); and the server's own time for each. Contended: from just before the
- * release to the return of the next holder's take, among processes that all wait: woken, and
- * polling.
+ * release to the return of the next holder's take, among processes that all wait: woken, polling,
+ * and in turn (`fair`). Greedy processes take the lock again at once: how often the last holder gets
+ * it, the longest wait, and the fewest and most holds of a process.
  *
  *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and connects by TCP
  *                              and by a unix socket. */
@@ -121,44 +122,73 @@ typedef struct board {
   atomic_int count, ready;
   _Atomic double released; /* time of the last release; 0: none yet */
   double us[HANDOVERS];
+  /* under the lock that is contended for */
+  int last, to_last, holds[PROCESSES];
+  double longest_us;
 } board;
 
-static void contend(board *b, int watch, int processes) {
-  corral *c = open_at(redis_server_uri(server), watch);
+/* How the lock is contended for. */
+typedef struct way {
+  const char *name;
+  int watch, fair;
+  int greedy; /* takes it again at once */
+} way;
+
+static void note_hold(board *b, int number, double waited_us) {
+  b->to_last += b->last == number;
+  b->last = number;
+  b->holds[number]++;
+  if (waited_us > b->longest_us) b->longest_us = waited_us;
+}
+
+static void contend(board *b, const way *w, int number, int processes) {
+  corral *c = open_at(redis_server_uri(server), w->watch);
   corral_lock *lock;
   corral_error error = {0};
   atomic_fetch_add(&b->ready, 1);
   while (atomic_load(&b->ready) < processes) usleep(100);
   while (atomic_load(&b->count) < HANDOVERS) {
-    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000), &lock, &error) !=
-        CORRAL_OK)
+    double asked = now_us();
+    if (corral_lock_take(c, "contended", 9, CORRAL_LOCK(.wait_ms = 60000, .fair = w->fair), &lock,
+                         &error) != CORRAL_OK)
       die(error.text);
     double came = now_us(), released = atomic_exchange(&b->released, 0);
     int at = released != 0 ? atomic_fetch_add(&b->count, 1) : HANDOVERS;
     if (at < HANDOVERS) b->us[at] = came - released;
+    if (at < HANDOVERS) note_hold(b, number, came - asked);
     usleep(1000); /* gives the other processes time to wait for the lock */
     atomic_store(&b->released, now_us());
     corral_lock_release(lock, NULL);
-    usleep(200); /* another process takes the lock first */
+    if (!w->greedy) usleep(200); /* another process takes the lock first */
   }
   corral_close(c);
 }
 
-static void contended(const char *name, int watch, int processes) {
+static void contended(way w, int processes) {
   board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (b == MAP_FAILED) die("no memory");
+  b->last = -1;
   for (int i = 0; i < processes; i++) {
     pid_t pid = fork();
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      contend(b, watch, processes);
+      contend(b, &w, i, processes);
       _exit(0);
     }
   }
   for (int i = 0, status; i < processes; i++)
     if (wait(&status) > 0 && status != 0) die("a contender failed");
+  int least = HANDOVERS, most = 0;
+  for (int i = 0; i < processes; i++) {
+    least = b->holds[i] < least ? b->holds[i] : least;
+    most = b->holds[i] > most ? b->holds[i] : most;
+  }
+  printf(
+      "contended, %d processes, %s: %d %% of the grants to the last holder, longest wait %.0f ms, "
+      "%d to %d holds each\n",
+      processes, w.name, 100 * b->to_last / HANDOVERS, b->longest_us / 1000, least, most);
   printf("contended, %d processes, %s: hand-over median %.2f ms, p90 %.2f, p99 %.2f\n", processes,
-         name, median(b->us, HANDOVERS) / 1000, quantile(b->us, HANDOVERS, 0.9) / 1000,
+         w.name, median(b->us, HANDOVERS) / 1000, quantile(b->us, HANDOVERS, 0.9) / 1000,
          quantile(b->us, HANDOVERS, 0.99) / 1000);
   munmap(b, sizeof *b);
 }
@@ -170,8 +200,12 @@ int main(int argc, char **argv) {
     die("usage: bench_lock [PROCESSES], 2 to 64");
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!redis_server_start(&server, NULL)) return 1;
-  contended("woken", 1, (int)processes);
-  contended("polling", CORRAL_OFF, (int)processes);
+  contended((way){.name = "woken", .watch = 1}, (int)processes);
+  contended((way){.name = "polling", .watch = CORRAL_OFF}, (int)processes);
+  contended((way){.name = "in turn", .watch = 1, .fair = 1}, (int)processes);
+  contended((way){.name = "in turn, polling", .watch = CORRAL_OFF, .fair = 1}, (int)processes);
+  contended((way){.name = "greedy", .watch = 1, .greedy = 1}, (int)processes);
+  contended((way){.name = "greedy, in turn", .watch = 1, .fair = 1, .greedy = 1}, (int)processes);
   uncontended("TCP", 1);
   uncontended("unix socket", 0);
   redis_server_stop(server);

@@ -59,7 +59,7 @@ static corral_op make_op(fuzz_input *in, uint8_t *token) {
   corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
   uint8_t kind = fuzz_byte(in);
   uint32_t permits = kind >> 3;
-  op.flags = kind & CORRAL_OP_SHARED;
+  op.flags = (kind & CORRAL_OP_SHARED) | (kind & 1 ? CORRAL_OP_FAIR : 0u);
   int64_t hold_ms = 1 + (int64_t)fuzz_number(in, 4), wish_ms = (int64_t)fuzz_number(in, 4);
   uint64_t fence = fuzz_number(in, 7);
   size_t note_len = fuzz_byte(in) % 5;

@@ -17,8 +17,8 @@ TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:second_deadlock_stack=1
 CORRAL_COMMAND=$dev/corral
 CORRAL_SOURCE_DIR=$root
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS CORRAL_COMMAND CORRAL_SOURCE_DIR
-unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS CORRAL_STOPS \
-  CORRAL_KIND CORRAL_FAILOVERS
+unset CORRAL_SEED CORRAL_SEEDS CORRAL_SECONDS CORRAL_ACQUISITIONS CORRAL_CHAOS CORRAL_FAIR \
+  CORRAL_STOPS CORRAL_KIND CORRAL_FAILOVERS
 
 share() { echo $((minutes * 60 * $1 / 100)); } # PERCENT: seconds
 
@@ -65,6 +65,7 @@ loop_swarm() { CORRAL_SECONDS=$(($(share 5) / 2)) "$tests/test_loop_swarm"; }
 loop_swarm_tsan() {
   CORRAL_SECONDS=$(($(share 5) / 2)) plain_map "$root/build/tsan/tests/test_loop_swarm"
 }
+fair_chaos() { CORRAL_FAIR=1 chaos "$1"; }
 chaos() { CORRAL_CHAOS=$1 CORRAL_ACQUISITIONS=2000 timeout 1800 "$tests/test_lock_chaos"; }
 
 stops() { CORRAL_STOPS=500 timeout 5400 "$tests/test_stops"; }
@@ -127,6 +128,9 @@ step loop_swarm_tsan loop_swarm_tsan
 for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresql \
   postgresql_advisory mariadb zookeeper etcd; do
   step "lock_chaos_$store" chaos "$store"
+done
+for store in lmdb memcached redis redis_without_scripts sqlite zookeeper; do
+  step "lock_chaos_fair_$store" fair_chaos "$store"
 done
 step stops stops
 step soak_lmdb soak_lmdb

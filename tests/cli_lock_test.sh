@@ -263,6 +263,20 @@ permits() {
   [ $got -eq 0 ] && status 0 "$CORRAL" lock -n permits -- true
 }
 
+in_turn() {
+  begin turns --fair --note now turns -- ./sleeper turns || return 1
+  "$CORRAL" lock --fair --note next turns -- echo mine >turns2.out 2>turns2.err &
+  waiter=$!
+  await queued turns && grep -q '^held alone by ' out &&
+    grep -q "^place 1 in the queue: $(uname -n)/[0-9/]* next, for [0-9.ms]*\$" out &&
+    status 0 "$CORRAL" --json lock --show turns &&
+    grep -q '"waiters":\[{"who":"[^"]* next","shared":false,"permit":false,"waited_ms":[0-9]*}\]}$' out &&
+    kill "$(cat turns.pid)" "$(cat turns.child)" &&
+    ends 143 "$pid" turns.err && ends 0 $waiter turns2.err && [ "$(cat turns2.out)" = mine ]
+}
+
+queued() { "$CORRAL" lock --show "$1" >out && grep -q '^place 1 ' out; }
+
 # ---- holders ----
 
 # The note sets a terminal's title, begins a control sequence in one character of C1, turns the
@@ -283,7 +297,7 @@ hostile() {
 shows() {
   status 1 "$CORRAL" lock --show shows && [ "$(cat out)" = "nobody holds it" ] && [ ! -s err ] &&
     status 1 "$CORRAL" --json lock --show shows &&
-    [ "$(cat out)" = '{"name":"shows","held":false,"holders":[]}' ] || return 1
+    [ "$(cat out)" = '{"name":"shows","held":false,"holders":[],"waiters":[]}' ] || return 1
   begin shows --note 'say "hi"' shows -- ./sleeper shows || return 1
   holder="$(uname -n)/$pid/[0-9]* say \"hi\"" times='for [0-9.ms]*, [0-9.ms]* left'
   json='"who":"[^"]* say \\"hi\\"","shared":false,"permit":false'
@@ -291,7 +305,7 @@ shows() {
   status 0 "$CORRAL" lock --show shows && lines 1 out &&
     grep -q "^held alone by $holder, $times, fencing token [0-9]*\$" out &&
     status 0 "$CORRAL" --json lock shows --show && lines 1 out &&
-    grep -q '^{"name":"shows","held":true,"holders":\[{'"$json"'}\]}$' out
+    grep -q '^{"name":"shows","held":true,"holders":\[{'"$json"'}\],"waiters":\[\]}$' out
   got=$?
   kill "$pid"
   wait "$pid"
@@ -620,6 +634,7 @@ on_store() {
     skip "-w and -n are those of flock(1)" "there is no flock(1)"
   fi
   check "without --wait it waits until it is free" waits_for_it
+  check "with --fair it waits in a queue that is shown" in_turn
   check "shared holds are together, others alone" shared
   check "so many commands at once have a permit" permits
   check "--show tells who holds it, as text and as JSON" shows

@@ -1,6 +1,6 @@
 /* test_lock_chaos.c: 50 processes take one lock 2,000 times ($CORRAL_ACQUISITIONS; 600 on slow
  * stores), on each store (or only on $CORRAL_CHAOS): the first half without faults, then with
- * holders killed and stopped. */
+ * holders killed and stopped. With $CORRAL_FAIR they wait in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,12 +29,16 @@ static void holds(const char *uri, int64_t ttl_ms, int faults, int acquisitions)
                      .processes = PROCESSES,
                      .acquisitions = acquisitions,
                      .ttl_ms = ttl_ms,
+                     .fair = getenv("CORRAL_FAIR") != NULL,
                      .kills = faults,
                      .stops = faults};
   lock_chaos_outcome o = lock_chaos_run(&plan);
   printf(
       "%-40.40s %5lld ms, inside at once %d; then %d killed and %d stopped: refused %d, lost %d\n",
       uri, (long long)o.took_ms, o.most, faults, faults, o.refused, o.lost);
+  printf("%-40.40s %s: %d to the last holder, longest wait %lld ms, %d to %d each\n", uri,
+         plan.fair ? "in turn" : "any way", o.to_last, (long long)o.longest_ms, o.fewest,
+         o.most_of_one);
   if (o.errors > 0) fail_msg("%s: %s", uri, o.error);
   assert_int_equal(o.most, 1);
   assert_int_equal(o.counter, o.accepted);

@@ -56,8 +56,8 @@ static int64_t any_since(int64_t now) {
   return times[pick(sizeof times / sizeof *times)];
 }
 
-/* Stores a random record: holds of all modes and tokens that are over, alive or about to end; ends
- * and fencing tokens in the past and the future; wishes. Its key lives a minute longer than its
+/* Stores a random record: holds and places of all modes and tokens that are over, alive or about to
+ * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute longer than its
  * last hold, as that of each record does. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
@@ -66,6 +66,8 @@ static void plant(model *m, const char *key, int64_t now) {
   int64_t wish = pick(2) == 0 ? 0 : now + (int64_t)pick(2000) - 1000;
   if (pick(8) == 0) fence = pick(2) == 0 ? UINT64_MAX : UINT64_C(1) << 53;
   if (pick(8) == 0) wish = far_end(now, CORRAL_LOCK_WISH_MS);
+  int64_t turn = pick(2) == 0 ? 0 : now + (int64_t)pick(500) - 250;
+  if (pick(8) == 0) turn = far_end(now, CORRAL_LOCK_TURN_MS);
   int64_t last = wish > now ? wish : now;
   int most = pick(2) == 0 ? CORRAL_LOCK_SHARED : CORRAL_LOCK_PERMIT;
   for (size_t i = 0; i < count; i++) {
@@ -73,16 +75,20 @@ static void plant(model *m, const char *key, int64_t now) {
     hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE
                    : pick(8) == 0             ? CORRAL_LOCK_SHARED
                                               : most;
+    if (pick(3) == 0) hold[i].mode += CORRAL_LOCK_WAITING;
     hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
     hold[i].since = any_since(now);
-    hold[i].fence = (uint64_t)now * 1000 - i;
+    hold[i].fence = hold[i].mode > CORRAL_LOCK_WAITING ? 1 + pick(3) : (uint64_t)now * 1000 - i;
     hold[i].length_ms = pick(2) == 0 ? 0 : 1 + pick(HOUR);
     if (pick(4) == 0) hold[i].until = far_end(now, hold[i].length_ms);
     if (hold[i].until > last) last = hold[i].until;
     memset(hold[i].note, 'a' + (int)i, pick(CORRAL_LOCK_NOTE + 1));
   }
   crl_lock_record_write(fence, hold, count, m->record);
-  for (unsigned i = 0; i < 8; i++) m->record[16 + i] = (uint8_t)((uint64_t)wish >> (8 * i));
+  for (unsigned i = 0; i < 8; i++) {
+    m->record[16 + i] = (uint8_t)((uint64_t)wish >> (8 * i));
+    m->record[24 + i] = (uint8_t)((uint64_t)turn >> (8 * i));
+  }
   m->size = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
   if (last > now + 10LL * HOUR) last = now + 10LL * HOUR;
   redis_server_ask(server, "SET %s %b", key, m->record, m->size);
@@ -100,7 +106,8 @@ static corral_op random_op(const char *key, uint64_t fence, char note[100]) {
     op.lock.note = note;
     op.lock.note_len = pick(100);
     op.lock.wish_ms = pick(3) == 0 ? 0 : 1 + pick(4000);
-    if (op.flags == 0 && pick(2) == 0) op.lock.permits = 1 + pick(TOKENS + 1);
+    if (pick(2) == 0) op.flags |= CORRAL_OP_FAIR;
+    if (!(op.flags & CORRAL_OP_SHARED) && pick(2) == 0) op.lock.permits = 1 + pick(TOKENS + 1);
   }
   if (op.verb == CORRAL_VERB_UNLOCK && pick(4) != 0) op.unlock.fence = fence;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)
@@ -140,9 +147,9 @@ static const char *differs(const step *s, const model *before, int64_t now, uint
   if (s->real.lock_state.left_ms != wanted.lock_state.left_ms) return "left_ms";
   if (s->real.verb == CORRAL_VERB_LOCK_SHOW && s->real.lock_state.now != wanted.lock_state.now)
     return "now";
-  if (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK &&
-      s->real.lock_state.fence != wanted.lock_state.fence)
-    return "fence";
+  int has_fence = wanted.status == CORRAL_EBUSY ||
+                  (wanted.status == CORRAL_OK && wanted.verb != CORRAL_VERB_UNLOCK);
+  if (has_fence && s->real.lock_state.fence != wanted.lock_state.fence) return "fence";
   if (keeps && s->writes != 0) return "the number of writes";
   if (size != s->after.size || memcmp(record, s->after.record, size) != 0) return "the record";
   if (!keeps && !has_kept_ttl(s, before) &&

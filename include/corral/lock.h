@@ -61,7 +61,9 @@ typedef struct corral_lock corral_lock;
   X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
     "Longest such pause.")                                                                         \
   X(permits, "permits", "hold", "count", -1, -1, 1024, "lock", NONE,                               \
-    "One of so many that may hold it at once (a semaphore); each taker's own number counts.")
+    "One of so many that may hold it at once (a semaphore); each taker's own number counts.")      \
+  X(fair, "fair", "waiting", "flag", -1, -1, 1, "lock", NONE,                                      \
+    "In turn: the processes that wait so get it in the order in which they came.")
 /* clang-format on */
 
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
@@ -171,6 +173,20 @@ typedef struct corral_lock_holder {
 CORRAL_API int corral_lock_show(corral *c, const void *name, size_t name_len,
                                 corral_lock_holder *holders, size_t room, size_t *ret_count,
                                 corral_error *error);
+
+/* One waiter in a lock's queue. Its size is frozen. */
+typedef struct corral_lock_waiter {
+  char who[96];   /* as that of a holder */
+  int32_t shared; /* 1: waits for a shared hold; 2: for a permit */
+  int32_t zero;
+  int64_t waited_ms; /* how long it has had its place; -1 unknown */
+} corral_lock_waiter;
+
+/* Lists the queue of a lock, in its order: those that wait `fair`, one for each process. As
+ * corral_lock_show; a store without such a queue shows nobody. */
+CORRAL_API int corral_lock_waiters(corral *c, const void *name, size_t name_len,
+                                   corral_lock_waiter *waiters, size_t room, size_t *ret_count,
+                                   corral_error *error);
 
 #ifdef __cplusplus
 }

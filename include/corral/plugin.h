@@ -165,7 +165,9 @@ enum {
   /* LOCK, LOCK_EXTEND, set by the plugin with OK: the hold lasts longer than left_ms, which is how
    * long the last sign of its session is good for. The host asks in time, by a LOCK_EXTEND that
    * doesn't lengthen the hold */
-  CORRAL_OP_MORE = 4096
+  CORRAL_OP_MORE = 4096,
+  /* LOCK, set by the host for a store with info.turns: in turn ("Turns" below) */
+  CORRAL_OP_FAIR = 8192
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
@@ -341,15 +343,16 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *   LOCK         token; lock: hold_ms, wish_ms, note, permits; flags: SHARED
  *     OK         fence; left_ms: time left of the hold, at most what the server grants. A token
  *                that has a hold already gets OK too: the hold's life begins anew
- *     EBUSY      left_ms: ms until the holds in the way are over at the latest; where only permits
- *                are, until the first of them is over; -1 unknown
+ *     EBUSY      left_ms: ms until the holds in the way are over at the latest, or a turn; where
+ *                only permits are, until the first of them is over; -1 unknown
  *     EREFUSED   no room for one more hold, or not confirmed
  *     EFOREIGN   the key has foreign data; left_ms: the data's time left, -1: it has no end
  *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED (a permit stays one)
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
  *   UNLOCK       token; unlock: fence
- *     ELOST      the token had no hold (any more); left_ms 0: the lock is free, else it is held
+ *     OK         the token had a hold, or a place
+ *     ELOST      the token had none (any more); left_ms 0: the lock is free, else it is held
  *   LOCK_SHOW    lock_show: foreign_ms; flags: REPAIR
  *     OK         op->found: the lock's record; now
  *     EMISS      no record. EFOREIGN as LOCK
@@ -361,22 +364,35 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * with an UNLOCK of its token. A store whose locks belong to a connection keeps one connection per
  * hold, and makes the server end the hold after hold_ms of silence.
  *
+ * Turns. A LOCK with FAIR and wish_ms > 0 that is refused gets a place at the end of a queue, which
+ * it has until it is granted, or UNLOCK, or CORRAL_LOCK_PLACE_MS without a LOCK of its token. When
+ * no hold is in the way of the first place any more, its turn begins: for CORRAL_LOCK_TURN_MS no
+ * other LOCK is granted. A turn that is over is passed on by the next LOCK of another token, and its
+ * place goes. A LOCK without FAIR is granted only when the queue is empty. A queue has
+ * CORRAL_LOCK_PLACES places at most; who finds it full gets one later. With EBUSY `fence` is the
+ * token's place, of which the first is 1; 0: it has none, or the store doesn't tell. A store with a
+ * queue of its own (QUEUED) grants in the order of that.
+ *
  * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers
  * little-endian. A store that can write bytes atomically stores this very record, by
  * host->lock_decide; others make it for LOCK_SHOW, by host->lock_write.
  *
  * offset size field of the head               offset size field of a hold
  *      0    4 magic "crk1"                         0   16 token
- *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared, 3 permit
+ *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared, 3 permit; 4
+ *                                                        more: no hold, a place in the queue
  *      6    2 zero                                17    3 zero
  *                                                 20    4 length, ms: last taken for; 0 unknown
  *      8    8 the last fencing token              24    8 until, store time
  *     16    8 an exclusive wish's end, store time 32    8 since, store time
- *     24    8 zero                                40    8 fencing token
+ *     24    8 a turn's end, store time; 0 none    40    8 fencing token
  *                                                 48   80 note, zero-padded
  *
- * The end of a hold is at most the hold's length away, and the end of a wish at most
- * CORRAL_LOCK_WISH_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
+ * Places stand among the holds, in the order of the queue; `since`: the arrival; `fence`: of one
+ * for a permit, how many permits there may be.
+ *
+ * The end of a hold is at most the hold's length away, the end of a wish at most
+ * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
  * was set back or a stranger wrote it. Then the next LOCK, granted or not, sets the end to one
  * length from now: a living holder extends the hold, a dead holder's hold ends. */
 #define CORRAL_LOCK_HEAD 32
@@ -386,12 +402,20 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
 #define CORRAL_LOCK_LONGEST_MS 86400000 /* longest length of a hold */
 /* Longest wish: it stands until a waiting writer has asked again, or is dead. */
 #define CORRAL_LOCK_WISH_MS 2000
+#define CORRAL_LOCK_TURN_MS 250    /* a turn of the queue's first place */
+#define CORRAL_LOCK_PLACE_MS 30000 /* life of a place, from its last LOCK */
+#define CORRAL_LOCK_PLACES 256     /* most places of one lock's queue */
 /* Differences and steps of the users' clocks up to this size lead to no new end. */
 #define CORRAL_LOCK_SLACK_MS 2000
 /* the record outlives its last hold by this time, for the fencing token */
 #define CORRAL_LOCK_MEMORY_MS 60000
 
-enum { CORRAL_LOCK_EXCLUSIVE = 1, CORRAL_LOCK_SHARED = 2, CORRAL_LOCK_PERMIT = 3 };
+enum {
+  CORRAL_LOCK_EXCLUSIVE = 1,
+  CORRAL_LOCK_SHARED = 2,
+  CORRAL_LOCK_PERMIT = 3,
+  CORRAL_LOCK_WAITING = 4
+};
 
 typedef struct corral_hold {
   uint8_t token[CORRAL_TOKEN];
@@ -648,6 +672,8 @@ typedef struct corral_store_info {
   int64_t confirms;
   /* [0] 1: LOCK gives permits. The host asks no other store for them */
   int64_t permits;
+  /* [0] 1: LOCK keeps turns (CORRAL_OP_FAIR). The host asks no other store for them */
+  int64_t turns;
 } corral_store_info;
 
 /* A key that a watch registers. The host sets the first part, the plugin the second one. */

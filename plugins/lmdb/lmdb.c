@@ -568,6 +568,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   info->poll_max_ms = POLL_MAX_MS;
   info->name = st->label;
   info->permits = 1;
+  info->turns = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -50,8 +50,15 @@ int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op) {
 
 /* 1: LOCKs of other tokens may be possible now. */
 static int frees(const corral_op *op) {
-  return op->verb == CORRAL_VERB_UNLOCK ||
-         (op->verb == CORRAL_VERB_LOCK_EXTEND && (op->flags & CORRAL_OP_SHARED));
+  switch (op->verb) {
+    case CORRAL_VERB_UNLOCK: return 1;
+    case CORRAL_VERB_LOCK_EXTEND: return (op->flags & CORRAL_OP_SHARED) != 0;
+    /* after a turn that leaves room, it is the next one's */
+    case CORRAL_VERB_LOCK:
+      return op->status == CORRAL_OK && op->flags & CORRAL_OP_FAIR &&
+             (op->flags & CORRAL_OP_SHARED || op->lock.permits > 0);
+    default: return 0;
+  }
 }
 
 /* 1: a LOCK that needs more room was refused; the room that is left is for UNLOCK and

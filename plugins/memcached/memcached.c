@@ -228,6 +228,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->clock_skew_ms = 2000; /* greet.c corrects larger differences */
   info->name = s->name;
   info->permits = 1;
+  info->turns = 1;
   *ret_store = s;
   return CORRAL_OK;
 }

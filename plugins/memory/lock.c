@@ -52,13 +52,26 @@ static void give_up(const crl_memory *m, corral_op *op, int status) {
         op->error, status, "held locks take all of the store's size: a larger size= accepts more");
 }
 
+/* 1: LOCKs of other tokens may be possible now. */
+static int frees(const corral_op *op) {
+  switch (op->verb) {
+    case CORRAL_VERB_UNLOCK: return 1;
+    case CORRAL_VERB_LOCK_EXTEND: return (op->flags & CORRAL_OP_SHARED) != 0;
+    /* after a turn that leaves room, it is the next one's */
+    case CORRAL_VERB_LOCK:
+      return op->status == CORRAL_OK && op->flags & CORRAL_OP_FAIR &&
+             (op->flags & CORRAL_OP_SHARED || op->lock.permits > 0);
+    default: return 0;
+  }
+}
+
 /* Performs a verb, under the shard's lock. 1: the watches must be told, because another LOCK may
  * have become possible. */
 static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *op,
                   crl_memory_entry *e, int64_t now, int full) {
   uint8_t few[FEW + CORRAL_LOCK_HOLD], *room = few;
   size_t len = e != NULL ? e->record->len : 0, need = len + CORRAL_LOCK_HOLD + CORRAL_LOCK_HEAD;
-  int shared = (op->flags & CORRAL_OP_SHARED) != 0, status = CORRAL_OK;
+  int status = CORRAL_OK;
   corral_lock_change change;
   if (need > sizeof few && (room = malloc(need)) == NULL) {
     give_up(m, op, CORRAL_ENOMEM);
@@ -76,7 +89,7 @@ static int decide(crl_memory *m, crl_memory_shard *s, uint64_t hash, corral_op *
   }
   if (room != few) free(room);
   if (change.action != CORRAL_ACTION_REPLACE || status != CORRAL_OK) return 0;
-  return op->verb == CORRAL_VERB_UNLOCK || (op->verb == CORRAL_VERB_LOCK_EXTEND && shared);
+  return frees(op);
 }
 
 static void show(corral_op *op, crl_memory_entry *e) {

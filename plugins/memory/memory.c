@@ -355,6 +355,7 @@ static int memory_open(const corral_host *host, const corral_uri *uri, void **re
   info->reach = CORRAL_REACH_PROCESS;
   info->name = st->label;
   info->permits = 1;
+  info->turns = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -13,7 +13,7 @@ enum {
   AT_WISH = 16,
   AT_UNTIL = CORRAL_LOCK_HEAD + 24,
   AT_NOTE = CORRAL_LOCK_HEAD + 48,
-  KNOWN = AT_UNTIL - AT_WISH + 8, /* what the script of LOCK is told of it */
+  KNOWN = AT_UNTIL - AT_WISH + 8, /* what the script of LOCK is told of it, and 1 for a turn */
   DIGITS_MOST = 16                /* of a fencing token */
 };
 
@@ -38,7 +38,7 @@ static void put_four(uint8_t *to, uint32_t number) {
 }
 
 static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
-  uint8_t record[ALONE], known[KNOWN];
+  uint8_t record[ALONE], known[KNOWN + 1] = {0};
   int64_t wish_ms = op->lock.wish_ms > 0 ? op->lock.wish_ms : 0;
   corral_hold hold = {.mode = mode_of(op), .length_ms = CORRAL_LOCK_LONGEST_MS};
   if (hold.mode == CORRAL_LOCK_EXCLUSIVE && op->lock.permits > 0) hold.mode = CORRAL_LOCK_PERMIT;
@@ -51,7 +51,7 @@ static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
   put_four(known + AT_UNTIL - AT_WISH, (uint32_t)(wish_ms < INT32_MAX ? wish_ms : INT32_MAX));
   put_four(known + AT_UNTIL - AT_WISH + 4, op->lock.permits);
   put_keyed(h, op, round, CRL_REDIS_LOCK, 3);
-  crl_redis_out_word(&h->out, known, sizeof known);
+  crl_redis_out_word(&h->out, known, op->flags & CORRAL_OP_FAIR ? KNOWN + 1 : KNOWN);
   crl_redis_out_number(&h->out, op->lock.hold_ms + CORRAL_LOCK_MEMORY_MS);
   crl_redis_out_word(&h->out, record + AT_NOTE, CORRAL_LOCK_NOTE);
 }
@@ -242,7 +242,8 @@ static int judge_script(crl_redis_handle *h, crl_redis_slot *slot, const redisRe
   if (op->status == CORRAL_EFOREIGN) crl_redis_lock_foreign(h, op, op->lock_state.left_ms);
   if (op->status == CORRAL_EREFUSED)
     crl_redis_result_fail(h, op, op->status, "no room for one more hold of this lock");
-  if (op->status == CORRAL_OK && is_grant(op)) op->lock_state.fence = (uint64_t)answer[FENCE];
+  if ((op->status == CORRAL_OK && is_grant(op)) || op->status == CORRAL_EBUSY)
+    op->lock_state.fence = (uint64_t)answer[FENCE];
   return CORRAL_OK;
 }
 

@@ -36,25 +36,29 @@
 
 #define ANSWER "pack('<i8i8i8i8', "
 
-/* The lock as the verb finds it, after ends that can't be right are dated anew in `got` and `wish`
- * (`redated`). `mine`: offset of this token's hold in the record, or nil. Of the holds of other
- * tokens, `others` is the last end; `alone`, `read`: that of the exclusive one, the shared ones;
- * `permits`, `soon`: number and first end of the permits. Foreign data is answered at once, with
+/* The lock as the verb finds it, after ends that can't be right are dated anew in `got`, `wish` and
+ * `turn` (`changed`). `mine`: offset of this token's hold in the record, or nil. Of the holds of
+ * other tokens, `others` is the last end; `alone`, `read`: that of the exclusive one, the shared
+ * ones; `permits`, `soon`: number and first end of the permits. `waiting`: length of the queue;
+ * `first`, `wants`, `limit`: token and mode of its first place, and how many permits there may be;
+ * `place`, `stands`: number and offset of this token's. Foreign data is answered at once, with
  * `mark` in the place of the fencing token. */
 #define LOOK                                                                                       \
-  "local fence, wish, live, others, alone, mine, redated = 0, 0, 0, 0, 0\n"                        \
+  "local fence, wish, turn, live, others, alone, waiting, place = 0, 0, 0, 0, 0, 0, 0, 0\n"        \
+  "local mine, first, wants, limit, stands, passes, changed\n"                                     \
   "local read, permits, soon = 0, 0, 2^53\n"                                                       \
   "if got then\n"                                                                                  \
   "  local count\n"                                                                                \
   "  if type(got) == 'table' then\n"                                                               \
   "    if not string.find(got.err, 'WRONGTYPE', 1, true) then return got end\n"                    \
   "  elseif #got >= 32 and string.sub(got, 1, 4) == 'crk1' then\n"                                 \
-  "    count, fence, wish = struct.unpack('<I2xxi8i8', got, 5)\n"                                  \
+  "    count, fence, wish, turn = struct.unpack('<I2xxi8i8i8', got, 5)\n"                          \
   "  end\n"                                                                                        \
   "  if not count or #got ~= 32 + 128 * count then return " ANSWER                                 \
   "-12, now, call('PTTL', k), mark) end\n"                                                         \
   "  if fence < 0 or fence >= 2 ^ 53 then fence = 0 end\n"                                         \
-  "  if wish - now > 4000 then wish, redated = now + 2000, true end\n"                             \
+  "  if wish - now > 4000 then wish, changed = now + 2000, true end\n"                             \
+  "  if turn - now > 2250 then turn, changed = now + 250, true end\n"                              \
   "  for at = 33, #got, 128 do\n"                                                                  \
   "    local who, mode, length, till, since = struct.unpack('<c16BxxxI4i8i8', got, at)\n"          \
   "    if till > now then\n"                                                                       \
@@ -62,19 +66,29 @@
   "since or 86400000 end\n"                                                                        \
   "      length = math.min(length, 86400000)\n"                                                    \
   "      if till - now > length + 2000 then\n"                                                     \
-  "        till, redated = now + length, true\n"                                                   \
+  "        till, changed = now + length, true\n"                                                   \
   "        got = string.sub(got, 1, at + 23) .. pack('<i8i8', till, math.min(since, now)) .. "     \
   "string.sub(got, at + 40)\n"                                                                     \
   "      end\n"                                                                                    \
-  "      live = live + 1\n"                                                                        \
-  "      if who == token then\n"                                                                   \
-  "        mine = at\n"                                                                            \
+  "      if mode >= 4 then\n"                                                                      \
+  "        waiting = waiting + 1\n"                                                                \
+  "        if waiting == 1 then\n"                                                                 \
+  "          first, wants, limit = who, mode, struct.unpack('<i8', got, at + 40)\n"                \
+  "        end\n"                                                                                  \
+  "        if who == token then place, stands = waiting, at end\n"                                 \
   "      else\n"                                                                                   \
-  "        if till > others then others = till end\n"                                              \
-  "        if mode == 1 then alone = till end\n"                                                   \
-  "        if mode == 2 then read = math.max(read, till) end\n"                                    \
-  "        if mode == 3 then permits, soon = permits + 1, math.min(soon, till) end\n"              \
+  "        live = live + 1\n"                                                                      \
+  "        if who == token then\n"                                                                 \
+  "          mine = at\n"                                                                          \
+  "        else\n"                                                                                 \
+  "          if till > others then others = till end\n"                                            \
+  "          if mode == 1 then alone = till end\n"                                                 \
+  "          if mode == 2 then read = math.max(read, till) end\n"                                  \
+  "          if mode == 3 then permits, soon = permits + 1, math.min(soon, till) end\n"            \
+  "        end\n"                                                                                  \
   "      end\n"                                                                                    \
+  "    elseif mode >= 4 and waiting == 0 then\n"                                                   \
+  "      turn = 0\n"                                                                               \
   "    end\n"                                                                                      \
   "  end\n"                                                                                        \
   "end\n"
@@ -89,25 +103,49 @@
 #define EXTENDS                                                                                    \
   "if now + lasts >= till then till, length = now + lasts, math.min(lasts, 86400000) end\n"
 
-/* Writes the other tokens' holds and, if given, this token's own hold, which ends at `till`.
- * Returns an error or nil. A hold can be lengthened and ended even when the server is out of
+/* Writes the holds and places of other tokens, except the first place if that `passes`, and `own`,
+ * if given, which has this mode and ends at `till`: this token's hold, or with `number` its place: a
+ * new one, 0, or in the place of that number. The first place's turn begins when no hold is in its
+ * way. Returns an error or nil. A hold can be lengthened and ended even when the server is out of
  * memory, because a script that has written may go on writing, and PEXPIRE is never refused for
  * memory. */
 #define WRITE                                                                                      \
-  "local function write(own, till)\n"                                                              \
-  "  local holds, last = {}, math.max(now, wish)\n"                                                \
-  "  for at = 33, live > 0 and #got or 0, 128 do\n"                                                \
-  "    local who, e = struct.unpack('<c16xxxxxxxxi8', got, at)\n"                                  \
-  "    if e > now and who ~= token then\n"                                                         \
-  "      holds[#holds + 1] = string.sub(got, at, at + 127)\n"                                      \
-  "      if e > last then last = e end\n"                                                          \
+  "local function barred(kind, most, writer, reader, n, any)\n"                                    \
+  "  if kind == 6 then return writer or n > 0 end\n"                                               \
+  "  if kind == 7 then return writer or reader or n >= most end\n"                                 \
+  "  return any\n"                                                                                 \
+  "end\n"                                                                                          \
+  "local function write(own, kind, till, number)\n"                                                \
+  "  local holds, last, n, t = {}, math.max(now, wish), 0, 0\n"                                    \
+  "  local head, what, most, any, writer, reader\n"                                                \
+  "  local lent = 0\n"                                                                             \
+  "  local function put(entry, who, mode, e)\n"                                                    \
+  "    holds[#holds + 1] = entry\n"                                                                \
+  "    if e > last then last = e end\n"                                                            \
+  "    if mode < 4 then\n"                                                                         \
+  "      any, writer, reader = true, writer or mode == 1, reader or mode == 2\n"                   \
+  "      if mode == 3 then lent = lent + 1 end\n"                                                  \
+  "    elseif not head then\n"                                                                     \
+  "      head, what, most = who, mode, struct.unpack('<i8', entry, 41)\n"                          \
   "    end\n"                                                                                      \
   "  end\n"                                                                                        \
-  "  if own then\n"                                                                                \
-  "    holds[#holds + 1] = own\n"                                                                  \
-  "    if till > last then last = till end\n"                                                      \
+  "  for at = 33, live + waiting > 0 and #got or 0, 128 do\n"                                      \
+  "    local who, mode, e = struct.unpack('<c16Bxxxxxxxi8', got, at)\n"                            \
+  "    if e > now then\n"                                                                          \
+  "      if mode >= 4 then n = n + 1 end\n"                                                        \
+  "      if mode >= 4 and n == 1 and passes then\n"                                                \
+  "      elseif who ~= token then\n"                                                               \
+  "        put(string.sub(got, at, at + 127), who, mode, e)\n"                                     \
+  "      elseif mode >= 4 and n == number then\n"                                                  \
+  "        put(own, who, mode, till)\n"                                                            \
+  "      end\n"                                                                                    \
+  "    end\n"                                                                                      \
   "  end\n"                                                                                        \
-  "  local record = pack('<c4i4i8i8i8', 'crk1', #holds, fence, wish, 0) .. table.concat(holds)\n"  \
+  "  if own and (number or 0) == 0 then put(own, token, kind, till) end\n"                         \
+  "  if head and not barred(what, most, writer, reader, lent, any) then\n"                         \
+  "    t = head == first and turn > 0 and turn or now + 250\n"                                     \
+  "  end\n"                                                                                        \
+  "  local record = pack('<c4i4i8i8i8', 'crk1', #holds, fence, wish, t) .. table.concat(holds)\n"  \
   "  local life = last - now + 60000\n"                                                            \
   "  local r = call('SET', k, record, 'PX', life)\n"                                               \
   "  if r.err and mine and string.find(r.err, 'OOM', 1, true) then\n"                              \
@@ -121,8 +159,9 @@
   "end\n"
 
 /* ARGV: bytes 16 to 55 of the record with this hold alone (no wish; token, mode, length), the life
- * of the wish in ms, and how many permits there may be, 4 bytes each; the hold's life in ms and
- * 60000; note (80 bytes). If a wish can't be written, there is none. */
+ * of the wish in ms, and how many permits there may be, 4 bytes each, and one more byte for a turn;
+ * the hold's life in ms and 60000; note (80 bytes). If a wish or a place can't be written, there is
+ * none. */
 static const char lock_text[] = CALL TIME GET
     "local head, g, w\n"
     "if got and #got == 32 then head, g, w = struct.unpack('<c8i8i8', got) end\n"
@@ -136,26 +175,50 @@ static const char lock_text[] = CALL TIME GET
     "local mode, length, till, since, f, note = kind, 0, 0, now, 0, ARGV[3]\n"
     "if mine then\n"
     "  mode, length, till, since, f, note = " OWN "else\n"
-    "  local way = others\n"
+    "  local ahead, way, own, e, at = waiting, others, nil, 0, 0\n"
+    "  if place > 0 then\n"
+    "    ahead = place - 1\n"
+    "    own, e = string.sub(got, stands, stands + 127), struct.unpack('<i8', got, stands + 24)\n"
+    "  end\n"
     "  if mode == 2 and permits == 0 then way = alone end\n"
     "  if mode == 3 then way = math.max(alone, read, permits >= most and soon or 0) end\n"
-    "  if mode > 1 then way = math.max(way, wish) end\n"
-    "  if way > now then\n"
-    "    if mode == 1 and w_ms > 0 and alone == 0 and (wish <= now or wish - now < math.floor(w_ms "
-    "/ 2)) then\n"
-    "      wish, redated = now + w_ms, true\n"
+    "  if mode > 1 and waiting == 0 then way = math.max(way, wish) end\n"
+    "  if ahead > 0 then\n"
+    "    if barred(wants, limit, alone > 0, read > 0, permits, others > 0) then\n"
+    "      way = others\n"
+    "    elseif turn > now then\n"
+    "      way = math.max(way, turn)\n"
+    "    else\n"
+    "      passes, changed = turn > 0, true\n"
+    "      if not passes or ahead > 1 then way = math.max(way, now + 250) end\n"
     "    end\n"
-    "    if redated then write() end\n"
-    "    return " ANSWER "-8, now, way - now, 0)\n"
+    "  end\n"
+    "  if way > now then\n"
+    "    if #ARGV[1] > 48 then\n"
+    "      if passes then ahead = ahead - 1 end\n"
+    "      if place > 0 and e - now < 15000 then\n"
+    "        e, changed = now + 30000, true\n"
+    "        own = string.sub(own, 1, 20) .. pack('<I4i8', 30000, e) .. string.sub(own, 33)\n"
+    "      elseif place == 0 and w_ms > 0 and ahead < 256 then\n"
+    "        e, changed = now + 30000, true\n"
+    "        own = hold(mode + 4, 30000, e, now, mode == 3 and most or 0, note)\n"
+    "      end\n"
+    "      if own then at = ahead + 1 end\n"
+    "    elseif mode == 1 and w_ms > 0 and alone == 0 and waiting == 0 and\n"
+    "      (wish <= now or wish - now < math.floor(w_ms / 2)) then\n"
+    "      wish, changed = now + w_ms, true\n"
+    "    end\n"
+    "    if changed then write(own, mode + 4, e, place) end\n"
+    "    return " ANSWER "-8, now, way - now, at)\n"
     "  end\n"
     "  if live >= 1024 then\n"
-    "    if redated then write() end\n"
+    "    if changed then write(own, mode + 4, e, place) end\n"
     "    return " ANSWER "-16, now, 0, 0)\n"
     "  end\n"
     "  f = math.max(fence + 1, us)\n"
     "  fence = f\n"
     "  if mode == 1 then wish = 0 end\n"
-    "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
+    "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), mode, till) or " ANSWER
     "0, now, till - now, f)\n";
 
 /* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
@@ -166,7 +229,7 @@ static const char extend_text[] = BEGIN LOOK WRITE
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n" EXTENDS
-    "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
+    "return write(hold(mode, length, till, since, f, note), mode, till) or " ANSWER
     "0, now, till - now, f)\n";
 
 /* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
@@ -182,7 +245,8 @@ static const char unlock_text[] =
              "  end\n"
              "end\n" TIME "local token = string.sub(ARGV[1], 33, 48)\n"
              "local mark = struct.unpack('<I4', token)\n" LOOK WRITE
-             "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), mark) end\n"
+             "if not mine and place == 0 then return " ANSWER
+             "-9, now, math.max(others - now, 0), mark) end\n"
              "return write() or " ANSWER "0, now, 0, mark)\n";
 
 /* ARGV: an empty token, and the TTL (ms) of a key that corral did not write and that has none. LOOK
@@ -198,10 +262,10 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"216aa7da625ff2e456b41b39cf68f3b209e5172c", lock_text},
-    {"b5cffae4ba7acf9da480fc0635288ecd1adb1d0a", extend_text},
-    {"39a0d457191320cbf5486bae0bd5dd3aff321e13", unlock_text},
-    {"ada3ca2433588e7717489728a07d4cb1a1de05a0", repair_text},
+    {"38e60560d0c7e5b8af586929d6636012ba4ce3cd", lock_text},
+    {"ece396ccb3f8fd9c76a86efc7701d9fd37beb0a8", extend_text},
+    {"b69a93debc45c91af43bbba34b9c2e535d402e5b", unlock_text},
+    {"26379eb93f6fd8bc1b95dbad771d5285d476d59f", repair_text},
 };
 
 const crl_redis_script *crl_redis_lock_script_get(crl_redis_script_id id) {

@@ -201,6 +201,7 @@ static int sqlite_open(const corral_host *host, const corral_uri *uri, void **re
   info->name = st->label;
   info->locks_only = 1;
   info->permits = 1;
+  info->turns = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -221,6 +221,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   snprintf(st->name, sizeof st->name, "zookeeper %.170s", st->servers);
   info->handles = 1;
   info->locks_only = 1;
+  info->turns = 1; /* always */
   info->reach = CORRAL_REACH_FLEET;
   info->name = st->name;
   *ret_store = st;

@@ -251,6 +251,7 @@ typedef struct shown_lock {
   int64_t now; /* store time */
   size_t live; /* number of holds that are not over; the first HOLDS_SHOWN of them are in `holds` */
   corral_hold holds[HOLDS_SHOWN];
+  size_t waiting; /* number of places in the queue */
 } shown_lock;
 
 enum { ALONE = 0, SHARED = CORRAL_OP_SHARED };
@@ -476,6 +477,10 @@ extern const size_t test_case_count;
   X(permits_and_other_holds_exclude_each_other, NEEDS_NO_VALUES | NEEDS_PERMITS)                   \
   X(a_writers_wish_bars_new_permits, NEEDS_NO_VALUES | NEEDS_PERMITS)                              \
   X(a_permit_that_is_downgraded_stays_one, NEEDS_NO_VALUES | NEEDS_PERMITS)
+#define CASES_TURNS(X)                                                                             \
+  X(turns_go_in_the_order_of_arrival, NEEDS_NO_VALUES)                                             \
+  X(a_turn_that_isnt_taken_passes_on, NEEDS_NO_VALUES)                                             \
+  X(who_gives_up_leaves_the_queue, NEEDS_NO_VALUES)
 
 #define CASES_LOCKERS(X)                                                                           \
   X(of_many_threads_one_holds_a_lock, NEEDS_NO_VALUES)                                             \
@@ -510,6 +515,7 @@ extern const size_t test_case_count;
   CASES_FENCE(X)                                                                                   \
   CASES_SHARED(X)                                                                                  \
   CASES_PERMIT(X)                                                                                  \
+  CASES_TURNS(X)                                                                                   \
   CASES_LOCKERS(X) CASES_INSPECT(X) CASES_STREAMS(X)
 
 #define CASE_DECLARED(name, needs) void case_##name(void);

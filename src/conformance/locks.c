@@ -71,7 +71,8 @@ told told_of(corral_op *op, const key *k, unsigned holder, const char *error) {
         "%s answered %s and %s a record in `found`", name, corral_status_name(op->status),
         op->found.record != NULL ? "gave" : "gave not");
   check_times(op, name);
-  if (op->verb == CORRAL_VERB_LOCK && (op->status == CORRAL_OK || op->flags & CORRAL_OP_QUEUED))
+  if (op->verb == CORRAL_VERB_LOCK &&
+      (op->status == CORRAL_OK || op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)))
     grant_note(k, holder);
   if (op->verb == CORRAL_VERB_UNLOCK) grant_forget(k, holder);
   return (told){
@@ -130,6 +131,10 @@ shown_lock lock_show(client *c, const key *k) {
   for (size_t i = 0; is_record && i < head.count; i++) {
     crl_lock_record_hold(op.found.record, i, &hold);
     if (hold.until <= s.now) continue;
+    if (crl_lock_record_waits(&hold)) {
+      s.waiting++;
+      continue;
+    }
     if (s.live < HOLDS_SHOWN) s.holds[s.live] = hold;
     s.live++;
   }

@@ -1,7 +1,7 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
- * (taking.h), table.c has this process's holds and waiters, steps.c the threads on which event
+ * (taking.h), show.c tells who has one, table.c has this process's holds and waiters, steps.c the threads on which event
  * loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
@@ -91,5 +91,7 @@ int crl_lock_give(corral_lock *lock, corral_error *error);
  * there are. `holders` may be NULL when room is 0. */
 size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash,
                         corral_lock_holder *holders, size_t room);
+/* Places in the queue before that of the hold's token; all, when it has none. */
+size_t crl_lock_ahead(const corral_op *op, const crl_hold *hold);
 
 #endif

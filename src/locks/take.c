@@ -18,6 +18,9 @@
 enum {
   /* longest pause of a waiter that watches, since the watch may break unnoticed */
   NAP_MOST_MS = 1000,
+  /* longest pause of one whose turn may come meanwhile, and would be passed on after
+   * CORRAL_LOCK_TURN_MS */
+  TURN_NAP_MS = 150,
   /* wakes in a row without the lock, after which a writer leaves the watch for a while */
   FRUITLESS = 3
 };
@@ -56,7 +59,7 @@ static void look_at(crl_taking *t, corral_op *look) {
   if (look->status == CORRAL_OK &&
       crl_lock_record_read(look->found.record, look->found.len, &head) == CORRAL_OK)
     t->free = crl_lock_holders(look, t->context, t->lock->entry.hash, NULL, 0) < places(t) &&
-              head.wish_until <= look->lock_state.now;
+              head.wish_until <= look->lock_state.now && crl_lock_ahead(look, t->lock) == 0;
   crl_lock_op_drop(look);
 }
 
@@ -100,6 +103,17 @@ static int raise_fence(crl_taking *t) {
   }
 }
 
+/* Notes the place in the queue that a refusal told. One that moves up looks often again. */
+static void note_place(crl_taking *t, size_t place) {
+  int64_t now = crl_env_now_us();
+  if (place == t->place) return;
+  if (place > 0 && place < t->place)
+    t->each_us = (now - t->placed_us) / (int64_t)(t->place - place);
+  t->place = place;
+  t->placed_us = now;
+  t->pauses = 0;
+}
+
 static int judge(crl_taking *t, const corral_op *op) {
   t->other_ms =
       op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
@@ -113,7 +127,10 @@ static int judge(crl_taking *t, const corral_op *op) {
           &t->detail, CORRAL_EINDOUBT,
           "the lock was granted too late: its time had passed when the reply came");
     case CORRAL_EFOREIGN: return meet_foreign(t);
-    case CORRAL_EBUSY: t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0; return CORRAL_EBUSY;
+    case CORRAL_EBUSY:
+      t->doubtful |= (op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)) != 0;
+      if (t->options.fair > 0) note_place(t, (size_t)op->lock_state.fence);
+      return CORRAL_EBUSY;
     case CORRAL_EINDOUBT:
     case CORRAL_EPROTOCOL:
     case CORRAL_EREFUSED: t->doubtful = 1; return op->status;
@@ -131,8 +148,8 @@ static int ask(crl_taking *t) {
                                    .note = t->lock->note,
                                    .note_len = strlen(t->lock->note),
                                    .permits = t->lock->is_permit ? (uint32_t)places(t) : 0};
-  ops[0].flags =
-      (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) | (t->watches ? CORRAL_OP_WATCH : 0u);
+  ops[0].flags = (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) |
+                 (t->watches ? CORRAL_OP_WATCH : 0u) | (t->options.fair > 0 ? CORRAL_OP_FAIR : 0u);
   t->told = t->free = 0;
   t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
   t->sent = crl_env_boot_ms();
@@ -186,11 +203,37 @@ static int64_t stand_back(crl_taking *t, uint64_t dice, int64_t now) {
   return ms / 2 + (int64_t)(dice % ((uint64_t)ms / 2 + 1));
 }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The pause of one that waits for its turn, in ms. Far from that it pauses for half of the time that
+ * the places before it will take if they go on as they did, and leaves the watch meanwhile: so a
+ * crowd asks a few times per turn and not at each release. Where the store wakes nobody, the first
+ * of the queue looks as often as the first of a crowd without turns would. */
+static int64_t turn_pause(crl_taking *t, uint64_t dice) {
+  int is_near = t->place > 0 && t->place <= 2;
+  int64_t far_ms = t->place > 2 ? (int64_t)(t->place - 2) * t->each_us / 2000 : 0,
+          most = smaller(t->options.poll_max_ms, TURN_NAP_MS);
+  if (t->watches && far_ms > 1) {
+    crl_watch_leave(t->context->watch, &t->watcher);
+    t->watches = t->told = 0;
+    t->backs++;
+    return smaller(far_ms, TURN_NAP_MS);
+  }
+  if (t->told) return is_near ? TURN_NAP_MS : NAP_MOST_MS;
+  if (is_near)
+    most /= t->place == 1 ? 8 : 4;
+  else if (far_ms > t->options.poll_ms && far_ms < most)
+    most = far_ms;
+  return crl_policy_backoff(t->options.poll_ms, most > 0 ? most : 1, t->pauses++, dice);
+}
+
 /* When the first of its queue asks again, unless it is woken before. */
 static int64_t pause_until(crl_taking *t) {
   uint64_t dice = crl_env_dice();
   int64_t now = crl_env_now_ms(), ms;
-  if (t->watches && t->fruitless >= FRUITLESS && t->options.shared <= 0)
+  if (t->options.fair > 0)
+    ms = turn_pause(t, dice);
+  else if (t->watches && t->fruitless >= FRUITLESS && t->options.shared <= 0)
     ms = stand_back(t, dice, now);
   else
     ms = t->told
@@ -214,8 +257,16 @@ static int may_ask(const crl_taking *t) {
   return crl_lock_table_first(&t->queued) && !(t->waits && crl_env_now_ms() >= t->deadline);
 }
 
+/* Writes ", place 3 in the queue", where the place is known. */
+static const char *say_place(const crl_taking *t, const char *before, char text[48]) {
+  text[0] = '\0';
+  if (t->place > 0) snprintf(text, 48, "%splace %zu in the queue", before, t->place);
+  return text;
+}
+
 void crl_taking_wait(crl_taking *t) {
-  if (!t->waits) emit(t, CORRAL_EVENT_LOCK_WAIT, NULL);
+  char place[48];
+  if (!t->waits) emit(t, CORRAL_EVENT_LOCK_WAIT, t->place > 0 ? say_place(t, "", place) : NULL);
   t->waits = 1;
   t->pauses_now = crl_lock_table_first(&t->queued);
   t->until = t->pauses_now ? pause_until(t) : t->deadline;
@@ -290,17 +341,18 @@ static void say_who(const crl_taking *t, int status) {
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_SHOW, &detail);
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   size_t count = crl_lock_holders(&op, t->context, t->lock->entry.hash, &who, 1);
-  char times[80] = "";
+  char times[80] = "", place[48];
+  say_place(t, ", ", place);
   if (op.status == CORRAL_EFOREIGN) {
     say_time(times, ", for ", op.lock_state.left_ms, " more");
     crl_status_fail(t->error, status, "held by something that corral did not write%s", times);
   } else if (count == 0) {
-    crl_status_fail(t->error, status, "somebody else had the lock");
+    crl_status_fail(t->error, status, "somebody else had the lock%s", place);
   } else {
     say_time(times, ": for ", who.held_ms, " so far");
     say_time(times, times[0] != '\0' ? ", " : ": ", who.left_ms, " left unless it is extended");
-    crl_status_fail(t->error, status, "held by %s%s%s", who.who, count > 1 ? " and others" : "",
-                    times);
+    crl_status_fail(t->error, status, "held by %s%s%s%s", who.who, count > 1 ? " and others" : "",
+                    times, place);
   }
   int64_t left = op.status == CORRAL_EFOREIGN ? op.lock_state.left_ms : who.left_ms;
   if (t->lock->is_permit && t->other_ms > 0 && t->other_ms < left) left = t->other_ms;
@@ -376,6 +428,15 @@ static int gives_ttl(const corral_lock_options *user) {
   return user != NULL && user->size > offsetof(corral_lock_options, ttl_ms) && user->ttl_ms != 0;
 }
 
+static int check_turns(const crl_taking *t, corral_error *error) {
+  const corral_store_info *info = crl_pool_info(t->context->pool);
+  if (t->options.fair <= 0 || info->turns) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED,
+                         "fair: %.100s keeps no turns; memory:, lmdb:, sqlite:, redis:, memcached: "
+                         "and zookeeper: do",
+                         info->name);
+}
+
 static int check_kind(const crl_taking *t, corral_error *error) {
   const corral_store_info *info = crl_pool_info(t->context->pool);
   if (t->options.permits <= 0) return CORRAL_OK;
@@ -395,6 +456,7 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
   int status = crl_context_enter(c, &t->context, error);
   if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
+  if (status == CORRAL_OK) status = check_turns(t, error);
   if (status == CORRAL_OK) status = check_kind(t, error);
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);

@@ -33,11 +33,14 @@ typedef struct crl_taking {
   int doubtful;     /* a request may have left a hold, or a place in a queue */
   int foreign;      /* foreign content at the key was reported */
   unsigned pauses, fruitless, backs;
-  int64_t woken_at; /* crl_env_now_ms; the first of the fruitless wakes */
-  int64_t other_ms; /* left_ms of the last refusal: until the lock may be free; -1 unknown */
-  int64_t sent;     /* crl_env_boot_ms; the last request */
-  uint64_t seen;    /* largest fencing token that was known when it was sent */
-  int64_t began_us; /* crl_env_now_us; the call */
+  size_t place;      /* in the store's queue, of which the first is 1; 0: unknown, or none */
+  int64_t placed_us; /* crl_env_now_us; when it got there */
+  int64_t each_us;   /* time per place, when it last moved up; 0: unknown */
+  int64_t woken_at;  /* crl_env_now_ms; the first of the fruitless wakes */
+  int64_t other_ms;  /* left_ms of the last refusal: until the lock may be free; -1 unknown */
+  int64_t sent;      /* crl_env_boot_ms; the last request */
+  uint64_t seen;     /* largest fencing token that was known when it was sent */
+  int64_t began_us;  /* crl_env_now_us; the call */
   corral_error detail;
 } crl_taking;
 

@@ -6,7 +6,7 @@
 
 #include "record/record.h"
 
-enum { AT_COUNT = 4, AT_FENCE = 8, AT_WISH = 16 };
+enum { AT_COUNT = 4, AT_FENCE = 8, AT_WISH = 16, AT_TURN = 24 };
 enum {
   AT_MODE = 16,
   AT_LENGTH = 20,
@@ -28,6 +28,7 @@ int crl_lock_record_read(const uint8_t *record, size_t size, crl_lock_head *head
   head->count = (size_t)crl_record_take(record + AT_COUNT, 2);
   head->fence = crl_record_take(record + AT_FENCE, 8);
   head->wish_until = (int64_t)crl_record_take(record + AT_WISH, 8);
+  head->turn_until = (int64_t)crl_record_take(record + AT_TURN, 8);
   return size == CORRAL_LOCK_HEAD + head->count * CORRAL_LOCK_HOLD ? CORRAL_OK : CORRAL_EFOREIGN;
 }
 
@@ -48,6 +49,7 @@ static void put_head(const crl_lock_head *head, uint8_t *record) {
   crl_record_put(record + AT_COUNT, head->count, 2);
   crl_record_put(record + AT_FENCE, head->fence, 8);
   crl_record_put(record + AT_WISH, (uint64_t)head->wish_until, 8);
+  crl_record_put(record + AT_TURN, (uint64_t)head->turn_until, 8);
 }
 
 static void put_hold(const corral_hold *hold, uint8_t *at) {
@@ -96,37 +98,49 @@ static int redate(corral_hold *hold, int64_t now) {
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* The lock as a verb finds it at `now`; holds past their end don't count. */
+/* The lock as a verb finds it at `now`; holds past their end don't count. The places of the queue
+ * stand in the record in their order. */
 typedef struct now_here {
   const uint8_t *record;
   crl_lock_head head;
   int64_t now;
   uint64_t floor;
-  int mine; /* the op's token has a hold */
-  corral_hold own;
+  int mine;        /* the op's token has a hold */
+  corral_hold own; /* that hold, or its place in the queue */
   size_t live;
   /* Of the other holds: latest ends, 0: none; number and earliest end of permits. */
   int64_t until, exclusive_until, shared_until;
   uint32_t permits;
   int64_t permit_first;
-  /* the record has an implausible end; `until`, `own` and the wish are corrected, and the record is
-   * to be replaced */
-  int is_redated;
+  size_t waiting;    /* places in the queue */
+  size_t place;      /* that of the op's token; the first is 1; 0: none */
+  corral_hold first; /* the first place */
+  int passes;        /* the first place's turn is over: the place goes */
+  int joins;         /* the op's token gets a place at the end */
+  /* The record is to be replaced, also by a refusal: for an implausible end, of which `until`, `own`
+   * and the head are corrected, or for the queue. */
+  int is_changed;
 } now_here;
 
 /* Hold number `i`, with implausible numbers corrected. */
 static void hold_at(now_here *here, size_t i, corral_hold *hold) {
   crl_lock_record_hold(here->record, i, hold);
   hold->fence = believed(hold->fence);
-  if (redate(hold, here->now)) here->is_redated = 1;
+  if (redate(hold, here->now)) here->is_changed = 1;
 }
 
-static void check_head(now_here *here) {
-  int64_t wish = here->head.wish_until;
-  here->head.fence = believed(here->head.fence);
-  if (wish <= here->now || wish - here->now <= CORRAL_LOCK_WISH_MS + CORRAL_LOCK_SLACK_MS) return;
-  here->head.wish_until = here->now + CORRAL_LOCK_WISH_MS;
-  here->is_redated = 1;
+/* Corrects an end in the head that is further than `longest` away. */
+static void check_end(now_here *here, int64_t *end, int64_t longest) {
+  if (*end <= here->now || *end - here->now <= longest + CORRAL_LOCK_SLACK_MS) return;
+  *end = here->now + longest;
+  here->is_changed = 1;
+}
+
+static void look_at_place(now_here *here, const corral_hold *hold, int is_own) {
+  if (++here->waiting == 1) here->first = *hold;
+  if (!is_own) return;
+  here->place = here->waiting;
+  if (!here->mine) here->own = *hold;
 }
 
 static void look_at_permit(now_here *here, int64_t until) {
@@ -136,12 +150,23 @@ static void look_at_permit(now_here *here, int64_t until) {
 
 static void look(now_here *here, const uint8_t *token) {
   corral_hold hold;
-  check_head(here);
+  here->head.fence = believed(here->head.fence);
+  check_end(here, &here->head.wish_until, CORRAL_LOCK_WISH_MS);
+  check_end(here, &here->head.turn_until, CORRAL_LOCK_TURN_MS);
   for (size_t i = 0; i < here->head.count; i++) {
     hold_at(here, i, &hold);
-    if (hold.until <= here->now) continue;
+    int is_own = token != NULL && memcmp(hold.token, token, CORRAL_TOKEN) == 0;
+    if (hold.until <= here->now) {
+      /* the turn was that of a place that is over */
+      if (crl_lock_record_waits(&hold) && here->waiting == 0) here->head.turn_until = 0;
+      continue;
+    }
+    if (crl_lock_record_waits(&hold)) {
+      look_at_place(here, &hold, is_own);
+      continue;
+    }
     here->live++;
-    if (token != NULL && memcmp(hold.token, token, CORRAL_TOKEN) == 0) {
+    if (is_own) {
       here->mine = 1;
       here->own = hold;
       continue;
@@ -153,30 +178,81 @@ static void look(now_here *here, const uint8_t *token) {
   }
 }
 
-/* Writes the new record to `room`: the holds of other tokens and, if keeps_own, here->own. */
-static void replace(now_here *here, int keeps_own, const uint8_t *token, uint8_t *room,
+/* What the record has of the op's token after the verb. */
+typedef enum keeps { NOTHING, ITS_HOLD, ITS_PLACE } keeps;
+
+/* Holds that may be in the way of a place. */
+typedef struct crowd {
+  int any, writer, reader;
+  uint64_t permits;
+} crowd;
+
+static int is_barred(const corral_hold *place, const crowd *holds) {
+  switch (place->mode - CORRAL_LOCK_WAITING) {
+    case CORRAL_LOCK_SHARED: return holds->writer || holds->permits > 0;
+    case CORRAL_LOCK_PERMIT:
+      return holds->writer || holds->reader || holds->permits >= place->fence;
+    default: return holds->any;
+  }
+}
+
+/* A record while it is written. */
+typedef struct written {
+  uint8_t *at;
+  int64_t last; /* latest end */
+  crowd holds;
+  int has_place;
+  corral_hold first; /* the first place */
+} written;
+
+static void add(written *w, const corral_hold *hold) {
+  put_hold(hold, w->at);
+  w->at += CORRAL_LOCK_HOLD;
+  w->last = later(w->last, hold->until);
+  if (!crl_lock_record_waits(hold)) {
+    w->holds.any = 1;
+    w->holds.writer |= hold->mode == CORRAL_LOCK_EXCLUSIVE;
+    w->holds.reader |= hold->mode == CORRAL_LOCK_SHARED;
+    w->holds.permits += hold->mode == CORRAL_LOCK_PERMIT;
+  } else if (!w->has_place) {
+    w->has_place = 1;
+    w->first = *hold;
+  }
+}
+
+/* End of the first place's turn, which begins when no hold is in its way; 0: none. */
+static int64_t turn_of(const now_here *here, const written *w) {
+  if (!w->has_place || is_barred(&w->first, &w->holds)) return 0;
+  int is_same = here->waiting > 0 && memcmp(w->first.token, here->first.token, CORRAL_TOKEN) == 0;
+  return is_same && here->head.turn_until > 0 ? here->head.turn_until
+                                              : here->now + CORRAL_LOCK_TURN_MS;
+}
+
+/* Writes the new record to `room`: the holds and places of other tokens, except a first place whose
+ * turn is over, and what the op's token keeps. */
+static void replace(now_here *here, keeps own, const uint8_t *token, uint8_t *room,
                     corral_lock_change *change) {
   crl_lock_head head = here->head;
   corral_hold hold;
-  int64_t last = later(here->now, here->head.wish_until);
-  uint8_t *at = room + CORRAL_LOCK_HEAD;
+  written w = {.at = room + CORRAL_LOCK_HEAD, .last = later(here->now, here->head.wish_until)};
+  size_t place = 0;
   for (size_t i = 0; i < here->head.count; i++) {
     hold_at(here, i, &hold);
-    if (hold.until <= here->now || memcmp(hold.token, token, CORRAL_TOKEN) == 0) continue;
-    last = later(last, hold.until);
-    put_hold(&hold, at);
-    at += CORRAL_LOCK_HOLD;
+    if (hold.until <= here->now) continue;
+    int waits = crl_lock_record_waits(&hold), is_own = memcmp(hold.token, token, CORRAL_TOKEN) == 0;
+    if (waits && ++place == 1 && here->passes) continue;
+    if (!is_own)
+      add(&w, &hold);
+    else if (own == ITS_PLACE && waits && place == here->place)
+      add(&w, &here->own);
   }
-  if (keeps_own) {
-    last = later(last, here->own.until);
-    put_hold(&here->own, at);
-    at += CORRAL_LOCK_HOLD;
-  }
-  head.count = (size_t)(at - room - CORRAL_LOCK_HEAD) / CORRAL_LOCK_HOLD;
+  if (own == ITS_HOLD || (own == ITS_PLACE && here->joins)) add(&w, &here->own);
+  head.count = (size_t)(w.at - room - CORRAL_LOCK_HEAD) / CORRAL_LOCK_HOLD;
+  head.turn_until = turn_of(here, &w);
   put_head(&head, room);
   *change = (corral_lock_change){.action = CORRAL_ACTION_REPLACE,
-                                 .size = (size_t)(at - room),
-                                 .expires = last + CORRAL_LOCK_MEMORY_MS};
+                                 .size = (size_t)(w.at - room),
+                                 .expires = w.last + CORRAL_LOCK_MEMORY_MS};
 }
 
 static void grant(corral_op *op, now_here *here, int64_t hold_ms) {
@@ -197,56 +273,112 @@ static int mode_of(const corral_op *op) {
   return op->lock.permits > 0 ? CORRAL_LOCK_PERMIT : CORRAL_LOCK_EXCLUSIVE;
 }
 
-static void begin(corral_op *op, now_here *here) {
-  uint64_t next = here->head.fence + 1;
+/* Makes `own` a new hold, or with CORRAL_LOCK_WAITING a new place. */
+static void make_own(const corral_op *op, now_here *here, int waiting) {
   size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
-  here->own = (corral_hold){.mode = mode_of(op), .since = here->now};
+  here->own = (corral_hold){.mode = mode_of(op) + waiting, .since = here->now};
   memcpy(here->own.token, op->token, CORRAL_TOKEN);
   if (len > 0) memcpy(here->own.note, op->lock.note, len);
+}
+
+static void begin(const corral_op *op, now_here *here) {
+  uint64_t next = here->head.fence + 1;
+  make_own(op, here, 0);
   here->own.fence = here->head.fence = next > here->floor ? next : here->floor;
   if (here->own.mode == CORRAL_LOCK_EXCLUSIVE) here->head.wish_until = 0;
 }
 
-/* Sets the wish of a refused writer; returns 1 when the record has to change. The wish bars new
- * readers and permits only while such have the lock; it is renewed when less than half of it is
- * left. */
-static int wishes(const corral_op *op, now_here *here) {
-  if (mode_of(op) != CORRAL_LOCK_EXCLUSIVE || op->lock.wish_ms <= 0 || here->exclusive_until != 0)
-    return 0;
+/* ---- turns --------------------------------------------------------------------------------- */
+
+/* Until when the places before the op's token's own, or before one at the end, are in its way at
+ * least; 0: none is. The turn of the first one begins here if it has not before, and is passed on
+ * if it is over. */
+static int64_t turns_before(now_here *here) {
+  size_t ahead = here->place > 0 ? here->place - 1 : here->waiting;
+  int64_t turn = here->head.turn_until;
+  if (ahead == 0) return 0;
+  crowd holds = {.any = here->until != 0,
+                 .writer = here->exclusive_until != 0,
+                 .reader = here->shared_until != 0,
+                 .permits = here->permits};
+  if (is_barred(&here->first, &holds)) return here->until;
+  if (turn > here->now) return turn;
+  here->is_changed = 1;
+  here->passes = turn > 0;
+  return here->passes && ahead == 1 ? 0 : here->now + CORRAL_LOCK_TURN_MS;
+}
+
+/* The place of a refused token: a new one at the end, or its own, which is prolonged when less than
+ * half of its life is left. */
+static void queue(corral_op *op, now_here *here) {
+  size_t waiting = here->waiting - (size_t)here->passes;
+  if (here->place == 0) {
+    if (op->lock.wish_ms <= 0 || waiting >= CORRAL_LOCK_PLACES) return;
+    make_own(op, here, CORRAL_LOCK_WAITING);
+    if (mode_of(op) == CORRAL_LOCK_PERMIT) here->own.fence = op->lock.permits;
+    here->joins = 1;
+  }
+  op->lock_state.fence = here->joins ? waiting + 1 : here->place - (size_t)here->passes;
+  if (!here->joins && here->own.until - here->now >= CORRAL_LOCK_PLACE_MS / 2) return;
+  here->own.until = here->now + CORRAL_LOCK_PLACE_MS;
+  here->own.length_ms = CORRAL_LOCK_PLACE_MS;
+  here->is_changed = 1;
+}
+
+/* Sets the wish of a refused writer. It bars new readers and permits only while such have the
+ * lock and nobody waits for a turn; it is renewed when less than half of it is left. */
+static void wish(const corral_op *op, now_here *here) {
+  if (mode_of(op) != CORRAL_LOCK_EXCLUSIVE || op->lock.wish_ms <= 0 || here->exclusive_until != 0 ||
+      here->waiting > 0)
+    return;
   if (here->head.wish_until > here->now &&
       here->head.wish_until - here->now >= op->lock.wish_ms / 2)
-    return 0;
+    return;
   here->head.wish_until = here->now + op->lock.wish_ms;
-  return 1;
+  here->is_changed = 1;
+}
+
+/* ---- verbs --------------------------------------------------------------------------------- */
+
+static void refuse(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
+  if (here->is_changed)
+    replace(here, here->place > 0 || here->joins ? ITS_PLACE : NOTHING, op->token, room, change);
 }
 
 /* When what is in the way of a LOCK may be over. */
-static int64_t way_of(const corral_op *op, const now_here *here) {
-  int64_t writers = later(here->exclusive_until, here->head.wish_until);
+static int64_t way_of(const corral_op *op, now_here *here) {
+  int64_t writers = later(here->exclusive_until, here->waiting > 0 ? 0 : here->head.wish_until);
   int64_t permits = here->permits >= op->lock.permits ? here->permit_first : 0;
+  int64_t turns = turns_before(here);
   switch (mode_of(op)) {
-    case CORRAL_LOCK_SHARED: return here->permits == 0 ? writers : later(writers, here->until);
-    case CORRAL_LOCK_PERMIT: return later(writers, later(here->shared_until, permits));
-    default: return here->until;
+    case CORRAL_LOCK_SHARED:
+      return later(turns, here->permits == 0 ? writers : later(writers, here->until));
+    case CORRAL_LOCK_PERMIT:
+      return later(turns, later(writers, later(here->shared_until, permits)));
+    default: return later(turns, here->until);
   }
 }
 
 static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
-  int64_t in_the_way = way_of(op, here);
+  int64_t in_the_way = here->mine ? 0 : way_of(op, here);
   if (!here->mine && in_the_way > here->now) {
     op->status = CORRAL_EBUSY;
     op->lock_state.left_ms = in_the_way - here->now;
-    if (wishes(op, here) || here->is_redated) replace(here, 0, op->token, room, change);
+    if (op->flags & CORRAL_OP_FAIR)
+      queue(op, here);
+    else
+      wish(op, here);
+    refuse(op, here, room, change);
     return;
   }
   if (!here->mine && here->live >= CORRAL_LOCK_HOLDS) {
     op->status = CORRAL_EREFUSED;
-    if (here->is_redated) replace(here, 0, op->token, room, change);
+    refuse(op, here, room, change);
     return;
   }
   if (!here->mine) begin(op, here);
   grant(op, here, op->lock.hold_ms);
-  replace(here, 1, op->token, room, change);
+  replace(here, ITS_HOLD, op->token, room, change);
 }
 
 static void lost(corral_op *op, const now_here *here) {
@@ -264,17 +396,17 @@ static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
   if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;
   if (here->own.fence > here->head.fence) here->head.fence = here->own.fence;
   grant(op, here, op->lock_extend.hold_ms);
-  replace(here, 1, op->token, room, change);
+  replace(here, ITS_HOLD, op->token, room, change);
 }
 
 static void unlock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
-  if (!here->mine) {
+  if (!here->mine && here->place == 0) {
     lost(op, here);
     return;
   }
   op->status = CORRAL_OK;
   op->lock_state.left_ms = 0;
-  replace(here, 0, op->token, room, change);
+  replace(here, NOTHING, op->token, room, change);
 }
 
 void crl_lock_record_decide(corral_op *op, const uint8_t *record, size_t size, int64_t now,

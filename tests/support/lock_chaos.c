@@ -34,6 +34,8 @@ typedef struct arena {
   _Atomic int64_t ttl_ms;
   atomic_int holder;                  /* number + 1 of the latest process inside; 0: none yet */
   _Atomic int64_t entered[PROCESSES]; /* ttl_ms of the hold of each process; 0: not inside */
+  atomic_int to_last, of[PROCESSES];  /* in the first half, with what follows */
+  _Atomic int64_t longest_ms;
   atomic_flag said;
   char error[240];
   pid_t pids[PROCESSES];
@@ -106,7 +108,17 @@ static void come_in(arena *a, int number, int64_t ttl_ms) {
          !atomic_compare_exchange_weak(&a->most, &most, now)) {
   }
   atomic_store(&a->entered[number], ttl_ms);
-  atomic_store(&a->holder, number + 1);
+  int before = atomic_exchange(&a->holder, number + 1);
+  if (!atomic_load(&a->quiet)) return;
+  atomic_fetch_add(&a->to_last, before == number + 1);
+  atomic_fetch_add(&a->of[number], 1);
+}
+
+static void note_wait(arena *a, int64_t ms) {
+  int64_t longest = atomic_load(&a->longest_ms);
+  while (atomic_load(&a->quiet) && ms > longest &&
+         !atomic_compare_exchange_weak(&a->longest_ms, &longest, ms)) {
+  }
 }
 
 static void go_out(arena *a, int number) {
@@ -136,8 +148,9 @@ static void contend(arena *a, int number) {
     _exit(1);
   }
   while (atomic_load(&a->taken) < a->plan->acquisitions) {
-    int64_t ttl_ms = atomic_load(&a->ttl_ms);
-    corral_lock_options *options = CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS);
+    int64_t ttl_ms = atomic_load(&a->ttl_ms), asked = crl_env_now_ms();
+    corral_lock_options *options =
+        CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .fair = a->plan->fair);
     int status = corral_lock_take(c, "chaos", 5, options, &lock, &error);
     if (status != CORRAL_OK) {
       say(a, corral_status_name(status), error.text);
@@ -145,6 +158,7 @@ static void contend(arena *a, int number) {
       continue;
     }
     atomic_fetch_add(&a->taken, 1);
+    note_wait(a, crl_env_now_ms() - asked);
     work(a, db, number, lock, ttl_ms);
     if (corral_lock_release(lock, &error) == CORRAL_ELOST) atomic_fetch_add(&a->lost, 1);
   }
@@ -258,7 +272,15 @@ lock_chaos_outcome lock_chaos_run(const lock_chaos *plan) {
                                 .refused = a->refused,
                                 .lost = a->lost,
                                 .errors = a->errors,
+                                .to_last = a->to_last,
+                                .fewest = a->of[0],
+                                .longest_ms = a->longest_ms,
                                 .took_ms = crl_env_now_ms() - begun};
+  for (int i = 0; i < plan->processes; i++) {
+    int own = atomic_load(&a->of[i]);
+    if (own < outcome.fewest) outcome.fewest = own;
+    if (own > outcome.most_of_one) outcome.most_of_one = own;
+  }
   sqlite3_close(db);
   memcpy(outcome.error, a->error, sizeof outcome.error);
   int doubles = a->doubles;

@@ -15,6 +15,7 @@ typedef struct lock_chaos {
   int processes, acquisitions;
   int kills, stops; /* number of holders to kill, to stop */
   int64_t ttl_ms;   /* ttl_ms of holds in the second half */
+  int fair;         /* they wait in turn */
 } lock_chaos;
 
 typedef struct lock_chaos_outcome {
@@ -24,7 +25,10 @@ typedef struct lock_chaos_outcome {
   int refused;                 /* writes refused by the table, from holders whose hold was over */
   int lost;                    /* releases that returned CORRAL_ELOST */
   int errors;                  /* failed takings */
-  char error[240];             /* text of the first error */
+  /* in the first half: grants to the holder before; fewest and most of a process; longest wait */
+  int to_last, fewest, most_of_one;
+  int64_t longest_ms;
+  char error[240]; /* text of the first error */
   int64_t took_ms;
 } lock_chaos_outcome;
 

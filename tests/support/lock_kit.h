@@ -21,8 +21,8 @@
 
 static corral *a, *b;
 static corral_error error;
-static _Atomic int a_lost; /* LOCK_LOST events of corral a */
-static char a_detail[300]; /* detail of the latest of them */
+static _Atomic int a_lost __attribute__((unused)); /* LOCK_LOST events of corral a */
+static char a_detail[300];                         /* detail of the latest of them */
 static pthread_mutex_t a_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* event_arg: &a_lost, or NULL. */
