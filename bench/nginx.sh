@@ -64,9 +64,21 @@ END
 nginx -c "$folder/nginx.conf" -e "$folder/error.log" || exit 1
 
 names="static proxy_cache near store"
-worker=$(cat "/proc/$(cat "$folder/pid")/task/$(cat "$folder/pid")/children") || exit 1
+# The command is back before the server has written its number, and begun its worker.
+await_worker() {
+  for _ in $(seq 300); do
+    master=$(cat "$folder/pid" 2>/dev/null) &&
+      worker=$(cat "/proc/$master/task/$master/children" 2>/dev/null) && worker=${worker%% *}
+    [ -z "$worker" ] || return 0
+    sleep 0.1
+  done
+  echo "nginx has no worker" >&2
+  return 1
+}
+worker=
+await_worker || exit 1
 # The worker's processor time so far, in ticks: the 14th and 15th field, the name being one word.
-ticks() { awk '{ print $14 + $15 }' "/proc/${worker%% *}/stat"; }
+ticks() { awk '{ print $14 + $15 }' "/proc/$worker/stat"; }
 hertz=$(getconf CLK_TCK)
 url() { echo "http://127.0.0.1:$port/$1/page.txt"; }
 for name in $names; do

@@ -644,6 +644,7 @@ if(TARGET manual)
 endif()
 corral_script(ci pure 30 sh ${CMAKE_SOURCE_DIR}/tests/ci_test.sh)
 corral_script(run_elsewhere pure 30 sh ${CMAKE_SOURCE_DIR}/tests/run_elsewhere_test.sh)
+corral_script(bench_table scripted 30 sh ${CMAKE_SOURCE_DIR}/tests/bench_table_test.sh)
 corral_script(format pure 60 sh ${CMAKE_SOURCE_DIR}/tests/format_test.sh)
 corral_script(clang_tidy pure 600
     sh ${CMAKE_SOURCE_DIR}/tests/clang_tidy_test.sh ${CMAKE_BINARY_DIR})

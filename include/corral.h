@@ -175,6 +175,10 @@ CORRAL_API int64_t corral_value_age_ms(const corral_value *value);
 CORRAL_API corral_kept corral_value_kept(const corral_value *value);
 /* Version that the compute gave the value (corral_fill_version); 0: none. */
 CORRAL_API uint64_t corral_value_version(const corral_value *value);
+/* Number of the failure (the code of corral_fill_fail, or the negative status of the compute) for
+ * which a value is served past its fresh life: this call's, or one that is remembered. 0: there was
+ * none, or it has no number. */
+CORRAL_API int32_t corral_value_failure(const corral_value *value);
 /* Takes one more reference and returns `value`. Any thread. */
 CORRAL_API corral_value *corral_value_ref(corral_value *value);
 /* Drops a reference; the last one frees the value. NULL is allowed. Any thread. */

@@ -341,7 +341,8 @@ far=$dir/$(printf '%0180d' 0)
 bad 125 "000...000" --store "lmdb:$far/x.db" set k v
 bad 125 "00/x.db?size=0': size=0; accepted: " --store "lmdb:$far/x.db?size=0" set k v
 bad 125 "'; accepted: " --store "redis://h/?$(printf '%0300d' 0)=1" get k
-bad 125 "'a00000000...00000000:'; " --store "a$(printf '%0300d' 0):" get k
+bad 125 "00000:': a scheme has at most 63 characters" --store "a$(printf '%0300d' 0):" get k
+bad 125 "'a00000000...00000000:'; " --store "a$(printf '%062d' 0):" get k
 bad 125 "explain: no option is called '0" explain "$(printf '%0300d' 0)=1"
 bad 125 "run: --away: '0" run --away "$(printf '%0300d' 0)" -- true
 

@@ -147,13 +147,16 @@ static void a_stale_value_comes_from_a_copy_while_the_origin_fails_on(const char
     assert_int_equal(g.status, CORRAL_OK);
     assert_string_equal(g.text, "v");
     assert_int_equal(g.how, CORRAL_STALE);
+    assert_int_equal(g.failure, 5);
   }
   assert_int_equal(s.ran, 2);
   assert_int_equal(corral_counter(c, CORRAL_EVENT_NEAR), 18);
   assert_int_equal(corral_peek(c, "k", 1, CORRAL_CALL(.policy = &policy), &value), CORRAL_EMISS);
   assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK);
   s.fails = 0;
-  assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+  got g = asks_by(c, "k", &policy, &s);
+  assert_int_equal(g.how, CORRAL_COMPUTED);
+  assert_int_equal(g.failure, 0);
   corral_close(c);
 }
 

@@ -478,6 +478,21 @@ static void an_unknown_scheme_is_told_what_exists(void **state) {
   assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "no scheme"), &c, &error), CORRAL_EURI);
 }
 
+#define LONG_SCHEME "a234567890123456789012345678901234567890123456789012345678901234"
+
+static void a_scheme_that_is_too_long_is_told_the_limit(void **state) {
+  (void)state;
+  corral *c = NULL;
+  corral_error error = {0};
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = LONG_SCHEME "://host"), &c, &error),
+                   CORRAL_EURI);
+  assert_non_null(strstr(error.text, "a scheme has at most 63 characters"));
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .origin = LONG_SCHEME "://host"), &c, &error),
+      CORRAL_EURI);
+  assert_string_equal(error.text, "origin: a scheme has at most 63 characters");
+}
+
 static void options_of_a_newer_header_are_refused_once_they_are_used(void **state) {
   (void)state;
   struct {
@@ -520,6 +535,7 @@ int main(void) {
       IN_ROOM(null_is_an_answer_and_not_a_crash),
       IN_ROOM(an_option_out_of_range_is_named_with_its_range),
       IN_ROOM(an_unknown_scheme_is_told_what_exists),
+      IN_ROOM(a_scheme_that_is_too_long_is_told_the_limit),
       IN_ROOM(options_of_a_newer_header_are_refused_once_they_are_used),
   };
   return cmocka_run_group_tests_name("api", tests, NULL, NULL);

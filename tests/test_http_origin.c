@@ -208,7 +208,7 @@ static void page_keeps_status_header_and_tags(void **state) {
       HTTP_ANSWER(.headers = "Content-Type: text/plain\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\n"
                              "X-A: 2 \r\n and 3\r\nConnection: x-own\r\nX-Own: gone\r\n"
                              "Set-Cookie: gone\r\nSurrogate-Key: red blue\r\nCache-Tag: a,red\r\n"
-                             "X-Accel-Redirect: /gone\r\nCorral-Location: /gone\r\n"
+                             "X-Accel-Limit-Rate: 9\r\nCorral-Location: /gone\r\n"
                              "Cache-Control: max-age=60\r\n",
                   .body = "body", .chunked = 1));
   corral_fill *f = fetched(origin, "httphost/dir/p?x=1");
@@ -229,6 +229,14 @@ static void page_keeps_status_header_and_tags(void **state) {
   assert_int_equal(page.sie_ms, 20000);
   fill_free(f);
   expect_failure(fetched(origin, "no slash"), CORRAL_EINVAL, "{uri}");
+  http_origin_answer(server, "/elsewhere",
+                     HTTP_ANSWER(.headers = "Cache-Control: max-age=60\r\n"
+                                            "x-accel-redirect: /inside\r\n"));
+  f = fetched(origin, "/elsewhere");
+  assert_int_equal(f->end, FILL_DONE);
+  assert_int_equal(f->ttl, CORRAL_OFF);
+  assert_int_equal(f->sie, CORRAL_OFF);
+  fill_free(f);
   closed(origin);
 }
 

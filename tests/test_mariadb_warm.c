@@ -23,7 +23,7 @@ static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
         run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --mariadb \"$DB\" "
             "--query 'SELECT body, raw FROM page WHERE id = ?'"),
         0);
-    says(i == 0 ? "\"computed\":2,\"negative\":2," : "\"fresh\":2,\"computed\":0,\"negative\":2,");
+    has(i == 0 ? "\"computed\":2,\"negative\":2," : "\"fresh\":2,\"computed\":0,\"negative\":2,");
   }
   is_stored("2", "two \u00e9\n");
   assert_int_equal(run("$CORRAL_COMMAND get 3"), 1);
@@ -36,18 +36,18 @@ static void bytes_numbers_and_large_texts_are_whole(void **state) {
           "'SELECT raw FROM page WHERE id = ?'"),
       0);
   assert_int_equal(run("$CORRAL_COMMAND --namespace raw get 2 | od -An -tx1"), 0);
-  says(" 00 41 ff\n");
+  has(" 00 41 ff\n");
   assert_int_equal(
       run("printf '1' | $CORRAL_COMMAND --namespace num warm --mariadb \"$DB\" --query "
           "'SELECT price FROM page WHERE id = ?'; $CORRAL_COMMAND --namespace num get 1"),
       0);
-  says("1.25");
+  has("1.25");
   assert_int_equal(run("echo k | $CORRAL_COMMAND --namespace big warm --mariadb \"$DB\" --query "
                        "\"SELECT CONCAT(?, REPEAT('x', 3000000))\"; "
                        "$CORRAL_COMMAND --namespace big get k | tr -d x; "
                        "$CORRAL_COMMAND --namespace big get k | wc -c"),
                    0);
-  says("k3000001\n");
+  has("k3000001\n");
 }
 
 static void a_key_is_bytes_and_never_a_part_of_the_statement(void **state) {
@@ -57,8 +57,8 @@ static void a_key_is_bytes_and_never_a_part_of_the_statement(void **state) {
           "--mariadb \"$DB\" --query 'SELECT HEX(?)'; "
           "$CORRAL_COMMAND --namespace odd get \"' OR 1 --\""),
       0);
-  says("\"computed\":2,");
-  says("27204F522031202D2D");
+  has("\"computed\":2,");
+  has("27204F522031202D2D");
 }
 
 static void keys_come_from_a_statement_in_its_order(void **state) {
@@ -67,28 +67,28 @@ static void keys_come_from_a_statement_in_its_order(void **state) {
                        "'SELECT id FROM page ORDER BY id DESC' --exec 'echo $1 >>$OUT.keys'; "
                        "tr '\\n' ' ' <$OUT.keys"),
                    0);
-  says("3 2 1 ");
+  has("3 2 1 ");
   assert_int_equal(run("$CORRAL_COMMAND --json --namespace both warm --mariadb \"$DB\" --keys "
                        "'SELECT id FROM page' --query 'SELECT body FROM page WHERE id = ?'"),
                    0);
-  says("\"computed\":2,\"negative\":1,");
+  has("\"computed\":2,\"negative\":1,");
   assert_int_equal(run("$CORRAL_COMMAND warm --mariadb \"$DB\" --keys 'SELEC' -- true"), 125);
-  says("--keys: You have an error in your SQL syntax");
+  has("--keys: You have an error in your SQL syntax");
   assert_int_equal(run("$CORRAL_COMMAND warm --mariadb \"$DB\" --keys 'DO 1' -- true"), 125);
-  says("--keys: the statement answers no rows");
+  has("--keys: the statement answers no rows");
 }
 
 static void a_wrong_statement_is_refused_before_anything_is_done(void **state) {
   (void)state;
   assert_int_equal(
       run("echo 1 | $CORRAL_COMMAND warm --mariadb \"$DB\" --query 'SELECT body FROM page'"), 125);
-  says("has 0 parameters and 1 columns: a statement with ?, the key,");
+  has("has 0 parameters and 1 columns: a statement with ?, the key,");
   assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --mariadb \"$DB\" --query 'SELEC ?'"), 125);
-  says("error in your SQL syntax");
+  has("error in your SQL syntax");
   assert_int_equal(
       run("echo 1 | $CORRAL_COMMAND warm --mariadb 'host=127.0.0.1;port=1' --query 'SELECT ?'"),
       125);
-  says("--mariadb: Can't connect");
+  has("--mariadb: Can't connect");
 }
 
 static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
@@ -96,8 +96,8 @@ static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
   assert_int_equal(run("printf '[\\n1\\n' | $CORRAL_COMMAND --json --namespace alone warm -j 1 "
                        "--mariadb \"$DB\" --query \"SELECT 'a' REGEXP ?\""),
                    1);
-  says("\"computed\":1,\"negative\":0,\"failed\":1,");
-  says("[: failed: ");
+  has("\"computed\":1,\"negative\":0,\"failed\":1,");
+  has("[: failed: ");
 }
 
 static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state) {
@@ -105,7 +105,7 @@ static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state)
   assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --mariadb \"$DB\" --query "
                        "'SELECT CONCAT(?, SLEEP(600))'"),
                    1);
-  says("slow: failed: the statement was ended");
+  has("slow: failed: the statement was ended");
   assert_int_equal(run("$CORRAL_COMMAND get slow"), 125); /* no value: the failure is known */
   await("SELECT count(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE '%SLEEP(600)%' AND ID "
         "<> CONNECTION_ID()",
@@ -121,7 +121,7 @@ static void a_password_comes_from_the_users_own_file(void **state) {
           "'SELECT body FROM page WHERE id = ?'; $CORRAL_COMMAND --namespace file get 1",
           mariadb_server_port(server), warm_folder, warm_folder),
       0);
-  says("one");
+  has("one");
 }
 
 /* What the conninfo says goes before the file, also when it is one word alone. */
@@ -145,7 +145,7 @@ static void what_the_conninfo_can_not_say_is_refused_without_its_value(void **st
   for (int i = 0; i < 3; i++) {
     assert_int_equal(
         run("echo 1 | $CORRAL_COMMAND warm --mariadb '%s' --query 'SELECT ?'", texts[i]), 125);
-    says("is not accepted: host=, port=,");
+    has("is not accepted: host=, port=,");
     assert_null(strstr(out, "hush"));
   }
 }
@@ -176,7 +176,7 @@ static void warmers_of_two_databases_share_no_pass(void **state) {
       "--ttl 1ms --spread 0 --wait 100ms --mariadb \"${DB%%shop}%s\" --query \"SELECT IF(CONCAT("
       "DATABASE(), ?) = 'shoptwo', SLEEP(600), 1)\" 2>&1 >$OUT.%s";
   static const char sleeping[] = "FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'";
-  char command[WARM_COMMAND], sql[200];
+  char command[SHELL_COMMAND], sql[200];
   (void)snprintf(command, sizeof command, warm, "shop", "first");
   FILE *f = popen(command, "r");
   assert_non_null(f);
@@ -189,8 +189,8 @@ static void warmers_of_two_databases_share_no_pass(void **state) {
   (void)pclose(f);
   assert_int_equal(status, 1);
   assert_int_equal(run("cat $OUT.second"), 0);
-  says("\"computed\":1,");
-  says("\"busy\":1,");
+  has("\"computed\":1,");
+  has("\"busy\":1,");
 }
 
 static void kill_server(void) { mariadb_server_kill(server); }

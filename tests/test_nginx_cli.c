@@ -2,20 +2,19 @@
  * takes. Real nginx, real Redis, the command's own program and its http: plugin. */
 #include "support/nginx_kit.h"
 
-#include <sys/wait.h>
 #include <time.h>
+
+#include "support/shell_kit.h"
 
 #define PAGES                                                                                      \
   "corral_path_tags 3;"                                                                            \
   "location / { corral pages; corral_valid 1m; corral_stale 10m; corral_tag Surrogate-Key; "       \
   "proxy_pass %ORIGIN%; }"                                                                         \
+  "location /inside/ { internal; proxy_pass %ORIGIN%; }"                                           \
   "location = /purge { corral_purge pages; }"
 #define KEPT "Cache-Control: max-age=600\r\n"
 
-enum { COMMAND = 4096, TEXT = 8192 };
-
 static nginx_server *server;
-static char output[TEXT];
 static const char *input = "";
 
 static int start(void **state) {
@@ -31,33 +30,28 @@ static int stop(void **state) {
   return 0;
 }
 
-/* Runs corral with these arguments, a shell's, and `input`; its output is in `output`. Returns its
- * status. */
-__attribute__((format(printf, 1, 2))) static int corral_run(const char *format, ...) {
-  char command[COMMAND], text[COMMAND / 2];
-  va_list args;
-  va_start(args, format);
-  (void)vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  (void)snprintf(command, sizeof command,
+/* The command on nginx's store and namespace, with `input`. */
+static const char *command(void) {
+  static char text[SHELL_COMMAND / 2];
+  (void)snprintf(text, sizeof text,
                  "echo '%s' | CORRAL_PLUGIN_PATH='%s' \"$CORRAL_COMMAND\" --store '%s' "
-                 "--namespace site %s 2>&1",
-                 input, getenv("CORRAL_PLUGINS"), redis_server_uri(nginx_kit_redis), text);
-  FILE *pipe = popen(command, "r");
-  assert_non_null(pipe);
-  size_t size = fread(output, 1, sizeof output - 1, pipe);
-  output[size] = '\0';
-  int status = pclose(pipe);
-  if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
-  return WEXITSTATUS(status);
+                 "--namespace site ",
+                 input, getenv("CORRAL_PLUGINS"), redis_server_uri(nginx_kit_redis));
+  return text;
 }
 
+#define corral_run(...) shell(command(), __VA_ARGS__)
+
 /* Warms this key by the origin that nginx itself asks. */
-static void warm(const char *key, const char *parameters) {
+static int warm_by(const char *key, const char *parameters) {
   input = key;
-  int status = corral_run("warm --origin '%s{uri}#page=1&header=Host:localhost%s'",
-                          http_origin_url(nginx_kit_origin), parameters);
-  if (status != 0) fail_msg("warm %s: %d %s", key, status, output);
+  return corral_run("warm --origin '%s{uri}#page=1&header=Host:localhost%s'",
+                    http_origin_url(nginx_kit_origin), parameters);
+}
+
+static void warm(const char *key, const char *parameters) {
+  int status = warm_by(key, parameters);
+  if (status != 0) fail_msg("warm %s: %d %s", key, status, out);
 }
 
 static const char *status_of(const char *path, const char *headers, const char *body) {
@@ -112,6 +106,24 @@ static void a_warmed_page_varies_and_is_purged_as_nginxs_own(void **state) {
   }
 }
 
+/* An application may name another location, whose page nginx sends: the warmer can't ask for it,
+ * and stores nothing instead. What nginx then makes is purged as any page. */
+static void a_page_of_another_location_is_left_to_nginx(void **state) {
+  (void)state;
+  http_origin_answer(nginx_kit_origin, "/moved/page",
+                     HTTP_ANSWER(.headers = KEPT "X-Accel-Redirect: /inside/page\r\n"));
+  http_origin_answer(nginx_kit_origin, "/inside/page",
+                     HTTP_ANSWER(.headers = KEPT, .body = "inside", .numbered = 1));
+  assert_int_equal(warm_by("httplocalhost/moved/page", "&path_tags=3"), 1);
+  has("the store did not keep it");
+  assert_false(is_hit(status_of("/moved/page", NULL, "inside 1")));
+  assert_true(is_hit(status_of("/moved/page", NULL, "inside 1")));
+  http_reply reply = nginx_kit_ask(server, "POST", "/purge?prefix=httplocalhost/moved/", NULL);
+  assert_int_equal(reply.status, 200);
+  http_reply_free(&reply);
+  assert_false(is_hit(status_of("/moved/page", NULL, "inside 2")));
+}
+
 static void the_pages_of_a_sitemap_are_hits_of_nginx(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/map/a?b=1", HTTP_ANSWER(.headers = KEPT, .body = "a"));
@@ -120,7 +132,7 @@ static void the_pages_of_a_sitemap_are_hits_of_nginx(void **state) {
                                          "</loc></url></urlset>"));
   int status = corral_run("warm --sitemap %s/map.xml --origin '%s{uri}#page=1'",
                           http_origin_url(nginx_kit_origin), http_origin_url(nginx_kit_origin));
-  if (status != 0) fail_msg("%d %s", status, output);
+  if (status != 0) fail_msg("%d %s", status, out);
   assert_true(is_hit(status_of("/map/a?b=1", NULL, "a")));
   assert_int_equal(seen("/map/a?b=1"), 1);
 }
@@ -132,17 +144,17 @@ static void corral_get_prints_the_body_of_nginxs_page(void **state) {
   assert_int_equal(corral_run("get httplocalhost/get"), 1);
   assert_false(is_hit(status_of("/get", NULL, "the body")));
   assert_int_equal(corral_run("get httplocalhost/get"), 0);
-  assert_string_equal(output, "the body");
+  assert_string_equal(out, "the body");
   assert_int_equal(corral_run("get --header httplocalhost/get"), 0);
-  assert_non_null(strstr(output, "\r\nX-Own: kept\r\n"));
-  assert_memory_equal(output, "HTTP/1.1 200\r\n", 14);
-  assert_string_equal(strstr(output, "\r\n\r\n"), "\r\n\r\nthe body");
+  assert_non_null(strstr(out, "\r\nX-Own: kept\r\n"));
+  assert_memory_equal(out, "HTTP/1.1 200\r\n", 14);
+  assert_string_equal(strstr(out, "\r\n\r\n"), "\r\n\r\nthe body");
   assert_int_equal(corral_run("inspect httplocalhost/get"), 0);
-  assert_non_null(strstr(output, "\nstatus     200\nfields     "));
-  assert_non_null(strstr(output, "\nbody       8 bytes\nvary       none\n"));
+  assert_non_null(strstr(out, "\nstatus     200\nfields     "));
+  assert_non_null(strstr(out, "\nbody       8 bytes\nvary       none\n"));
   assert_int_equal(corral_run("--json inspect httplocalhost/get"), 0);
-  assert_non_null(strstr(output, ",\"status\":200,\"fields\":"));
-  assert_non_null(strstr(output, ",\"body_bytes\":8,\"vary\":\"\""));
+  assert_non_null(strstr(out, ",\"status\":200,\"fields\":"));
+  assert_non_null(strstr(out, ",\"body_bytes\":8,\"vary\":\"\""));
 }
 
 /* Fills the page's variants for two languages. */
@@ -162,16 +174,16 @@ static void the_command_finds_the_variant_of_a_request(void **state) {
   (void)state;
   fill_variants("/variant", "page");
   assert_int_equal(corral_run("get httplocalhost/variant"), 0);
-  assert_string_equal(output, "page 1");
+  assert_string_equal(out, "page 1");
   assert_int_equal(corral_run("get --field 'Accept-Language: EN' httplocalhost/variant"), 0);
-  assert_string_equal(output, "page 1");
+  assert_string_equal(out, "page 1");
   assert_int_equal(corral_run("get --field 'Accept-Language: de' httplocalhost/variant"), 0);
-  assert_string_equal(output, "page 2");
+  assert_string_equal(out, "page 2");
   assert_int_equal(corral_run("get --field 'Accept-Language: fr' httplocalhost/variant"), 1);
   assert_int_equal(corral_run("inspect --field 'Accept-Language: de' httplocalhost/variant"), 0);
-  assert_non_null(strstr(output, "\nvary       accept-language\n"));
+  assert_non_null(strstr(out, "\nvary       accept-language\n"));
   assert_int_equal(corral_run("inspect --field 'Accept-Language: fr' httplocalhost/variant"), 0);
-  assert_non_null(strstr(output, "\nstate      none\n"));
+  assert_non_null(strstr(out, "\nstate      none\n"));
   assert_int_equal(corral_run("get --field nonsense httplocalhost/variant"), 125);
 }
 
@@ -206,6 +218,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_page_that_was_warmed_is_a_hit_of_nginx),
       cmocka_unit_test(a_warmed_page_varies_and_is_purged_as_nginxs_own),
+      cmocka_unit_test(a_page_of_another_location_is_left_to_nginx),
       cmocka_unit_test(the_pages_of_a_sitemap_are_hits_of_nginx),
       cmocka_unit_test(corral_get_prints_the_body_of_nginxs_page),
       cmocka_unit_test(the_command_finds_the_variant_of_a_request),

@@ -182,10 +182,13 @@ static void streams_that_are_reset_in_any_phase_leave_the_others(void **state) {
     hand_send(upstream, "3\r\ntwo\r\n");
     if (phase == 2) DRIVE(has(clients[0], "onetwo"));
     if (phase == 2) leaves(clients[0]), leaves(clients[1]);
+    for (int i = 2; i < 5; i++) DRIVE(has(clients[i], "onetwo"));
+    hand_send(upstream, "5\r\nthree\r\n");
+    for (int i = 2; i < 5; i++) DRIVE(has(clients[i], "onetwothree"));
     hand_send(upstream, "0\r\n\r\n");
-    for (int i = 2; i < 5; i++) gets(clients[i], "onetwo", "pages");
+    for (int i = 2; i < 5; i++) gets(clients[i], "onetwothree", "pages");
     close(upstream);
-    is_stored(path, "onetwo");
+    is_stored(path, "onetwothree");
   }
 }
 

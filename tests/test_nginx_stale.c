@@ -9,6 +9,10 @@
   "location / { corral pages; corral_bypass $http_bypass; corral_refresh $http_refresh;"           \
   "  add_header X-How $corral_status always; proxy_pass %ORIGIN%; }"                               \
   "location /slow/ { corral pages; proxy_read_timeout 300ms;"                                      \
+  "  add_header X-How $corral_status always; proxy_pass %ORIGIN%; }"                               \
+  "location /kept/ { corral pages; corral_retry 10m; corral_retry_max 10m;"                        \
+  "  add_header X-How $corral_status always; proxy_pass %ORIGIN%; }"                               \
+  "location /patient/ { corral pages; corral_wait 3s;"                                             \
   "  add_header X-How $corral_status always; proxy_pass %ORIGIN%; }"
 
 static nginx_server *server;
@@ -55,8 +59,16 @@ static http_client *asks(const char *path) {
 static void gets(http_client *client, const char *body, const char *word) {
   http_reply reply = http_client_receive(client);
   if (reply.body == NULL) fail_msg("%s", reply.error);
-  assert_string_equal(reply.body, body);
+  if (body != NULL) assert_string_equal(reply.body, body);
   assert_string_equal(http_reply_header(&reply, "x-how"), word);
+  http_reply_free(&reply);
+  http_client_free(client);
+}
+
+static void fails(http_client *client, int status) {
+  http_reply reply = http_client_receive(client);
+  assert_int_equal(reply.status, status);
+  assert_string_equal(http_reply_header(&reply, "x-how"), "ERROR");
   http_reply_free(&reply);
   http_client_free(client);
 }
@@ -235,6 +247,72 @@ static void a_page_whose_rebuilding_fails_is_stale_as_long_as_it_says_itself(voi
   }
 }
 
+/* Kept to be revalidated, it may not be sent: the pause after a failure is that failure's, also for
+ * a request that waited, and in another server with copies of its own. */
+static void
+a_page_that_may_not_be_stale_is_the_failure_itself_until_the_next_attempt(void **state) {
+  (void)state;
+  static const struct {
+    http_answer fails;
+    int status;
+  } rows[] = {{{.status = 500}, 500}, {{.status = 503}, 503}, {{.fate = HTTP_FATE_DIES}, 502}};
+  char path[20];
+  nginx_server *other = nginx_kit_another(
+      &(nginx_kit_plan){.locations = LOCATIONS, .workers = 1, .zone = "near=1m jitter=0"});
+  for (size_t i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "/kept/%zu", i);
+    page(path, HTTP_ANSWER(.etag = "\"a\""), "max-age=1, must-revalidate");
+    expect(path, NULL, 200, "page 1", "MISS");
+  }
+  pause_ms(1200);
+  for (size_t i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "/kept/%zu", i);
+    page(path, &rows[i].fails, NULL);
+    for (int k = 0; k < 3; k++) expect(path, NULL, rows[i].status, NULL, "ERROR");
+    for (int k = 0; k < 3; k++)
+      assert_string_equal(nginx_kit_expect(other, path, NULL, rows[i].status, NULL, "cache-status"),
+                          "pages; fwd=miss; detail=failed");
+    assert_int_equal(seen(path), 2);
+  }
+  assert_true(nginx_kit_counter(other, "near") > 0);
+  nginx_kit_end(other, 0);
+}
+
+static void a_request_that_waits_for_such_a_page_gets_the_failure_too(void **state) {
+  (void)state;
+  page("/kept/shared", HTTP_ANSWER(.etag = "\"a\""), "max-age=1, must-revalidate");
+  expect("/kept/shared", NULL, 200, "page 1", "MISS");
+  pause_ms(1200);
+  page("/kept/shared", HTTP_ANSWER(.status = 503, .held = 1), NULL);
+  http_client *leader = asks("/kept/shared");
+  assert_true(http_origin_await_running(nginx_kit_origin, "/kept/shared", 1));
+  http_client *waiter = asks("/kept/shared");
+  assert_true(nginx_kit_await_counter(server, "waiting", 1));
+  http_origin_let(nginx_kit_origin, "/kept/shared");
+  fails(leader, 503);
+  fails(waiter, 503);
+  assert_int_equal(seen("/kept/shared"), 2);
+}
+
+/* The limit is for those that wait for others: such a one passes. */
+static void a_rebuild_of_such_a_page_may_take_longer_than_requests_wait(void **state) {
+  (void)state;
+  page("/patient/page", HTTP_ANSWER(.etag = "\"a\""), "max-age=1, must-revalidate");
+  expect("/patient/page", NULL, 200, "page 1", "MISS");
+  pause_ms(1200);
+  long passed = nginx_kit_counter(server, "PASS");
+  page("/patient/page", HTTP_ANSWER(.held = 1), "max-age=600");
+  http_client *leader = asks("/patient/page");
+  assert_true(http_origin_await_running(nginx_kit_origin, "/patient/page", 1));
+  http_client *waiter = asks("/patient/page");
+  assert_true(nginx_kit_await_counter(server, "PASS", passed + 1));
+  assert_true(http_origin_await_running(nginx_kit_origin, "/patient/page", 2));
+  http_origin_let(nginx_kit_origin, "/patient/page");
+  gets(leader, NULL, "EXPIRED");
+  gets(waiter, NULL, "PASS");
+  assert_int_equal(seen("/patient/page"), 3);
+}
+
 #define T(test) cmocka_unit_test(test)
 
 int main(void) {
@@ -248,6 +326,9 @@ int main(void) {
       T(each_variant_is_refreshed_by_itself),
       T(an_expired_page_is_waited_for_unless_it_says_that_it_may_be_stale),
       T(a_page_whose_rebuilding_fails_is_stale_as_long_as_it_says_itself),
+      T(a_page_that_may_not_be_stale_is_the_failure_itself_until_the_next_attempt),
+      T(a_request_that_waits_for_such_a_page_gets_the_failure_too),
+      T(a_rebuild_of_such_a_page_may_take_longer_than_requests_wait),
   };
   int failed = cmocka_run_group_tests_name("nginx_stale", tests, start, stop);
   return failed + nginx_kit_close();

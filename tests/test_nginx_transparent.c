@@ -35,6 +35,7 @@ static const char files[] =
     "location /fragments/ { ssi on; }\n"
     "location /open/ { try_files $uri @never; }\n"
     "location @never { corral off; " PROXY "}\n"
+    "location /never/ { corral off; " PROXY "}\n"
     "location /shut/ { error_page 404 = /closed/page; }\n"
     "location /closed/ { deny all; " PROXY "}\n"
     "location = /odd { error_page 302 /sub; return 302 /nowhere; }\n"
@@ -380,8 +381,9 @@ static void what_another_location_answers_is_the_same(void **state) {
           {.path = "/try/gone", .method = "HEAD"}, {.path = "/dir/"}, {.path = "/dir/start.html"},
           {.path = "/missing/page"}, {.path = "/missing/page?a=1"}, {.path = "/return"},
           {.path = "/odd"}, {.path = "/text"}, {.path = "/rewrite/x?a=1"},
-          {.path = "/list/", .only_passed = 1}, {.path = "/list/none"}, {.path = "/added/x"},
-          {.path = "/part/text"}, {.path = "/part/accel", .only_passed = 1});
+          {.path = "/list/", .only_passed = 1}, {.path = "/list/none"},
+          {.path = "/list/a%20file.txt"}, {.path = "/added/x"}, {.path = "/part/text"},
+          {.path = "/part/accel", .only_passed = 1});
 }
 
 static void a_location_that_a_request_is_redirected_to_guards_itself(void **state) {
@@ -434,6 +436,23 @@ static void a_page_from_the_store_is_guarded_by_the_location_it_came_from(void *
     expect("/open/page", NULL, 200, "");
     assert_int_equal(http_origin_seen(nginx_kit_origin, "/open/page"), i);
   }
+}
+
+/* The rebuilding of a page, behind a stale answer, is redirected without its request. */
+static void a_page_that_moves_to_a_location_without_corral_is_not_kept_there(void **state) {
+  (void)state;
+  answer("/part/moves",
+         HTTP_ANSWER(.body = "page",
+                     .headers = "Cache-Control: max-age=1, stale-while-revalidate=600\r\n"));
+  answer("/never/page", HTTP_ANSWER(.body = "page", .headers = "Cache-Control: max-age=60\r\n"));
+  expect("/part/moves", NULL, 200, "stored");
+  sleep(2);
+  answer("/part/moves", HTTP_ANSWER(.headers = "X-Accel-Redirect: /never/page\r\n"));
+  for (int i = 0; i < 3000 && http_origin_seen(nginx_kit_origin, "/never/page") < 4; i++) {
+    expect("/part/moves", NULL, 200, "");
+    usleep(10000);
+  }
+  assert_true(http_origin_seen(nginx_kit_origin, "/never/page") >= 4);
 }
 
 static void each_location_on_the_way_to_a_page_guards_it(void **state) {
@@ -522,6 +541,10 @@ static void compressed_answers_are_the_same(void **state) {
           {.path = "/static/a.txt", .headers = "Accept-Encoding: gzip\r\n"}, {.path = "/static/b"},
           {.path = "/static/b", .headers = "Accept-Encoding: gzip\r\n"},
           {.path = "/gzip/a", .headers = "Accept-Encoding: gzip\r\n", .method = "HEAD"});
+  /* a page that is kept is asked for uncompressed */
+  answer("/gzip/kept", HTTP_ANSWER(.body = "origin", .headers = "Content-Type: text/plain\r\n"));
+  expect("/gzip/kept", "Accept-Encoding: gzip\r\n", 200, "stored");
+  assert_null(http_origin_header(nginx_kit_origin, "/gzip/kept", "accept-encoding"));
 }
 
 /* Sends bytes as they are, and returns all that comes back. */
@@ -572,8 +595,12 @@ static void a_connection_may_carry_many_requests_or_become_another(void **state)
   compare_bytes("GET /part/x HTTP/1.0\r\n\r\n");
   compare_bytes("GET /socket/a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
                 "Upgrade: echo\r\n\r\n");
-  compare_bytes("GET /part/x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                "Upgrade: h2c\r\n\r\n");
+  answer("/part/h2c", HTTP_ANSWER(.body = "origin"));
+  for (int i = 0; i < 2; i++)
+    compare_bytes("GET /part/h2c HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                  "Upgrade: h2c\r\n\r\n");
+  /* the last one of the six requests found it kept */
+  assert_int_equal(http_origin_seen(nginx_kit_origin, "/part/h2c"), 5);
 }
 
 /* Sends a body to each server, and looks at what arrived behind it. */
@@ -683,6 +710,7 @@ int main(void) {
       cmocka_unit_test(what_another_location_answers_is_the_same),
       cmocka_unit_test(a_location_that_a_request_is_redirected_to_guards_itself),
       cmocka_unit_test(a_page_from_the_store_is_guarded_by_the_location_it_came_from),
+      cmocka_unit_test(a_page_that_moves_to_a_location_without_corral_is_not_kept_there),
       cmocka_unit_test(each_location_on_the_way_to_a_page_guards_it),
       cmocka_unit_test(a_guard_that_is_slow_to_decide_is_waited_for),
       cmocka_unit_test(a_server_without_the_location_of_a_page_doesnt_send_it),

@@ -22,13 +22,13 @@ static void a_row_is_the_value_and_no_row_is_remembered(void **state) {
   assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$DB\" "
                        "--query 'SELECT body FROM page WHERE id = $1'"),
                    0);
-  says("\"computed\":2,\"negative\":2,");
+  has("\"computed\":2,\"negative\":2,");
   is_stored("2", "two\n");
   assert_int_equal(run("$CORRAL_COMMAND get 3"), 1);
   assert_int_equal(run("printf '1\\n2\\n3\\n7\\n' | $CORRAL_COMMAND --json warm --pg \"$DB\" "
                        "--query 'SELECT body FROM page WHERE id = $1'"),
                    0);
-  says("\"fresh\":2,\"computed\":0,\"negative\":2,");
+  has("\"fresh\":2,\"computed\":0,\"negative\":2,");
 }
 
 static void a_bytea_is_its_bytes(void **state) {
@@ -37,7 +37,7 @@ static void a_bytea_is_its_bytes(void **state) {
                        "'SELECT raw FROM page WHERE id = $1'"),
                    0);
   assert_int_equal(run("$CORRAL_COMMAND --namespace raw get 2 | od -An -tx1"), 0);
-  says(" 00 41\n");
+  has(" 00 41\n");
 }
 
 static void keys_come_from_a_statement_in_its_order(void **state) {
@@ -46,13 +46,13 @@ static void keys_come_from_a_statement_in_its_order(void **state) {
                        "'SELECT id FROM page ORDER BY id DESC' --exec 'echo $1 >>$OUT.keys'; "
                        "tr '\\n' ' ' <$OUT.keys"),
                    0);
-  says("3 2 1 ");
+  has("3 2 1 ");
   assert_int_equal(run("$CORRAL_COMMAND --json --namespace both warm --pg \"$DB\" --keys "
                        "'SELECT id FROM page' --query 'SELECT body FROM page WHERE id = $1'"),
                    0);
-  says("\"computed\":2,\"negative\":1,");
+  has("\"computed\":2,\"negative\":1,");
   assert_int_equal(run("$CORRAL_COMMAND warm --pg \"$DB\" --keys 'SELEC' -- true"), 125);
-  says("--keys: ERROR:  syntax error");
+  has("--keys: ERROR:  syntax error");
 }
 
 static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
@@ -60,20 +60,20 @@ static void a_key_that_the_statement_does_not_take_fails_alone(void **state) {
   assert_int_equal(run("printf 'x\\n1\\n' | $CORRAL_COMMAND --json --namespace odd warm -j 1 --pg "
                        "\"$DB\" --query 'SELECT body FROM page WHERE id = $1'"),
                    1);
-  says("\"computed\":1,\"negative\":0,\"failed\":1,");
-  says("x: failed: ERROR:  invalid input syntax for type integer");
+  has("\"computed\":1,\"negative\":0,\"failed\":1,");
+  has("x: failed: ERROR:  invalid input syntax for type integer");
 }
 
 static void a_wrong_statement_is_refused_before_anything_is_done(void **state) {
   (void)state;
   assert_int_equal(
       run("echo 1 | $CORRAL_COMMAND warm --pg \"$DB\" --query 'SELECT body FROM page'"), 125);
-  says("has 0 parameters and 1 columns");
+  has("has 0 parameters and 1 columns");
   assert_int_equal(run("echo 1 | $CORRAL_COMMAND warm --pg \"$DB\" --query 'SELEC $1'"), 125);
-  says("syntax error");
+  has("syntax error");
   assert_int_equal(
       run("echo 1 | $CORRAL_COMMAND warm --pg 'host=127.0.0.1 port=1' --query 'SELECT $1'"), 125);
-  says("--pg: ");
+  has("--pg: ");
 }
 
 static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state) {
@@ -81,7 +81,7 @@ static void a_statement_that_takes_too_long_is_ended_on_the_server(void **state)
   assert_int_equal(run("echo slow | $CORRAL_COMMAND warm --compute 200ms --pg \"$DB\" --query "
                        "'SELECT $1::text FROM pg_sleep(600)'"),
                    1);
-  says("slow: failed: the statement was ended");
+  has("slow: failed: the statement was ended");
   await("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = "
         "'active'",
         "0");
@@ -116,7 +116,7 @@ static void warmers_of_two_databases_share_no_pass(void **state) {
       "CASE WHEN "
       "\\$1 = 'two' AND current_database() = 'postgres' THEN pg_advisory_lock(7)::text ELSE '' "
       "END\" 2>&1 >$OUT.%s";
-  char command[WARM_COMMAND];
+  char command[SHELL_COMMAND];
   (void)postgresql_server_ask(server, "CREATE DATABASE other");
   (void)postgresql_server_ask(server, "SELECT pg_advisory_lock(7)");
   (void)snprintf(command, sizeof command, warm, "", "first");
@@ -128,8 +128,8 @@ static void warmers_of_two_databases_share_no_pass(void **state) {
   (void)pclose(f);
   assert_int_equal(status, 1);
   assert_int_equal(run("cat $OUT.second"), 0);
-  says("\"computed\":1,");
-  says("\"busy\":1,");
+  has("\"computed\":1,");
+  has("\"busy\":1,");
 }
 
 static void kill_server(void) { postgresql_server_kill(server); }

@@ -11,6 +11,8 @@
 
 #include "store/uri.h"
 
+#define SCHEME_63 "a23456789b123456789c123456789d123456789e123456789f123456789g123"
+
 /* The parts of a URI as one line. */
 static void line_of(const corral_uri *u, char *line, size_t size) {
   int n = snprintf(line, size, "%s|%s|%s|%s|%s|%d|%s|", u->scheme, u->user == NULL ? "-" : u->user,
@@ -44,6 +46,7 @@ static void good_uris_are_taken_apart(void **state) {
       {"redis://h?a=b=c&d=%26&e=", "redis|-|-|h|h|0||a=b=c,d=&,e="},
       {"redis://?x=1", "redis|-|-|||0||x=1"},
       {"a1+-.:", "a1+-.|-|-|-||0||"},
+      {SCHEME_63 ":", SCHEME_63 "|-|-|-||0||"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char line[512];
@@ -68,6 +71,8 @@ static void bad_uris_are_refused_by_name_of_their_fault(void **state) {
       {":x", "no scheme"},
       {"re dis://h", "scheme has a character"},
       {"m\xc3\xa9m:", "scheme has a character"},
+      {SCHEME_63 "x:", "at most 63 characters"},
+      {SCHEME_63 "x+y:", "at most 63 characters"},
       {"redis://h:", "port"},
       {"redis://h:0", "port"},
       {"redis://h:65536", "port"},

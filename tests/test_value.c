@@ -24,10 +24,12 @@ static void bytes_are_freed_with_their_last_owner(void **state) {
   uint8_t data[] = "abcdef";
   freed = 0;
   crl_bytes *bytes = crl_bytes_wrap(data, 6, count_free, data);
-  corral_value *value = crl_value_new(
-      bytes,
-      &(crl_about){
-          .offset = 2, .size = 3, .how = CORRAL_STALE, .kept = CORRAL_KEPT_FENCED, .age_ms = 77});
+  corral_value *value = crl_value_new(bytes, &(crl_about){.offset = 2,
+                                                          .size = 3,
+                                                          .how = CORRAL_STALE,
+                                                          .kept = CORRAL_KEPT_FENCED,
+                                                          .age_ms = 77,
+                                                          .failure = 503});
   crl_bytes_unref(bytes);
   assert_ptr_equal(corral_value_ref(value), value);
   assert_int_equal(corral_value_size(value), 3);
@@ -35,6 +37,7 @@ static void bytes_are_freed_with_their_last_owner(void **state) {
   assert_int_equal(corral_value_how(value), CORRAL_STALE);
   assert_int_equal(corral_value_age_ms(value), 77);
   assert_int_equal(corral_value_kept(value), CORRAL_KEPT_FENCED);
+  assert_int_equal(corral_value_failure(value), 503);
   corral_value_unref(value);
   assert_int_equal(freed, 0);
   corral_value_unref(value);

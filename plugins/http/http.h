@@ -167,8 +167,8 @@ typedef struct crl_http_lives {
 } crl_http_lives;
 /* Fills with the page of the response, or, for a 304, with the old page renewed. CORRAL_OK; or a
  * status of the fill's, of which CORRAL_EINVAL stands for a header that no page can have. A page
- * with more tags than there may be is passed. */
-int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives);
+ * with more tags than there may be is passed; one with X-Accel-Redirect gets no lives. */
+int crl_http_page_fill(crl_http_transfer *t, crl_http_lives *lives);
 /* Adds the names that a Connection field has; 0: there is no room. */
 int crl_http_page_connection(crl_http_transfer *t, const char *value, size_t len);
 

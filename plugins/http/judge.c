@@ -165,7 +165,7 @@ static void fail_to_fill(crl_http_transfer *t, int status) {
 }
 
 /* Gives the fill the value of a response that is one. */
-static int fill_by(crl_http_transfer *t, const crl_http_lives *lives) {
+static int fill_by(crl_http_transfer *t, crl_http_lives *lives) {
   const corral_fill_calls *calls = t->origin->calls;
   if (t->origin->is_page) return crl_http_page_fill(t, lives);
   return t->status == 304 ? calls->not_modified(t->fill) : calls->bytes(t->fill, t->body, t->len);

@@ -12,6 +12,7 @@ enum { SENT = 64 }; /* most fields of a request that are hashed */
 typedef struct header {
   corral_page_field fields[CORRAL_PAGE_FIELDS];
   size_t count;
+  int is_elsewhere; /* it names another location of nginx's, whose page is the answer */
 } header;
 
 static int is_named(const corral_page_field *field, const char *name) {
@@ -56,11 +57,13 @@ static int is_dropped(const crl_http_transfer *t, const corral_page_field *field
 static int read_header(const crl_http_transfer *t, header *h) {
   const char *at = t->body, *end = at + t->body_at;
   h->count = 0;
+  h->is_elsewhere = 0;
   while (at < end) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     size_t len = stop != NULL ? (size_t)(stop - at) : (size_t)(end - at);
     corral_page_field field = field_of(at, len);
     at += len + 1;
+    if (is_named(&field, "x-accel-redirect")) h->is_elsewhere = 1;
     if (field.name_len == 0 || is_dropped(t, &field)) continue;
     if (h->count == CORRAL_PAGE_FIELDS) return 0;
     h->fields[h->count++] = field;
@@ -160,7 +163,7 @@ static int renew(const crl_http_transfer *t, corral_page *page, header *h) {
   return h->count > 0;
 }
 
-int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives) {
+int crl_http_page_fill(crl_http_transfer *t, crl_http_lives *lives) {
   const corral_page_calls *calls = t->origin->host->page;
   unsigned char names[CRL_HTTP_VARY];
   header *h = malloc(sizeof *h);
@@ -180,6 +183,7 @@ int crl_http_page_fill(crl_http_transfer *t, const crl_http_lives *lives) {
     }
     if (to != NULL) to = calls->write(to, &page, h->fields, h->count);
     if (to != NULL && page.body_len > 0) memcpy(to, page.body, page.body_len);
+    if (h->is_elsewhere) *lives = (crl_http_lives){CORRAL_OFF, CORRAL_OFF, CORRAL_OFF};
   }
   free(h);
   return status;

@@ -187,11 +187,8 @@ int crl_mariadb_attend(void *store, const uint8_t *token) {
   int attends = 0;
   pthread_mutex_lock(&st->mutex);
   for (crl_mariadb_session *s = st->held; s != NULL && !attends; s = s->next)
-    if (memcmp(s->hold.token, token, CORRAL_TOKEN) == 0) {
-      s->number = ++st->last_number;
-      attends = crl_net_ends_open(&st->ends, st->host) < 0 ||
-                crl_net_ends_add(&st->ends, s->fd, s->number);
-    }
+    if (memcmp(s->hold.token, token, CORRAL_TOKEN) == 0)
+      attends = crl_net_ends_add(&st->ends, st->host, s->fd, &s->number);
   pthread_mutex_unlock(&st->mutex);
   return attends;
 }

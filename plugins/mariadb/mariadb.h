@@ -56,7 +56,6 @@ struct crl_mariadb_store {
   pthread_cond_t changed;
   crl_mariadb_session *idle, *held;
   crl_net_ends ends;
-  uint64_t last_number;
   /* open_count: idle and held ones, those in use, and those about to be made */
   size_t idle_count, held_count, open_count, most;
 };

@@ -17,9 +17,10 @@ int crl_net_ends_open(crl_net_ends *ends, const corral_host *host) {
 }
 
 /* Edge-triggered: an end is told once, though the connection stays open on this side. */
-int crl_net_ends_add(const crl_net_ends *ends, int fd, uint64_t number) {
-  struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = number};
-  return epoll_ctl(ends->fd, EPOLL_CTL_ADD, fd, &event) == 0 ||
+int crl_net_ends_add(crl_net_ends *ends, const corral_host *host, int fd, uint64_t *ret_number) {
+  *ret_number = ++ends->last;
+  struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = *ret_number};
+  return crl_net_ends_open(ends, host) < 0 || epoll_ctl(ends->fd, EPOLL_CTL_ADD, fd, &event) == 0 ||
          (errno == EEXIST && epoll_ctl(ends->fd, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 

@@ -53,14 +53,15 @@ int crl_net_failed_errno(const crl_net_peer *peer, corral_error *error, const ch
 /* Connections whose ends are told, each under a number of the owner's. Guarded by the owner's
  * mutex. */
 typedef struct crl_net_ends {
-  int fd; /* of epoll(7); -1: not open */
+  int fd;        /* of epoll(7); -1: not open */
+  uint64_t last; /* number that a connection has got */
 } crl_net_ends;
 
 /* Opens `ends`, if it isn't open; returns its descriptor, -1: none is to be had. */
 int crl_net_ends_open(crl_net_ends *ends, const corral_host *host);
-/* Has the end of this connection told under `number`, and under no earlier number; also an end that
- * has come already. 0: `fd` is no connection. */
-int crl_net_ends_add(const crl_net_ends *ends, int fd, uint64_t number);
+/* Opens `ends`, and has the end of this connection told under *ret_number, and under no earlier
+ * number; also an end that has come already. 0: `fd` is no connection. */
+int crl_net_ends_add(crl_net_ends *ends, const corral_host *host, int fd, uint64_t *ret_number);
 /* Tells ends until `stop_fd` is readable (corral_store.ends). Not under the mutex, which `token_of`
  * takes: it copies the token of the hold whose connection has this number, or returns 0. */
 void crl_net_ends_tell(int ends_fd, int stop_fd,

@@ -130,11 +130,8 @@ int crl_pg_attend(void *store, const uint8_t *token) {
   int attends = !s->advisory;
   pthread_mutex_lock(&s->mutex);
   for (crl_pg_session *c = s->holds; c != NULL && !attends; c = c->next)
-    if (memcmp(c->token, token, CORRAL_TOKEN) == 0) {
-      c->number = ++s->last_number;
-      attends =
-          crl_net_ends_open(&s->ends, s->host) < 0 || crl_net_ends_add(&s->ends, c->fd, c->number);
-    }
+    if (memcmp(c->token, token, CORRAL_TOKEN) == 0)
+      attends = crl_net_ends_add(&s->ends, s->host, c->fd, &c->number);
   pthread_mutex_unlock(&s->mutex);
   return attends;
 }

@@ -93,7 +93,6 @@ typedef struct crl_pg_store {
   pthread_cond_t given_back;
   crl_pg_session *holds, *idle;
   crl_net_ends ends;
-  uint64_t last_number;
   int64_t hold_count; /* holds, and those being taken */
   int idle_count;
 } crl_pg_store;

@@ -23,6 +23,7 @@ struct corral_value {
   corral_how how;
   corral_kept kept;
   uint64_t version;
+  int32_t failure;
   int is_joined; /* it is a part of `bytes` */
 };
 
@@ -103,6 +104,7 @@ static corral_value *set_value(corral_value *value, crl_bytes *bytes, const crl_
   value->how = about->how;
   value->kept = about->kept;
   value->version = about->version;
+  value->failure = about->failure;
   return value;
 }
 
@@ -141,6 +143,7 @@ corral_how corral_value_how(const corral_value *value) { return value->how; }
 int64_t corral_value_age_ms(const corral_value *value) { return value->age_ms; }
 corral_kept corral_value_kept(const corral_value *value) { return value->kept; }
 uint64_t corral_value_version(const corral_value *value) { return value->version; }
+int32_t corral_value_failure(const corral_value *value) { return value->failure; }
 
 corral_value *corral_value_ref(corral_value *value) {
   atomic_fetch_add_explicit(&value->refs, 1, memory_order_relaxed);

@@ -31,6 +31,7 @@ typedef struct crl_about {
   corral_kept kept;
   int64_t age_ms;
   uint64_t version;
+  int32_t failure;
 } crl_about;
 
 /* Takes a reference of its own. NULL without memory. */

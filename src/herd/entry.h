@@ -18,6 +18,7 @@ typedef struct crl_outcome {
   corral_kept kept;
   int64_t age_ms;
   uint64_t version;
+  int32_t failure;     /* for which a stale value is the answer; 0: none */
   corral_value *value; /* the caller's own, made already; it can't be shared. NULL: none */
   corral_error error;
 } crl_outcome;

@@ -6,6 +6,7 @@
 
 #include "record/fill.h"
 #include "store/registry.h"
+#include "store/uri.h"
 #include "base/status.h"
 
 int crl_origin_is_url(const char *origin) {
@@ -25,12 +26,15 @@ static void name_of(const char *url, size_t scheme_len, char name[CRL_ORIGIN_NAM
 }
 
 int crl_origin_open(crl_origin *origin, const char *url, uint64_t max_value, corral_error *error) {
-  char scheme[32];
+  char scheme[CRL_URI_SCHEME + 1];
   size_t len = (size_t)(strstr(url, "://") - url);
-  if (len < 1 || len >= sizeof scheme)
+  if (len < 1)
     return crl_status_fail(error, CORRAL_EURI,
-                           "origin: what stands before '://' is no scheme; accepted: a name, or "
+                           "origin: no scheme stands before '://'; accepted: a name, or "
                            "http://... or https://...");
+  if (len > CRL_URI_SCHEME)
+    return crl_status_fail(error, CORRAL_EURI, "origin: a scheme has at most %d characters",
+                           CRL_URI_SCHEME);
   for (size_t i = 0; i < len; i++) scheme[i] = (char)tolower((unsigned char)url[i]);
   scheme[len] = '\0';
   int status = crl_registry_find_origin(scheme, &origin->plugin, error);

@@ -8,7 +8,7 @@
  * are counted. */
 enum { CRL_NEAR_SMALL = 896 };
 /* A kind besides those of envelope.h: there is no value, and a failure is remembered. Its bytes are
- * the failure's text, its version the number. */
+ * the failure's text. */
 enum { CRL_NEAR_VERDICT = 0xff };
 
 /* A value as found in the store; its lives end at moments (crl_env_now_ms), 0: no such life. */
@@ -25,6 +25,7 @@ typedef struct crl_near_copy {
   int64_t looked; /* when the store was asked */
   int64_t made;   /* when the value was stored; its age is now - made */
   uint64_t version;
+  int32_t failure;       /* the number of the failure that is remembered; else 0 */
   uint8_t kind;          /* CRL_KIND_... */
   _Atomic int confirmed; /* set by crl_near_confirm, cleared by crl_near_doubt */
   crl_bytes *bytes;    /* a reference, not NULL for any kind; NULL in the tier for a small value */

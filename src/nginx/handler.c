@@ -146,25 +146,28 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
-/* The request has waited for others as long as it may. */
+/* The request has waited for others as long as it may. One that leads waits for its own origin. */
 static crl_ngx_step run_out(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
   if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE && crl_ngx_flights_pass(ctx))
     return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
   return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
 }
 
-/* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). With
- * corral_soft somebody may still rebuild it. */
-static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+/* Answers as the origin failed. */
+static crl_ngx_step fail_as(crl_ngx_ctx *ctx, int32_t code, ngx_int_t *rc) {
+  return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
+}
+
+/* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). After a
+ * failure the answer is that failure; with corral_soft somebody may still rebuild the page. */
+static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, int32_t failure, ngx_int_t *rc) {
+  if (failure != 0) return fail_as(ctx, failure, rc);
   if (ctx->conf->policy.soft_ms > 0 && !ctx->is_strict) {
     ctx->is_strict = 1;
     return ask(ctx, rc);
   }
-  if (ctx->fwd_status == 0 && crl_ngx_has_waited(ctx)) return run_out(ctx, rc);
-  return fail(ctx,
-              ctx->fwd_status >= NGX_HTTP_INTERNAL_SERVER_ERROR ? (ngx_int_t)ctx->fwd_status
-                                                                : NGX_HTTP_GATEWAY_TIME_OUT,
-              "failed", rc);
+  return run_out(ctx, rc);
 }
 
 /* ---- corral_refresh ------------------------------------------------------------------------ */
@@ -215,8 +218,9 @@ static crl_ngx_step take(crl_ngx_ctx *ctx, corral_value *value, ngx_int_t *rc) {
   int64_t kept_ms = corral_value_age_ms(value);
   if ((how == CORRAL_STALE || (how == CORRAL_OUTBOX && kept_ms > record.ttl_ms)) &&
       !corral_page_may_be_stale(&record, kept_ms)) {
+    int32_t failure = corral_value_failure(value);
     corral_value_unref(value);
-    return refuse_stale(ctx, rc);
+    return refuse_stale(ctx, failure, rc);
   }
   int moved = crl_ngx_redirect_follow(ctx, &record, value);
   if (moved > 0) return CRL_NGX_WAITS;
@@ -249,16 +253,12 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
   int32_t code = error != NULL ? error->code : 0;
   if (crl_ngx_only_looks(ctx)) return refresh(ctx);
   switch (status) {
-    case CORRAL_EFAILED:
-      return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
+    case CORRAL_EFAILED: return fail_as(ctx, code, rc);
     case CORRAL_EABANDONED:
       if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
       return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "abandoned", rc);
     case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
-    case CORRAL_EDEADLINE:
-      /* the limit is for requests that wait for others */
-      if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
-      return run_out(ctx, rc);
+    case CORRAL_EDEADLINE: return run_out(ctx, rc);
     case CORRAL_EBUSY: return overtake(ctx, rc);
     case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:

@@ -253,8 +253,6 @@ int64_t crl_ngx_patience(ngx_conf_t *cf, const corral_policy *policy);
 ngx_uint_t crl_ngx_has_gzip_static(ngx_conf_t *cf);
 /* After so long a wait a request without corral_soft takes a stale page, shortly before its end. */
 int64_t crl_ngx_soft(const crl_ngx_ctx *ctx);
-/* True when the request has waited for so long. */
-int crl_ngx_has_waited(const crl_ngx_ctx *ctx);
 
 /* config.c: setters of directives. */
 char *crl_ngx_set_zone(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -53,8 +53,3 @@ int64_t crl_ngx_soft(const crl_ngx_ctx *ctx) {
   int64_t wait_ms = ctx->conf->wait_ms;
   return ngx_max(wait_ms - ngx_min(wait_ms / 4, (int64_t)MARGIN_MS), 1);
 }
-
-int crl_ngx_has_waited(const crl_ngx_ctx *ctx) {
-  enum { COARSE_MS = 20 }; /* of nginx's clock, more than twice */
-  return (int64_t)(ngx_current_msec - ctx->begun) + COARSE_MS >= crl_ngx_soft(ctx);
-}

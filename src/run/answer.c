@@ -39,11 +39,23 @@ static crl_outcome error_outcome(const crl_run *r) {
   return outcome;
 }
 
+/* The failure for which a stale value is the answer; 0: none. */
+static int32_t failure_of(const crl_run *r, int64_t retry_left) {
+  if (r->flight.made == CRL_MADE_FAILURE) return r->fill.code;
+  return retry_left > 0 ? r->found.header.code : 0;
+}
+
+static crl_outcome stale_outcome(crl_run *r, int64_t retry_left) {
+  crl_outcome outcome = crl_found_outcome(&r->found, CORRAL_STALE);
+  outcome.failure = failure_of(r, retry_left);
+  return outcome;
+}
+
 static crl_outcome build_outcome(crl_run *r, int64_t retry_left) {
   switch ((crl_answer)r->flight.answer) {
     case CRL_ANSWER_STORED:
       return crl_found_outcome(&r->found, r->flight.looks > 0 ? CORRAL_JOINED : CORRAL_FRESH);
-    case CRL_ANSWER_STALE: return crl_found_outcome(&r->found, CORRAL_STALE);
+    case CRL_ANSWER_STALE: return stale_outcome(r, retry_left);
     case CRL_ANSWER_VERDICT:
       return crl_outcome_failed(r->found.header.code, r->found.header.note, CORRAL_NOTE,
                                 retry_left);
@@ -216,7 +228,8 @@ int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value 
                                                                      .how = outcome->how,
                                                                      .kept = outcome->kept,
                                                                      .age_ms = outcome->age_ms,
-                                                                     .version = outcome->version});
+                                                                     .version = outcome->version,
+                                                                     .failure = outcome->failure});
     if (value == NULL)
       status = crl_status_plain(error, CORRAL_ENOMEM);
     else

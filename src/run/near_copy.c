@@ -58,14 +58,15 @@ static int is_early(const crl_join *join, const crl_near_copy *copy, int64_t now
 /* 0 without memory. */
 static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_outcome *outcome) {
   if (what == FAILED) {
-    *outcome = crl_outcome_failed((int32_t)(uint32_t)copy->version, (const char *)copy->data,
-                                  copy->size, copy->retry_until - now);
+    *outcome = crl_outcome_failed(copy->failure, (const char *)copy->data, copy->size,
+                                  copy->retry_until - now);
     return 1;
   }
   memset(outcome, 0, offsetof(crl_outcome, error));
   outcome->how = what == STALE ? CORRAL_STALE : CORRAL_FRESH;
   outcome->age_ms = now > copy->made ? now - copy->made : 0;
   outcome->version = copy->version;
+  outcome->failure = what == STALE ? copy->failure : 0;
   outcome->size = copy->size;
   if (copy->kind == CRL_KIND_NEGATIVE) {
     outcome->status = crl_status_plain(&outcome->error, CORRAL_ENOTFOUND);
@@ -75,7 +76,8 @@ static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_
     outcome->value = crl_value_copy(copy->data, &(crl_about){.size = outcome->size,
                                                              .how = outcome->how,
                                                              .age_ms = outcome->age_ms,
-                                                             .version = outcome->version});
+                                                             .version = outcome->version,
+                                                             .failure = outcome->failure});
     return outcome->value != NULL;
   }
   outcome->bytes = crl_near_bytes(copy, &outcome->offset);
@@ -213,7 +215,6 @@ static int describe(const crl_envelope *envelope, const crl_bytes *record, const
 static void keep_verdict(const crl_found *found, crl_near_copy *copy, uint64_t epoch) {
   const corral_header *header = &found->header;
   copy->kind = CRL_NEAR_VERDICT;
-  copy->version = (uint32_t)header->code;
   copy->size = strnlen(header->note, CORRAL_NOTE);
   copy->bytes = crl_bytes_copy(header->note, copy->size);
   if (copy->bytes == NULL) return;
@@ -234,6 +235,7 @@ void crl_found_keep_near(crl_found *found, const crl_look *look, uint64_t epoch,
   }
   if (!is_usable) copy.print = crl_watch_print(record->data, record->size);
   copy.retry_until = look->retry_left > 0 ? looked + look->retry_left : 0;
+  copy.failure = look->retry_left > 0 ? found->header.code : 0;
   if (is_usable)
     put(found, &copy, epoch);
   else

@@ -6,6 +6,7 @@
  * (set-user-id and the like) searches the last one alone. */
 #include "store/registry.h"
 
+#include <assert.h>
 #include <corral/loop.h>
 #include <ctype.h>
 #include <dlfcn.h>
@@ -266,10 +267,13 @@ static const corral_origin *known_origin(const char *scheme) {
 }
 
 /* The plugin file of a scheme; that of an unknown one is called as it is, up to a '+'. */
-static void plugin_name(const char *scheme, char *name, size_t size) {
+static void plugin_name(const char *scheme, char name[CRL_URI_SCHEME + 1]) {
   const crl_scheme *row = crl_schemes_find(scheme);
-  snprintf(name, size, "%.*s", row != NULL ? 20 : (int)strcspn(scheme, "+"),
-           row != NULL ? row->plugin : scheme);
+  const char *from = row != NULL ? row->plugin : scheme;
+  size_t len = strcspn(from, "+");
+  assert(len <= CRL_URI_SCHEME);
+  memcpy(name, from, len);
+  name[len] = '\0';
 }
 
 /* A plugin that can't be loaded most often lacks its client library. */
@@ -432,9 +436,9 @@ static int not_found(const char *scheme, const char *name, corral_error *error) 
 static int find_file(const char *scheme, corral_error *error) {
   int found = 0, status = check_user_path(error);
   if (status != CORRAL_OK) return status;
-  char name[64], *file = NULL, *path = search_path(user_path());
+  char name[CRL_URI_SCHEME + 1], *file = NULL, *path = search_path(user_path());
   if (path == NULL) return crl_status_plain(error, CORRAL_ENOMEM);
-  plugin_name(scheme, name, sizeof name);
+  plugin_name(scheme, name);
   for (char *save = NULL, *folder, *at = path;
        !found && (folder = strtok_r(at, ":", &save)) != NULL; at = NULL) {
     if (asprintf(&file, "%s/corral_plugin_%s.so", folder, name) < 0) {

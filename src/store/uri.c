@@ -125,6 +125,7 @@ static int parse_scheme(crl_uri *uri, char *text, char **rest, corral_error *err
                  "the scheme has a character that is not a letter, digit, '+', '-' or '.'");
     *p = (char)tolower((unsigned char)*p);
   }
+  if (colon - text > CRL_URI_SCHEME) return bad(error, uri, "a scheme has at most 63 characters");
   *colon = '\0';
   uri->view.scheme = text;
   *rest = colon + 1;

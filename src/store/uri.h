@@ -4,7 +4,7 @@
 
 #include <corral/plugin.h>
 
-enum { CRL_URI_PARAMS = 32 };
+enum { CRL_URI_PARAMS = 32, CRL_URI_SCHEME = 63 }; /* parameters; bytes of a scheme */
 
 /* A parsed URI with its text in one allocation. */
 typedef struct crl_uri {

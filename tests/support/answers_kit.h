@@ -94,6 +94,7 @@ typedef struct got {
   corral_how how;
   corral_kept kept;
   uint64_t version;
+  int32_t failure;
   char text[64];
 } got;
 
@@ -104,6 +105,7 @@ static inline got got_of(int status, corral_value *value) {
   g.how = corral_value_how(value);
   g.kept = corral_value_kept(value);
   g.version = corral_value_version(value);
+  g.failure = corral_value_failure(value);
   snprintf(g.text, sizeof g.text, "%.*s", (int)corral_value_size(value),
            (const char *)corral_value_data(value));
   corral_value_unref(value);

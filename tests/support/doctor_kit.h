@@ -7,36 +7,12 @@
 #ifndef TESTS_DOCTOR_KIT_H
 #define TESTS_DOCTOR_KIT_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
+#include "shell_kit.h"
 
-enum { DOCTOR_COMMAND = 4096, DOCTOR_LOOKS = 1500 };
+enum { DOCTOR_LOOKS = 1500 };
 
-static char out[1 << 17];
-
-/* Runs `corral ARGUMENTS`. Its stdout and stderr go to `out`. Returns the exit status. */
-__attribute__((format(printf, 1, 2))) static int corral_run(const char *format, ...) {
-  char command[DOCTOR_COMMAND] = "exec 2>&1; \"$CORRAL_COMMAND\" --op 10s ";
-  size_t used = strlen(command);
-  va_list args;
-  va_start(args, format);
-  (void)vsnprintf(command + used, sizeof command - used, format, args);
-  va_end(args);
-  FILE *f = popen(command, "r");
-  assert_non_null(f);
-  out[fread(out, 1, sizeof out - 1, f)] = '\0';
-  int status = pclose(f);
-  if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
-  return WEXITSTATUS(status);
-}
-
+#define corral_run(...) shell("\"$CORRAL_COMMAND\" --op 10s ", __VA_ARGS__)
 #define doctor(format, ...) corral_run("doctor '" format "'", __VA_ARGS__)
-
-static inline void has(const char *text) {
-  if (strstr(out, text) == NULL) fail_msg("not '%s' in: %s", text, out);
-}
 
 static inline void lacks(const char *text) {
   if (strstr(out, text) != NULL) fail_msg("'%s' in: %s", text, out);

@@ -485,10 +485,10 @@ static void on_flush(world *w) {
   event again = {.at = w->now + between(w, 200, 4000), .what = FLUSH};
   if (faults_ended(w)) return;
   tell_watches(w);
-  w->record_len = 0;
-  w->held = 0;
-  w->verdict_until = 0;
-  memset(&w->tag_version, 0, sizeof w->tag_version);
+  w->primary.record_len = 0;
+  w->primary.held = 0;
+  w->primary.verdict_until = 0;
+  memset(&w->primary.tag_version, 0, sizeof w->primary.tag_version);
   if (w->now < WORLD_MS) plan_event(w, &again);
 }
 

@@ -84,7 +84,8 @@ static void change_there(world *w, event *e) {
     at_store(w, e, &op);
     return;
   }
-  w->tag_version = (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
+  w->primary.tag_version =
+      (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
   w->slots.changes++;
 }
 
@@ -234,8 +235,8 @@ static void on_heal(world *w, event *e) {
 static int is_to_settle(world *w, const event *e, corral_op *op) {
   if (w->processes[e->process].life != e->life) return 0;
   if (w->control == REPLAY_IGNORES_VERSIONS) return 1;
-  op->found.record = w->record;
-  op->found.len = w->record_len;
+  op->found.record = w->primary.record;
+  op->found.len = w->primary.record_len;
   return crl_replay_is_newer(&replays[e->process][e->entry].entry.fill, op);
 }
 
@@ -245,7 +246,7 @@ static void on_replays(world *w, event *e) {
   if (w->control == REPLAY_FORGETS_INVALIDATIONS && e->verb == CORRAL_VERB_INVALIDATE)
     memset(&op, 0, sizeof op);
   else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG)
-    w->tag_version.there = 0;
+    w->primary.tag_version.there = 0;
   else if (e->thing == THE_TAG)
     change_there(w, e);
   else

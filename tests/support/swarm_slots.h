@@ -17,37 +17,10 @@ static crl_near *near_of[PROCESSES];
 
 static int has_slots(const world *w) { return w->slots.server > 0; }
 
-/* ---- the state of a server ------------------------------------------------------------------ */
-
-static void save(const world *w, stored *to) {
-  memset(to, 0, sizeof *to);
-  memcpy(to->record, w->record, w->record_len);
-  to->record_len = w->record_len;
-  to->expires = w->expires;
-  to->tag_version = w->tag_version;
-  to->truth = w->truth;
-  memcpy(to->holder, w->holder, CORRAL_TOKEN);
-  to->held = w->held;
-  to->held_until = w->held_until;
-  to->verdict_until = w->verdict_until;
-}
-
-static void restore(world *w, const stored *from) {
-  memcpy(w->record, from->record, from->record_len);
-  w->record_len = from->record_len;
-  w->expires = from->expires;
-  w->tag_version = from->tag_version;
-  w->truth = from->truth;
-  memcpy(w->holder, from->holder, CORRAL_TOKEN);
-  w->held = from->held;
-  w->held_until = from->held_until;
-  w->verdict_until = from->verdict_until;
-}
-
 /* The replica takes over all changes so far. In calm it is never far behind. */
 static void on_replicates(world *w) {
   event again = {.what = REPLICATES};
-  save(w, &w->slots.replica);
+  w->slots.replica = w->primary;
   w->slots.replicated = w->slots.changes;
   again.at = w->now + (mishap(w, OUTSIDE, 10) ? between(w, 40, 200) : between(w, 1, 15));
   if (w->now < 2 * WORLD_MS) plan_event(w, &again);
@@ -99,7 +72,8 @@ static void on_registers(world *w, event *e) {
   process *of = &w->processes[e->process];
   if (of->life != e->life || of->away || e->server != w->slots.server) return;
   of->registered = e->server;
-  e->print = crl_watch_print(w->record_len > 0 ? w->record : NULL, w->record_len);
+  e->print =
+      crl_watch_print(w->primary.record_len > 0 ? w->primary.record : NULL, w->primary.record_len);
   e->what = REGISTERED;
   e->at = w->now + way(w);
   if (e->at < of->heard_at) e->at = of->heard_at;
@@ -184,7 +158,7 @@ static void on_fails_over(world *w) {
   event again = {.at = w->now + between(w, 50, 700), .what = FAILS_OVER};
   if (faults_ended(w)) return;
   w->slots.lost += w->slots.changes > w->slots.replicated ? 1 : 0;
-  restore(w, &w->slots.replica);
+  w->primary = w->slots.replica;
   for (int i = 0; i < PROCESSES; i++)
     if (w->processes[i].registered == w->slots.server && chance(w, 30)) push(w, i, SILENCE_MS);
   give_slot(w);

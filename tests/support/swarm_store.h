@@ -6,22 +6,23 @@
 #include "support/op_kit.h"
 
 static void watch_claim(world *w, const event *e, const corral_op *op) {
-  int again = w->held && memcmp(w->holder, e->token, CORRAL_TOKEN) == 0;
+  int again = w->primary.held && memcmp(w->primary.holder, e->token, CORRAL_TOKEN) == 0;
   if (op->status != CORRAL_OK) return;
-  expect(w, again || !w->held || w->held_until <= w->now,
+  expect(w, again || !w->primary.held || w->primary.held_until <= w->now,
          "1: a lease was granted while another one ruled");
-  expect(w, w->verdict_until <= w->now, "6: a lease was granted while a verdict ruled");
+  expect(w, w->primary.verdict_until <= w->now, "6: a lease was granted while a verdict ruled");
   expect(w,
          w->control == LEASES_NEVER_END || (op->state.left_ms > 0 && op->state.left_ms <= LEASE_MS),
          "4: a lease without an end");
-  if (!again) w->held_until = w->now + e->lease_ms;
-  w->held = 1;
-  memcpy(w->holder, e->token, CORRAL_TOKEN);
+  if (!again) w->primary.held_until = w->now + e->lease_ms;
+  w->primary.held = 1;
+  memcpy(w->primary.holder, e->token, CORRAL_TOKEN);
 }
 
 static int has_usable(const world *w) {
   corral_header header;
-  if (w->record_len == 0 || crl_record_read_whole(w->record, w->record_len, &header) != CORRAL_OK)
+  if (w->primary.record_len == 0 ||
+      crl_record_read_whole(w->primary.record, w->primary.record_len, &header) != CORRAL_OK)
     return 0;
   return header.body > 0 && header.life_end > w->now;
 }
@@ -29,7 +30,8 @@ static int has_usable(const world *w) {
 /* Version in the stored record; 0: none. */
 static uint64_t version_there(const world *w) {
   crl_envelope envelope;
-  if (!has_usable(w) || crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
+  if (!has_usable(w) ||
+      crl_envelope_read(w->primary.record, w->primary.record_len, digest, &envelope) != CORRAL_OK)
     return 0;
   return envelope.version;
 }
@@ -47,9 +49,9 @@ static void watch_fill(world *w, const event *e, const before_it *was) {
   expect(w, version == 0 || version >= was->version,
          "an older version was stored over a newer one");
   if (e->verb == CORRAL_VERB_RENEW || takes_place)
-    w->truth = e->read > w->truth ? e->read : w->truth;
+    w->primary.truth = e->read > w->primary.truth ? e->read : w->primary.truth;
   else
-    w->truth = e->read;
+    w->primary.truth = e->read;
   if (e->what == REPLAYS_AT)
     w->replayed_fills++;
   else if (e->verb == CORRAL_VERB_RENEW)
@@ -60,10 +62,10 @@ static void watch_fill(world *w, const event *e, const before_it *was) {
 
 /* A holder who comes late counts until another is granted the lease, or the key goes. */
 static void watch_late(world *w, const event *e, const corral_op *op) {
-  expect(w, op->status != CORRAL_ELOST || w->now >= w->held_until + CORRAL_LEASE_KEPT_MS,
+  expect(w, op->status != CORRAL_ELOST || w->now >= w->primary.held_until + CORRAL_LEASE_KEPT_MS,
          "4: a lease was lost that nobody else was granted");
   if (op->status == CORRAL_OK && e->verb != CORRAL_VERB_RELEASE)
-    w->late_fills += w->held_until <= w->now;
+    w->late_fills += w->primary.held_until <= w->now;
 }
 
 static int ends_all(corral_verb verb) {
@@ -71,10 +73,11 @@ static int ends_all(corral_verb verb) {
 }
 
 static void watch(world *w, const event *e, const corral_op *op, const before_it *was) {
-  int own = w->held && memcmp(w->holder, e->token, CORRAL_TOKEN) == 0;
+  int own = w->primary.held && memcmp(w->primary.holder, e->token, CORRAL_TOKEN) == 0;
   int fills = e->verb == CORRAL_VERB_SETTLE || e->verb == CORRAL_VERB_RENEW;
   if (e->verb == CORRAL_VERB_CLAIM) watch_claim(w, e, op);
-  if (ends_all(e->verb) && w->control != EXPIRE_DOES_NOTHING) w->held = 0, w->verdict_until = 0;
+  if (ends_all(e->verb) && w->control != EXPIRE_DOES_NOTHING)
+    w->primary.held = 0, w->primary.verdict_until = 0;
   if (e->verb == CORRAL_VERB_CLAIM || e->verb == CORRAL_VERB_GET || ends_all(e->verb)) return;
   expect(w, e->verb != CORRAL_VERB_RELEASE || !was->usable || has_usable(w),
          "6: a failure removed a usable value");
@@ -84,42 +87,45 @@ static void watch(world *w, const event *e, const corral_op *op, const before_it
   expect(w, own,
          fills ? "1: a fill was stored without the lease" : "4: a stranger's lease was touched");
   if (e->verb == CORRAL_VERB_EXTEND)
-    w->held_until = w->now + e->lease_ms;
+    w->primary.held_until = w->now + e->lease_ms;
   else
-    w->held = 0;
-  if (e->verb == CORRAL_VERB_RELEASE && e->record_len > 0) w->verdict_until = w->now + e->lease_ms;
+    w->primary.held = 0;
+  if (e->verb == CORRAL_VERB_RELEASE && e->record_len > 0)
+    w->primary.verdict_until = w->now + e->lease_ms;
   if (fills) watch_fill(w, e, was);
 }
 
 static int is_leased(const world *w) {
   corral_header header;
-  return crl_record_read_whole(w->record, w->record_len, &header) == CORRAL_OK &&
+  return crl_record_read_whole(w->primary.record, w->primary.record_len, &header) == CORRAL_OK &&
          header.state == CORRAL_LEASED;
 }
 
 static void apply(world *w, const corral_change *change) {
-  uint8_t record[sizeof w->record];
+  uint8_t record[sizeof w->primary.record];
   if (change->action == CORRAL_ACTION_KEEP) return;
   tell_watches(w);
-  w->record_len = change->action == CORRAL_ACTION_REMOVE ? 0 : change->front_len + change->body_len;
-  if (w->record_len == 0) return;
-  assert_true(w->record_len <= sizeof record);
-  crl_record_join(change,
-                  change->action == CORRAL_ACTION_EDIT ? w->record + CORRAL_HEAD : change->body,
-                  record);
-  memcpy(w->record, record, w->record_len);
-  w->expires = change->expires;
+  w->primary.record_len =
+      change->action == CORRAL_ACTION_REMOVE ? 0 : change->front_len + change->body_len;
+  if (w->primary.record_len == 0) return;
+  assert_true(w->primary.record_len <= sizeof record);
+  crl_record_join(
+      change, change->action == CORRAL_ACTION_EDIT ? w->primary.record + CORRAL_HEAD : change->body,
+      record);
+  memcpy(w->primary.record, record, w->primary.record_len);
+  w->primary.expires = change->expires;
   if (w->control == KEYS_END_WITH_THEIR_LEASES && change->body_len == 0 && is_leased(w))
-    w->expires -= CORRAL_LEASE_KEPT_MS;
-  expect(w, w->expires > w->now, "4: a record that has no end, or is over already");
+    w->primary.expires -= CORRAL_LEASE_KEPT_MS;
+  expect(w, w->primary.expires > w->now, "4: a record that has no end, or is over already");
 }
 
 /* In this control run the record is given the token of the SETTLE, as if SETTLE ignored tokens. */
 static void forget_the_token(world *w, uint8_t *token) {
   corral_change change = {.action = CORRAL_ACTION_EDIT,
-                          .expires = w->record_len == 0 ? w->now + 1 : w->expires};
+                          .expires = w->primary.record_len == 0 ? w->now + 1 : w->primary.expires};
   corral_header header = {0};
-  if (w->record_len > 0) crl_record_read_whole(w->record, w->record_len, &header);
+  if (w->primary.record_len > 0)
+    crl_record_read_whole(w->primary.record, w->primary.record_len, &header);
   header.state = CORRAL_LEASED;
   memcpy(header.token, token, CORRAL_TOKEN);
   change.front_len = crl_record_write(&header, change.front);
@@ -135,13 +141,15 @@ static void at_store(world *w, event *e, corral_op *op) {
   op_lasts(op, w->control == LEASES_NEVER_END ? 100 * WORLD_MS : e->lease_ms);
   op_keeps(op, e->ttl_ms);
   if (e->record_len > 0) op_brings(op, e->record, e->record_len);
-  if (w->record_len > 0 && w->expires <= w->now) w->record_len = 0;
+  if (w->primary.record_len > 0 && w->primary.expires <= w->now) w->primary.record_len = 0;
   if (w->control == EXPIRE_DOES_NOTHING && e->verb == CORRAL_VERB_EXPIRE) return;
   if (w->control == SETTLE_IGNORES_THE_TOKEN && e->verb == CORRAL_VERB_SETTLE)
     forget_the_token(w, e->token);
   before_it was = {.usable = has_usable(w), .version = version_there(w)};
-  size_t front_len = w->record_len > 0 ? crl_record_front(w->record, w->record_len, front) : 0;
-  crl_record_decide(op, w->record_len > 0 ? front : NULL, front_len, w->now, &change);
+  size_t front_len = w->primary.record_len > 0
+                         ? crl_record_front(w->primary.record, w->primary.record_len, front)
+                         : 0;
+  crl_record_decide(op, w->primary.record_len > 0 ? front : NULL, front_len, w->now, &change);
   apply(w, &change);
   watch(w, e, op, &was);
 }
@@ -151,13 +159,13 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   crl_envelope envelope;
   crl_tags tags;
   if (op->state.life_ms == 0 ||
-      crl_envelope_read(w->record, w->record_len, digest, &envelope) != CORRAL_OK)
+      crl_envelope_read(w->primary.record, w->primary.record_len, digest, &envelope) != CORRAL_OK)
     return;
   crl_lives lives =
       crl_envelope_judge(&envelope, header->flags & CORRAL_FLAG_EXPIRED, op->state.life_ms, 0);
   reply->stored_version = envelope.version;
   if (envelope.tag_count > 0 &&
-      crl_tags_read(w->record + envelope.metadata_at, envelope.metadata_len, &tags))
+      crl_tags_read(w->primary.record + envelope.metadata_at, envelope.metadata_len, &tags))
     reply->remembered = tags.tag[0].hard;
   if (envelope.kind == CRL_KIND_PASS) {
     look->pass = lives.fresh > 0;
@@ -165,17 +173,17 @@ static void look_at_body(world *w, const corral_header *header, const corral_op 
   }
   look->has_value = 1;
   look->lives = lives;
-  reply->read = w->truth;
-  if (has_slots(w)) reply->print = crl_watch_print(w->record, w->record_len);
-  reply->version = crl_record_take(w->record + envelope.payload_at, 8);
+  reply->read = w->primary.truth;
+  if (has_slots(w)) reply->print = crl_watch_print(w->primary.record, w->primary.record_len);
+  reply->version = crl_record_take(w->primary.record + envelope.payload_at, 8);
   reply->has_found = 1;
 }
 
 static void look_of(world *w, const uint8_t *token, const corral_op *op, event *reply) {
   corral_header header;
   crl_look *look = &reply->told.look;
-  if (w->record_len == 0) return;
-  crl_record_read_whole(w->record, w->record_len, &header);
+  if (w->primary.record_len == 0) return;
+  crl_record_read_whole(w->primary.record, w->primary.record_len, &header);
   if (header.state == CORRAL_LEASED && memcmp(header.token, token, CORRAL_TOKEN) != 0)
     look->lease_left = op->state.left_ms;
   if (header.state == CORRAL_VERDICT) look->retry_left = op->state.left_ms;
@@ -232,8 +240,8 @@ static void on_arrives(world *w, event *e) {
 /* ---- the tag ------------------------------------------------------------------------------- */
 
 static crl_standing standing_of(const world *w, uint64_t remembered) {
-  crl_tag_version there = {.status = w->tag_version.there ? CORRAL_OK : CORRAL_EMISS,
-                           .hard = w->tag_version.hard,
+  crl_tag_version there = {.status = w->primary.tag_version.there ? CORRAL_OK : CORRAL_EMISS,
+                           .hard = w->primary.tag_version.hard,
                            .len = 1,
                            .name = "t"};
   crl_tag_versions tag_versions = {.count = 1, .room = 1, .tag_version = &there};
@@ -248,7 +256,7 @@ static void on_reads_mark(world *w, event *e) {
   event reply = *e;
   reply.what = TOLD;
   reply.at = w->now + between(w, 0, 6);
-  reply.tag_version = w->tag_version.there ? w->tag_version.hard : 0;
+  reply.tag_version = w->primary.tag_version.there ? w->primary.tag_version.hard : 0;
   int lost = mishap(w, e->flight / FLIGHTS, 2),
       is_void = standing_of(w, e->remembered) == CRL_STANDS_VOID;
   if (w->control == TAGS_ARE_NOT_CHECKED) is_void = 0;
@@ -274,12 +282,12 @@ static void on_stamps(world *w, event *e) {
   event reply = *e;
   int64_t answered = w->now + between(w, 0, 6);
   reply.what = TOLD;
-  if (!w->tag_version.there)
-    w->tag_version = (tag_version){.there = 1, .hard = roll(w) | 1, .since = w->now};
+  if (!w->primary.tag_version.there)
+    w->primary.tag_version = (tag_version){.there = 1, .hard = roll(w) | 1, .since = w->now};
   /* lease_ms: time at which the lease was claimed */
-  int before = w->now - w->tag_version.since > answered - e->lease_ms + 1;
-  if (w->tag_version.changed && !before) reply.told.made = CRL_MADE_FENCED;
-  reply.tag_version = w->tag_version.hard;
+  int before = w->now - w->primary.tag_version.since > answered - e->lease_ms + 1;
+  if (w->primary.tag_version.changed && !before) reply.told.made = CRL_MADE_FENCED;
+  reply.tag_version = w->primary.tag_version.hard;
   reply.at = answered;
   plan_event(w, &reply);
 }

@@ -193,9 +193,10 @@ typedef struct tag_version {
 /* What a server has: the store's part of a world, and what the oracle knows of it. */
 typedef struct stored {
   uint8_t record[2 * RECORD];
-  size_t record_len;
+  size_t record_len; /* 0: no record */
   int64_t expires;
   tag_version tag_version;
+  /* the true state: the origin's version when the value's compute began or it was renewed */
   uint64_t truth;
   uint8_t holder[CORRAL_TOKEN];
   int held;
@@ -241,21 +242,12 @@ typedef struct world {
   /* kinds of values */
   int tagged, lags; /* lags: a compute may read an older version than the origin has */
   int versions_pct; /* share of values with a version */
-  /* store */
-  uint8_t record[2 * RECORD];
-  size_t record_len; /* 0: no record */
-  int64_t expires;
-  tag_version tag_version;
+  stored primary;
   int64_t stalled_until; /* nothing arrives before */
   /* true state */
   uint64_t version;      /* current version of the origin */
   uint64_t floor;        /* an invalidation of older versions has returned */
   uint64_t expire_floor; /* an expiry of older versions has returned */
-  /* of the stored value: the origin's version when its compute began or it was renewed */
-  uint64_t truth;
-  uint8_t holder[CORRAL_TOKEN];
-  int held;
-  int64_t held_until, verdict_until;
   /* counters */
   unsigned take_offs, landings, computes, fills, fenced, kills, pauses, stale, verdicts, violations;
   unsigned served; /* calls judged in calm */

@@ -4,44 +4,20 @@
 #define TESTS_WARM_KIT_H
 
 #include <corral.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "room.h"
+#include "shell_kit.h"
 
-enum { WARM_COMMAND = 4096, WARM_PATIENCE = 1500, WARM_LOOK_MS = 20 };
+enum { WARM_PATIENCE = 1500, WARM_LOOK_MS = 20 };
 
 static char warm_folder[ROOM_PATH];
-static char out[8192];
 
 /* Asks the server: the first column of the first row. Set by the test. */
 static const char *(*warm_ask)(const char *sql);
 
-/* Runs `corral` by a printf-formatted command line. Its stdout and stderr go to `out`. Returns the
- * exit status. */
-static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int run(const char *format, ...) {
-  char command[WARM_COMMAND] = "";
-  va_list args;
-  va_start(args, format);
-  int n = snprintf(command, sizeof command, "exec 2>&1; ");
-  (void)vsnprintf(command + n, sizeof command - (size_t)n, format, args);
-  va_end(args);
-  FILE *f = popen(command, "r");
-  assert_non_null(f);
-  out[fread(out, 1, sizeof out - 1, f)] = '\0';
-  int status = pclose(f);
-  if (!WIFEXITED(status)) fail_msg("%s: status %d", command, status);
-  return WEXITSTATUS(status);
-}
-
-static void says(const char *text) {
-  if (strstr(out, text) == NULL) fail_msg("not '%s' in: %s", text, out);
-}
+#define run(...) shell("", __VA_ARGS__)
 
 static void is_stored(const char *key, const char *value) {
   assert_int_equal(run("$CORRAL_COMMAND get '%s'", key), 0);
@@ -67,7 +43,7 @@ static void loses_its_server(const char *command, void (*kill_server)(void)) {
   assert_true(WIFEXITED(status));
   assert_int_equal(WEXITSTATUS(status), 1);
   assert_int_equal(run("cat $OUT"), 0);
-  says("gone: failed: ");
+  has("gone: failed: ");
 }
 
 /* Repeats the query until the result is `wanted`. */
