@@ -1,4 +1,4 @@
-/* lock_show.c: shows the holders of a lock. */
+/* lock_show.c: looks at a lock, and shows its holders. */
 #include "lock.h"
 
 #include <stdlib.h>
@@ -6,11 +6,11 @@
 
 enum { HOLDERS = 64 }; /* room at first; more if there are more */
 
-static void print_holder(const corral_lock_holder *h) {
+void lock_print_holder(const char *before, const corral_lock_holder *h) {
   char held[CLI_DURATION_TEXT];
   char left[CLI_DURATION_TEXT];
   char who[4 * sizeof h->who + 8];
-  (void)printf("held %s by %s, for %s, %s left, fencing token %llu\n",
+  (void)printf("%sheld %s by %s, for %s, %s left, fencing token %llu\n", before,
                h->shared ? "shared" : "alone", cli_visible(who, sizeof who, h->who, strlen(h->who)),
                h->held_ms >= 0 ? cli_duration_text(held, h->held_ms) : "an unknown time",
                h->left_ms >= 0 ? cli_duration_text(left, h->left_ms) : "an unknown time",
@@ -24,10 +24,11 @@ static void print_number(const char *name, int64_t n) {
     (void)printf(",\"%s\":null", name);
 }
 
-static void print_json(const lock_options *o, const corral_lock_holder *holders, size_t count) {
+void lock_print_json(const char *name, size_t len, const char *what,
+                     const corral_lock_holder *holders, size_t count) {
   (void)printf("{\"name\":");
-  cli_json_string(stdout, o->name, strlen(o->name));
-  (void)printf(",\"held\":%s,\"holders\":[", count > 0 ? "true" : "false");
+  cli_json_string(stdout, name, len);
+  (void)printf(",%s:[", what);
   for (size_t i = 0; i < count; i++) {
     (void)printf("%s{\"who\":", i > 0 ? "," : "");
     cli_json_string(stdout, holders[i].who, strlen(holders[i].who));
@@ -39,7 +40,8 @@ static void print_json(const lock_options *o, const corral_lock_holder *holders,
   (void)puts("]}");
 }
 
-static int list(const locking *l) {
+/* True: *ret has *ret_count holders of NAME, the caller's to free. False: it was reported. */
+static bool read_holders(const locking *l, corral_lock_holder **ret, size_t *ret_count) {
   corral_error error = {0};
   corral_lock_holder *holders = NULL;
   size_t room = HOLDERS;
@@ -48,38 +50,42 @@ static int list(const locking *l) {
   for (;;) {
     free(holders);
     holders = calloc(room, sizeof *holders);
-    if (holders == NULL) return cli_fail("lock: out of memory");
+    if (holders == NULL) return cli_say("lock: out of memory"), false;
     status = corral_lock_show(l->corral, l->want.name, strlen(l->want.name), holders, room, &count,
                               &error);
     if (status != CORRAL_OK || count <= room) break;
     room = count + HOLDERS;
   }
-  if (status != CORRAL_OK) {
-    free(holders);
-    (void)cli_report(l->want.name, strlen(l->want.name), status, &error);
-    return CLI_FAILED;
-  }
-  if (l->cli->json) print_json(&l->want, holders, count);
-  for (size_t i = 0; !l->cli->json && i < count; i++) print_holder(&holders[i]);
-  if (!l->cli->json && count == 0) (void)puts("nobody holds it");
+  *ret = holders;
+  *ret_count = count;
+  if (status == CORRAL_OK) return true;
   free(holders);
+  (void)cli_report(l->want.name, strlen(l->want.name), status, &error);
+  return false;
+}
+
+int lock_show_holders(const locking *l, const corral_lock_holder *holders, size_t count) {
+  if (l->cli->json)
+    lock_print_json(l->want.name, strlen(l->want.name),
+                    count > 0 ? "\"held\":true,\"holders\"" : "\"held\":false,\"holders\"", holders,
+                    count);
+  for (size_t i = 0; !l->cli->json && i < count; i++) lock_print_holder("", &holders[i]);
+  if (!l->cli->json && count == 0) (void)puts("nobody holds it");
   return cli_finish(count > 0 ? CLI_OK : CLI_MISS);
 }
 
-static int show_absent(const locking *l) {
-  if (!l->cli->quiet) cli_say("lock: %s isn't there", l->cli->store);
-  if (l->cli->json)
-    print_json(&l->want, NULL, 0);
-  else
-    (void)puts("nobody holds it");
-  return cli_finish(CLI_MISS);
-}
-
-int lock_show(locking *l) {
+int lock_look(locking *l, lock_tell_fn *tell) {
   bool is_absent;
+  corral_lock_holder *holders = NULL;
+  size_t count = 0;
+  int exit_status = CLI_FAILED;
   corral_options options = {.size = sizeof options};
   if (!cli_open_to_look(l->cli, &options, &l->corral, &is_absent)) return CLI_FAILED;
-  int exit_status = is_absent ? show_absent(l) : list(l);
+  if (is_absent && !l->cli->quiet) cli_say("lock: %s isn't there", l->cli->store);
+  if (is_absent || read_holders(l, &holders, &count)) {
+    exit_status = tell(l, holders, count);
+    free(holders);
+  }
   corral_close(l->corral);
   return exit_status;
 }
