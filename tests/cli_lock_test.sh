@@ -287,7 +287,9 @@ hostile() {
   status 0 "$CORRAL" lock --show hostile && lines 1 out &&
     grep -qF "$(printf 'a\\x1b]0;t\\x07\\x7f\\xc2\\x9b1m\\xe2\\x80\\xae\\xff\303\244, for ')" out &&
     status 0 "$CORRAL" --json lock --show hostile && lines 1 out &&
-    grep -qF "$(printf 'a\\u001b]0;t\\u0007\\u007f\\u009b1m\\u202e\\u00ff\303\244",')" out
+    grep -qF "$(printf 'a\\u001b]0;t\\u0007\\u007f\\u009b1m\\u202e\\u00ff\303\244",')" out &&
+    status 125 "$CORRAL" lock --break hostile && lines 1 out &&
+    grep -qF "$(printf 'a\\x1b]0;t\\x07\\x7f\\xc2\\x9b1m\\xe2\\x80\\xae\\xff\303\244, for ')" out
   got=$?
   kill "$pid"
   wait "$pid"
@@ -323,6 +325,106 @@ and lines " ]' &&
 b' &&
     grep -qF '"a\u000ab"' out && refuses "1 to 65536" lock "${long}1" -- true &&
     refuses "0 bytes is not accepted: 1 to 65536" lock "" -- true
+}
+
+# ---- the list ----
+
+listed() {
+  status 1 "$CORRAL" lock --list 'list ' && [ "$(cat out)" = "no lock is held" ] &&
+    status 1 "$CORRAL" --json lock --list 'list ' && [ ! -s out ] || return 1
+  begin list1 --note one "$(printf 'list \033[1m')" -- ./sleeper list1 || return 1
+  pids=$pid
+  begin list2 -s 'list 2' -- ./sleeper list2 || return 1
+  pids="$pids $pid"
+  begin list3 -s 'list 2' -- ./sleeper list3 || return 1
+  pids="$pids $pid"
+  status 0 "$CORRAL" lock --list 'list ' && lines 3 out &&
+    sed -n 1p out | grep -q '^list \\x1b\[1m: held alone by .* one, for .* token [0-9]*$' &&
+    [ "$(sed -n 2,3p out | grep -c '^list 2: held shared by ')" -eq 2 ] &&
+    status 0 "$CORRAL" --json lock 'list ' --list && lines 2 out &&
+    sed -n 1p out | grep -q '^{"name":"list \\u001b\[1m","held":true,"holders":\[{[^{]*}\]}$' &&
+    sed -n 2p out | grep -q '^{"name":"list 2","held":true,"holders":\[{[^{]*},{[^{]*}\]}$' &&
+    status 0 "$CORRAL" lock --list && [ "$(grep -c '^list ' out)" -eq 3 ] &&
+    status 1 "$CORRAL" --namespace other lock --list &&
+    refuses "'more' is one argument too many" lock --list list more
+  got=$?
+  # shellcheck disable=SC2086 # words
+  kill $pids
+  # shellcheck disable=SC2086
+  wait $pids
+  return $got
+}
+
+# ---- the watch ----
+
+watched() {
+  rm -f watch1.out watch2.out
+  "$CORRAL" lock --watch watch >watch1.out 2>watch1.err &
+  text=$!
+  "$CORRAL" --json lock --watch watch >watch2.out 2>watch2.err &
+  json=$!
+  await lines 1 watch1.out && await lines 1 watch2.out &&
+    begin watched --note seen watch -- ./sleeper watched &&
+    await lines 2 watch1.out && await lines 2 watch2.out && kill "$pid" &&
+    ends 143 "$pid" watched.err && await lines 3 watch1.out && await lines 3 watch2.out
+  got=$?
+  kill $text $json
+  ends 143 $text watch1.err && ends 143 $json watch2.err || got=1
+  [ $got -eq 0 ] && [ "$(grep -c ' [+-][0-9]*: nobody holds it$' watch1.out)" -eq 2 ] &&
+    sed -n 2p watch1.out | grep -q ': held alone by .* seen, for ' &&
+    [ "$(grep -c '"time":"2[^"]*","held":false,"holders":\[\]}$' watch2.out)" -eq 2 ] &&
+    sed -n 2p watch2.out | grep -q '^{"name":"watch",.*"held":true,"holders":\[{.* seen",'
+}
+
+tells_times() {
+  status 0 "$CORRAL" -v lock times -- true &&
+    grep -q '^corral: times: waited for [0-9.ms]*, held for [0-9.ms]*$' err &&
+    status 0 "$CORRAL" lock times -- true && [ ! -s err ]
+}
+
+# ---- breaking ----
+
+broken() {
+  begin broken --ttl 6s --note stuck broken -- ./polite broken || return 1
+  status 125 "$CORRAL" lock --break broken && lines 1 out &&
+    grep -q '^held alone by .* stuck, ' out && one_line "--yes is needed here" err && held broken &&
+    status 0 "$CORRAL" lock --break --yes broken && lines 1 out && [ ! -s err ] &&
+    grep -q '^broken: held alone by .* stuck, .* fencing token [0-9]*$' out && free broken &&
+    ends 76 "$pid" broken.err && one_line "broken: lost: the hold with fencing token " broken.err &&
+    one_line "or it was broken" broken.err && lines 1 broken.got &&
+    status 1 "$CORRAL" lock --break --yes broken && [ "$(cat out)" = "nobody holds it" ] &&
+    refuses "--yes answers a question" lock --yes broken -- true
+}
+
+broken_json() {
+  begin json1 -s json -- ./sleeper json1 || return 1
+  pid1=$pid
+  begin json2 -s json -- ./sleeper json2 || return 1
+  status 125 "$CORRAL" --json lock --break json && [ ! -s out ] && held json &&
+    status 0 "$CORRAL" --json lock --break --yes json && lines 1 out && free json &&
+    grep -q '^{"name":"json","broken":\[{"who":.*"shared":true,.*},{"who":.*"fence":[0-9]*}\]}$' \
+      out && ends 76 "$pid1" json1.err && ends 76 "$pid" json2.err &&
+    status 1 "$CORRAL" --json lock --break --yes json &&
+    [ "$(cat out)" = '{"name":"json","broken":[]}' ]
+}
+
+# answers TEXT STATUS: on a terminal, the question is answered so, and the command ends so.
+answers() {
+  rm -f keys typed.out && mkfifo keys
+  on_terminal "$CORRAL lock --break asked; echo status \$?" &
+  terminal=$!
+  exec 8>keys
+  await grep -qs 'Break it?' typed.out && echo "$1" >&8 && wait $terminal &&
+    grep -q "status $2" typed.out && grep -q '^held alone by ' typed.out
+  got=$?
+  exec 8>&-
+  return $got
+}
+broken_asks() {
+  begin asked --ttl 6s asked -- ./sleeper asked || return 1
+  answers n 125 && grep -q 'nothing was broken' typed.out && held asked && answers '' 125 &&
+    held asked && answers y 0 && grep -q '^broken: ' typed.out && free asked &&
+    ends 76 "$pid" asked.err
 }
 
 # ---- the end of a hold ----
@@ -640,6 +742,11 @@ on_store() {
   check "--show tells who holds it, as text and as JSON" shows
   check "--show prints a note so that no terminal obeys it" hostile
   check "a name is any text of 1 to 65536 bytes" names
+  check "--list tells the locks that are held, and prints no name that a terminal obeys" listed
+  check "--watch tells each change of holder until a signal" watched
+  check "-v tells how long it was waited for and held" tells_times
+  check "--break ends the hold and its holder's command, and not without --yes" broken
+  check "--break tells in JSON which holds it broke" broken_json
   check "the hold is extended until the command has ended" holds
   check "--max ends the command, and the hold" max_ends
   check "also one that doesn't hear SIGTERM" max_ends_deaf
@@ -663,6 +770,7 @@ on_store() {
     env --default-signal=INT true 2>/dev/null; then
     check "the command reads the terminal" terminal
     check "Ctrl-C ends the command" ctrl_c
+    check "--break asks on a terminal" broken_asks
   else
     skip "the command reads the terminal" \
       "there is no script(1), no pseudo-terminal, or no env --default-signal"

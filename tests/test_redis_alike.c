@@ -224,6 +224,31 @@ static void a_lock_is_taken_again_by_its_owner_and_can_become_shared(void **stat
   }
 }
 
+static int is_next(const void *name, size_t len, const corral_lock_holder *holders, size_t count,
+                   void *arg) {
+  int *number = arg;
+  const char *wanted = named("listed", (*number)++);
+  assert_int_equal(len, strlen(wanted));
+  assert_memory_equal(name, wanted, len);
+  assert_int_equal(count, 1);
+  assert_int_equal(corral_lock_break(a, name, len, holders[0].fence, &error), CORRAL_OK);
+  return 0;
+}
+
+/* Each is broken while it is told. */
+static void the_locks_of_all_nodes_are_listed_in_order_and_can_be_broken(void **state) {
+  (void)state;
+  corral_lock *locks[10];
+  int count = 0;
+  for (int i = 10; i-- > 0;) locks[i] = take(b, named("listed", i), CORRAL_LOCK(.ttl_ms = LONG_MS));
+  assert_int_equal(corral_lock_list(a, "listed", 6, is_next, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 10);
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(corral_lock_release(locks[i], &error), CORRAL_ELOST);
+  assert_int_equal(corral_lock_list(a, "listed", 6, is_next, &count, &error), CORRAL_OK);
+  assert_int_equal(count, 10);
+}
+
 /* ---- generations --------------------------------------------------------------------------- */
 
 static void gets_all(corral *c, corral_how how) {
@@ -353,6 +378,7 @@ int main(void) {
       BOTH(the_release_of_a_lock_wakes_who_waits_for_it),
       BOTH(readers_are_together_and_a_writer_that_waits_has_the_next_turn),
       BOTH(a_lock_is_taken_again_by_its_owner_and_can_become_shared),
+      BOTH(the_locks_of_all_nodes_are_listed_in_order_and_can_be_broken),
       BOTH(a_generation_voids_all_values_of_its_namespace_and_no_others),
       BOTH(a_fleet_computes_at_most_so_many_keys_at_once),
       BOTH(the_command_runs_each_command_once_and_sets_gets_and_invalidates),

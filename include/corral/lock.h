@@ -128,7 +128,7 @@ CORRAL_API int corral_lock_take(corral *c, const void *name, size_t name_len,
 
 /* Reasons of a lost hold: corral_error.code with CORRAL_ELOST. */
 enum {
-  CORRAL_LOST_EXPIRED = 1, /* its time passed, and the lock is free */
+  CORRAL_LOST_EXPIRED = 1, /* its time passed, or it was broken; the lock is free */
   CORRAL_LOST_TAKEN = 2,   /* another holder has the lock */
   CORRAL_LOST_CUT = 3      /* the connection that it belonged to has ended */
 };
@@ -187,6 +187,58 @@ typedef struct corral_lock_waiter {
 CORRAL_API int corral_lock_waiters(corral *c, const void *name, size_t name_len,
                                    corral_lock_waiter *waiters, size_t room, size_t *ret_count,
                                    corral_error *error);
+/* Told a lock, by corral_lock_list and corral_lock_watch: its name, and its holders, of which a
+ * listed lock has one at least; all of it is valid during the call. The library holds no lock of
+ * its own meanwhile. Any value but 0 ends the listing, or the watch. */
+typedef int corral_lock_tell_fn(const void *name, size_t name_len,
+                                const corral_lock_holder *holders, size_t count, void *arg);
+enum { CORRAL_LOCK_LIST_MOST = 65536 }; /* locks that one call lists */
+
+/* Lists the locks that are held, in the order of their names, whose names begin with `prefix` (NULL
+ * when `prefix_len` is 0: all of the namespace). For operators: it may read through all keys of the
+ * store. Each lock is shown as it is when its turn comes. Names that are too long for the store's
+ * keys, of which it has a hash, are left out. CORRAL_OK also when there is none, and when `tell`
+ * has ended it. CORRAL_EUNSUPPORTED: this store keeps no names (docs/locks.md). CORRAL_ETOOBIG:
+ * there are more than CORRAL_LOCK_LIST_MOST; that many were told. Others as corral_lock_take
+ * without waiting. */
+CORRAL_API int corral_lock_list(corral *c, const void *prefix, size_t prefix_len,
+                                corral_lock_tell_fn *tell, void *arg, corral_error *error);
+
+/* Watches a lock: tells its holders, of which there may be none, now and after each change of them,
+ * until `tell` returns another value than 0 (CORRAL_OK) or the token is cancelled
+ * (CORRAL_ECANCELLED); the cancel token may be NULL. That a hold is extended is no change. Where
+ * the store tells of changes a change is told at once, else within 250 ms; of changes that follow
+ * each other sooner only the last may be told. A store that goes away is waited for. */
+CORRAL_API int corral_lock_watch(corral *c, const void *name, size_t name_len,
+                                 corral_cancel_token *cancel_token, corral_lock_tell_fn *tell,
+                                 void *arg, corral_error *error);
+
+/* A distribution of times, in microseconds; each quantile is right to 6 %, and never less than what
+ * it stands for. Its size is frozen. */
+typedef struct corral_lock_times {
+  uint64_t count; /* 0: all others are 0 */
+  int64_t p50_us, p90_us, p99_us, p999_us, max_us;
+} corral_lock_times;
+
+/* How long the calls of a corral have waited for locks, and its holds lasted. */
+typedef struct corral_lock_stats {
+  size_t size;            /* sizeof(corral_lock_stats), set by the caller */
+  corral_lock_times wait; /* of takings that were granted, from the call to the grant */
+  corral_lock_times hold; /* of holds that were given up, lost ones too; to the millisecond */
+} corral_lock_stats;
+
+/* Reads the times since corral_open. The caller sets ret->size. No I/O. CORRAL_EINVAL. */
+CORRAL_API int corral_lock_stats_read(corral *c, corral_lock_stats *ret, corral_error *error);
+
+/* Breaks a lock: ends its holds without their holders, for operators. With a fencing token, as
+ * corral_lock_show tells it, only the hold that has it, so that a later hold is never ended by
+ * mistake; with 0 all that a look finds. CORRAL_OK: the store has ended the holds. Their holders
+ * learn it when they next ask the store, as a loss (CORRAL_ELOST, on_lost), and what they still
+ * change is for the fencing token to refuse: the next hold's is larger. CORRAL_EMISS: there is no
+ * such hold. CORRAL_EUNSUPPORTED: the hold belongs to a connection of another process, with which
+ * the server ends it (docs/locks.md). Others as corral_lock_take without waiting. */
+CORRAL_API int corral_lock_break(corral *c, const void *name, size_t name_len, uint64_t fence,
+                                 corral_error *error);
 
 #ifdef __cplusplus
 }

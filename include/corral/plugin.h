@@ -9,6 +9,7 @@
  *   perform     a batch of operations, in order, each with its own result
  *   disconnect  free a handle;   close   free the store
  *   watch, changes, unwatch   optional: report changes as they happen
+ *   list        optional: the keys of locks, for operators
  *
  * The record. One key of the store holds value and lease (below). A store that can read and write a
  * record atomically (under its own mutex, in a transaction, by compare-and-swap) needs no logic of
@@ -751,6 +752,17 @@ static inline void corral_tell_latency(const corral_inquiry *inquiry, const char
   corral_tell(inquiry, server, "latency_min_ms", text, CORRAL_FACT_PLAIN, NULL);
 }
 
+/* The argument of `list`. */
+typedef struct corral_listing {
+  size_t size;
+  int64_t op_ms; /* time limit of a connect, and of each request */
+  const void *prefix;
+  size_t prefix_len;
+  /* Tells a key; any value but 0: no more are wanted. It asks no store. */
+  int (*tell)(void *arg, const void *key, size_t key_len);
+  void *arg;
+} corral_listing;
+
 typedef struct corral_store {
   size_t size;         /* sizeof(corral_store) */
   uint32_t abi;        /* CORRAL_PLUGIN_ABI */
@@ -866,6 +878,13 @@ typedef struct corral_store {
    *          attended to, when its connection has ended. On one thread. */
   int (*attend)(void *store, const uint8_t *token);
   void (*ends)(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token), void *arg);
+  /* Optional: tells the keys of locks that begin with `prefix`, over connections that it opens and
+   * closes. Each lock that is held from the call's beginning to its end is told, as far as its key
+   * is kept as it is (no longer than max_key). Others may be: keys that come twice, locks that
+   * nobody holds, other keys. Nothing in the store is changed, and a file that isn't there isn't
+   * made. The host stops the listing when there are too many. CORRAL_EUNSUPPORTED with a text: this
+   * server, or kind of lock, keeps no names. Any thread, beside all else that the store does. */
+  int (*list)(void *store, const corral_listing *listing, corral_error *error);
 } corral_store;
 
 /* Entry point of a store plugin: corral_plugin_NAME.so exports this function as corral_plugin; it

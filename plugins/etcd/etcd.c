@@ -194,6 +194,7 @@ const corral_store crl_plugin_etcd = {
     .watch = crl_etcd_watch,
     .changes = crl_etcd_changes,
     .unwatch = crl_etcd_unwatch,
+    .list = crl_etcd_list,
 };
 
 CORRAL_PLUGIN(crl_plugin_etcd)

@@ -4,6 +4,7 @@
  *   wire.c    one request and its reply: libcurl, JSON, base64, the server's refusals
  *   locks.c   the lock verbs
  *   watch.c   reports released locks
+ *   list.c    lists the locks that are held
  *
  * Functions return CORRAL_OK or a negative status, and leave its text in handle->error. */
 #ifndef CRL_ETCD_H
@@ -104,7 +105,7 @@ __attribute__((format(printf, 2, 3))) void crl_etcd_say(crl_etcd_handle *h, cons
 /* If the URI has a user, trades its name and password for a token that all later requests carry. */
 int crl_etcd_log_in(crl_etcd_handle *h);
 
-/* ---- etcd.c, locks.c, watch.c -------------------------------------------------------------- */
+/* ---- handle.c, locks.c, watch.c, list.c ------------------------------------------------------ */
 
 int crl_etcd_connect(void *store, int64_t deadline, void **ret_handle, corral_error *error);
 void crl_etcd_disconnect(void *handle);
@@ -115,5 +116,6 @@ int crl_etcd_watch(void *store, size_t server, int64_t deadline, void **ret_watc
 int crl_etcd_changes(void *watch, int stop_fd, int64_t until,
                      void (*told)(void *arg, uint64_t hash), void *arg, corral_error *error);
 void crl_etcd_unwatch(void *watch);
+int crl_etcd_list(void *store, const corral_listing *listing, corral_error *error);
 
 #endif

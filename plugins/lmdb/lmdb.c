@@ -505,6 +505,11 @@ static int lmdb_inspect(void *store_, const corral_inquiry *inquiry, corral_erro
   return crl_lmdb_inspect(&st->wanted, st->label, inquiry, error);
 }
 
+static int lmdb_list(void *store_, const corral_listing *listing, corral_error *error) {
+  store *st = store_;
+  return crl_lmdb_list(&st->wanted, listing, error);
+}
+
 static void lmdb_close(void *store_) { free(store_); }
 
 static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted,
@@ -591,6 +596,7 @@ const corral_store crl_plugin_lmdb = {
     .changes = crl_lmdb_changes,
     .unwatch = lmdb_unwatch,
     .inspect = lmdb_inspect,
+    .list = lmdb_list,
 };
 
 CORRAL_PLUGIN(crl_plugin_lmdb)

@@ -12,6 +12,7 @@
  *   lock.c     users' locks
  *   handle.c   the files that a call goes to
  *   inspect.c  what is to be known of the file
+ *   list.c     the keys of locks
  *   lmdb.c     batches, URI, the table */
 #ifndef CRL_LMDB_H
 #define CRL_LMDB_H
@@ -327,6 +328,9 @@ int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op);
 /* See corral_store. `label`: the store's name in messages. */
 int crl_lmdb_inspect(const crl_lmdb_wanted *wanted, const char *label,
                      const corral_inquiry *inquiry, corral_error *error);
+/* See corral_store. */
+int crl_lmdb_list(const crl_lmdb_wanted *wanted, const corral_listing *listing,
+                  corral_error *error);
 /* The name of a file system of statfs(2), NULL: it isn't known; and whether other hosts share
  * it. */
 const char *crl_lmdb_file_system(uint64_t type, int *is_network);

@@ -298,6 +298,26 @@ static int memory_inspect(void *store_, const corral_inquiry *inquiry, corral_er
   return CORRAL_OK;
 }
 
+/* 1: it was ended. */
+static int list_shard(crl_memory_shard *s, const corral_listing *l) {
+  int ends = 0;
+  pthread_mutex_lock(&s->lock);
+  for (size_t i = 0; i < s->bucket_count && !ends; i++)
+    for (const crl_memory_entry *e = s->buckets[i]; e != NULL && !ends; e = e->chain)
+      ends = e->key_len >= l->prefix_len && memcmp(e->key, l->prefix, l->prefix_len) == 0 &&
+             l->tell(l->arg, e->key, e->key_len) != 0;
+  pthread_mutex_unlock(&s->lock);
+  return ends;
+}
+
+static int memory_list(void *store_, const corral_listing *l, corral_error *error) {
+  store *st = store_;
+  int status = need_memory(st, error), ends = 0;
+  for (size_t i = 0; status == CORRAL_OK && i < st->memory->shard_count && !ends; i++)
+    ends = list_shard(&st->memory->shards[i], l);
+  return status;
+}
+
 static void memory_disconnect(void *handle) { (void)handle; }
 
 static void memory_close(void *store_) {
@@ -379,6 +399,7 @@ const corral_store crl_plugin_memory = {
     .changes = crl_memory_changes,
     .unwatch = crl_memory_unwatch,
     .inspect = memory_inspect,
+    .list = memory_list,
 };
 
 CORRAL_PLUGIN(crl_plugin_memory)

@@ -284,6 +284,7 @@ const corral_store crl_plugin_postgresql = {
     .changes = crl_pg_changes,
     .unwatch = crl_pg_unwatch,
     .inspect = crl_pg_inspect,
+    .list = crl_pg_list,
     .attend = crl_pg_attend,
     .ends = crl_pg_ends,
 };

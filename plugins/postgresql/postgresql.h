@@ -8,6 +8,7 @@
  *   advisory.c     locks=advisory: a session for each hold
  *   watch.c        LISTEN
  *   inspect.c      what the server says of itself
+ *   list.c         the names of locks
  *
  * Functions return CORRAL_OK or a negative status; `error` may be NULL. A deadline is host->now_ms
  * time. */
@@ -144,8 +145,9 @@ const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char roo
 int crl_pg_show(crl_pg_store *s, corral_op *op, uint64_t fence, const corral_hold *holds,
                 size_t count, int64_t now);
 
-/* inspect.c: see corral_store. */
+/* inspect.c, list.c: see corral_store. */
 int crl_pg_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
+int crl_pg_list(void *store, const corral_listing *listing, corral_error *error);
 
 /* advisory.c */
 int crl_pg_in_sessions(crl_pg_handle *h, corral_op *op, int64_t deadline);

@@ -229,6 +229,7 @@ const corral_store crl_plugin_redis_cluster = {
     .next = &crl_plugin_redlock,
     .refresh = crl_redis_cluster_refresh,
     .inspect = crl_redis_cluster_inspect,
+    .list = crl_redis_cluster_list,
     .map = crl_redis_slots_show,
     .take_map = crl_redis_slots_take,
 };

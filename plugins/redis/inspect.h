@@ -1,4 +1,4 @@
-/* inspect.h: what corral_store.inspect shares. Internal to plugins/redis.
+/* inspect.h: what corral_store.inspect and list share. Internal to plugins/redis.
  *
  *   inspect_ask.c       asking, and telling
  *   inspect.c           one server: what it says of itself, its clock, memory, replicas
@@ -6,6 +6,7 @@
  *   inspect_cluster.c   all nodes of a cluster
  *   inspect_sentinel.c  all sentinels of a primary, and that
  *   inspect_redlock.c   all servers of Redlock (redlock.h)
+ *   list.c              the keys of one server, or of all
  *
  * Nothing here changes data: see inspect_rights.c. */
 #ifndef CRL_REDIS_INSPECT_H
@@ -65,5 +66,10 @@ void crl_redis_exam_wake(crl_redis_exam *x);
 
 int crl_redis_cluster_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
 int crl_redis_sentinel_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
+
+/* ---- list.c: see corral_store; of cluster and sentinels, and of one server ------------------- */
+
+int crl_redis_cluster_list(void *store, const corral_listing *listing, corral_error *error);
+int crl_redis_list(void *store, const corral_listing *listing, corral_error *error);
 
 #endif

@@ -25,6 +25,7 @@ const corral_store crl_plugin_redis = {
     .begin = crl_redis_begin,
     .finish = crl_redis_finish,
     .inspect = crl_redis_inspect,
+    .list = crl_redis_list,
 };
 
 CORRAL_PLUGIN(crl_plugin_redis)

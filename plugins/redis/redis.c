@@ -24,8 +24,8 @@
  * client|setname for the connection's name, info for a warning (greet.c), and for a watch (watch.c;
  * Redis 6 or later) client|tracking and getrange.
  * Locks need get set pttl pexpire time eval evalsha, or, without scripts, watch unwatch multi exec
- * discard in place of the last two; and wait for wait_replicas. A handle belongs to one thread at a
- * time. */
+ * discard in place of the last two; wait for wait_replicas; and scan to be listed. A handle belongs
+ * to one thread at a time. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>

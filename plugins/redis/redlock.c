@@ -583,4 +583,5 @@ const corral_store crl_plugin_redlock = {
     .disconnect = redlock_disconnect,
     .perform = redlock_perform,
     .inspect = crl_redlock_inspect,
+    .list = crl_redlock_list,
 };

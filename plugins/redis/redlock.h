@@ -94,6 +94,7 @@ extern const corral_store crl_plugin_redlock;
 
 /* See corral_store. */
 int crl_redlock_inspect(void *store, const corral_inquiry *inquiry, corral_error *error);
+int crl_redlock_list(void *store, const corral_listing *listing, corral_error *error);
 
 /* ---- redlock_member.c ---------------------------------------------------------------------- */
 

@@ -179,4 +179,5 @@ const corral_store crl_plugin_redis_sentinel = {
     .next = &crl_plugin_redis_cluster,
     .refresh = sentinel_refresh,
     .inspect = crl_redis_sentinel_inspect,
+    .list = crl_redis_cluster_list,
 };

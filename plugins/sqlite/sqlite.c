@@ -224,6 +224,19 @@ static int sqlite_inspect(void *store, const corral_inquiry *inquiry, corral_err
   return CORRAL_OK;
 }
 
+static int sqlite_list(void *store, const corral_listing *listing, corral_error *error) {
+  crl_sqlite_store *st = store;
+  struct stat file;
+  void *handle;
+  if (stat(st->path, &file) != 0) return CORRAL_OK;
+  int status = sqlite_connect(st, st->host->now_ms() + listing->op_ms, &handle, error);
+  if (status != CORRAL_OK) return status;
+  int code = crl_sqlite_list(handle, listing);
+  if (code != SQLITE_OK) status = crl_sqlite_fail(handle, code, error);
+  sqlite_disconnect(handle);
+  return status;
+}
+
 extern const corral_store crl_plugin_sqlite;
 const corral_store crl_plugin_sqlite = {
     .size = sizeof(corral_store),
@@ -239,6 +252,7 @@ const corral_store crl_plugin_sqlite = {
     .disconnect = sqlite_disconnect,
     .perform = crl_sqlite_perform,
     .inspect = sqlite_inspect,
+    .list = sqlite_list,
 };
 
 CORRAL_PLUGIN(crl_plugin_sqlite)

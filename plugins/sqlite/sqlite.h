@@ -83,6 +83,9 @@ int crl_sqlite_put(crl_sqlite_handle *h, const corral_op *op, const corral_lock_
  * token. */
 int crl_sqlite_sweep_up(crl_sqlite_handle *h, int64_t now, uint64_t forgotten);
 
+/* Tells the names of locks with holds: see corral_store.list. */
+int crl_sqlite_list(crl_sqlite_handle *h, const corral_listing *listing);
+
 /* ---- verbs.c ------------------------------------------------------------------------------- */
 
 /* See corral_store.perform. */

@@ -141,6 +141,22 @@ int crl_sqlite_sweep_up(crl_sqlite_handle *h, int64_t now, uint64_t forgotten) {
   return crl_sqlite_run(h, CRL_SQLITE_RAISE);
 }
 
+int crl_sqlite_list(crl_sqlite_handle *h, const corral_listing *l) {
+  static const char held[] = "SELECT name FROM \"@\" WHERE name >= ?1 AND holds > 0 ORDER BY name";
+  char sql[SQL_MOST];
+  sqlite3_stmt *s = NULL;
+  int code = sqlite3_prepare_v2(h->db, with_table(h, held, sql), -1, &s, NULL);
+  if (code == SQLITE_OK) sqlite3_bind_blob64(s, 1, l->prefix, l->prefix_len, SQLITE_STATIC);
+  while (code == SQLITE_OK && (code = sqlite3_step(s)) == SQLITE_ROW) {
+    const void *name = sqlite3_column_blob(s, 0);
+    size_t len = (size_t)sqlite3_column_bytes(s, 0);
+    int is_one = len > 0 && len >= l->prefix_len && memcmp(name, l->prefix, l->prefix_len) == 0;
+    code = is_one && l->tell(l->arg, name, len) == 0 ? SQLITE_OK : SQLITE_DONE;
+  }
+  sqlite3_finalize(s);
+  return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
 /* ---- the table ----------------------------------------------------------------------------- */
 
 static int pragma(crl_sqlite_handle *h, const char *sql, int *number) {

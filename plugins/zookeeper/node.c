@@ -37,6 +37,24 @@ void crl_zk_dir(const zk_store *st, const void *key, size_t key_len, char dir[CR
   snprintf(dir, CRL_ZK_PATH, "%s/%s", st->root, name);
 }
 
+static int digit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+const void *crl_zk_key(char *name, size_t *key_len) {
+  char *to = name;
+  for (const char *at = name; *at != '\0'; at++, to++) {
+    *to = *at;
+    if (*at != '%') continue;
+    int high = digit(at[1]), low = high >= 0 ? digit(at[2]) : -1;
+    if (low < 0) return NULL;
+    *to = (char)(16 * high + low);
+    at += 2;
+  }
+  *key_len = (size_t)(to - name);
+  return name;
+}
+
 void crl_zk_path(const char *dir, const char *node, char path[CRL_ZK_PATH]) {
   size_t len = strlen(dir), more = strlen(node);
   path[0] = '\0';

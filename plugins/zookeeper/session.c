@@ -43,6 +43,7 @@ static void unlink_request(zk_request *r) {
 static void free_request(zk_request *r) {
   pthread_cond_destroy(&r->cond);
   free(r->reply.children);
+  free(r->reply.names);
   free(r);
 }
 
@@ -98,6 +99,17 @@ static void on_children(int rc, const struct String_vector *strings, const void 
     count += (size_t)crl_zk_read_node(strings->data[i], &children[count]);
   if (count > 1) qsort(children, count, sizeof *children, crl_zk_by_number);
   finish(data, rc, NULL, NULL, 0, children, count);
+}
+
+static void on_names(int rc, const struct String_vector *strings, const void *data) {
+  zk_request *r = (zk_request *)(uintptr_t)data;
+  size_t count = rc == ZOK && strings != NULL && strings->count > 0 ? (size_t)strings->count : 0,
+         size = 0;
+  for (size_t i = 0; i < count; i++) size += strlen(strings->data[i]) + 1;
+  char *at = size > 0 ? malloc(size) : NULL;
+  r->reply.names = at; /* nobody else reads it before the end */
+  for (size_t i = 0; at != NULL && i < count; i++) at = stpcpy(at, strings->data[i]) + 1;
+  finish(data, size > 0 && at == NULL ? ZSYSTEMERROR : rc, NULL, NULL, 0, NULL, count);
 }
 
 /* Wakes the places whose watched node is `path`; `only_shared`: only shared ones. Under the
@@ -193,6 +205,7 @@ static int await(zk_request *r, int issued, int64_t deadline, zk_reply *ret) {
   if (issued != ZOK) r->reply.rc = issued;
   *ret = r->reply;
   r->reply.children = NULL;
+  r->reply.names = NULL;
   free_request(r);
   /* a request can learn of the session's end before the event comes */
   if (ret->rc == ZSESSIONEXPIRED || ret->rc == ZINVALIDSTATE)
@@ -246,6 +259,15 @@ int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk
   }
   if (r == NULL) return ret->rc;
   await(r, zoo_aget_children(s->zh, dir, 0, on_children, r), deadline, ret);
+  if (ret->rc == ZNONODE) *ret = (zk_reply){.rc = ZOK};
+  return ret->rc;
+}
+
+int crl_zk_names(zk_session *s, const char *dir, int64_t deadline, zk_reply *ret) {
+  zk_request *r = new_request(s);
+  *ret = (zk_reply){.rc = ZSYSTEMERROR};
+  if (r == NULL) return ret->rc;
+  await(r, zoo_aget_children(s->zh, dir, 0, on_names, r), deadline, ret);
   if (ret->rc == ZNONODE) *ret = (zk_reply){.rc = ZOK};
   return ret->rc;
 }

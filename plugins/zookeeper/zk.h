@@ -65,7 +65,8 @@ typedef struct zk_reply {
   struct Stat stat;
   char text[CRL_ZK_TEXT]; /* last part of a new node's path, or a node's data; terminated */
   size_t len, count;
-  zk_child *children; /* the caller's to free */
+  zk_child *children; /* the caller's to free, as are the names */
+  char *names;        /* of `count` nodes, each with its NUL */
 } zk_reply;
 
 struct zk_session {
@@ -109,6 +110,8 @@ int crl_zk_get(zk_session *s, const char *path, int watched, int64_t deadline, z
 /* Lists the queue in order; empty when there is no such node. `synced`: as the leader of the
  * ensemble knows it, since a server may lag behind. */
 int crl_zk_list(zk_session *s, const char *dir, int synced, int64_t deadline, zk_reply *ret);
+/* Lists the names of all children; empty when there is no such node. */
+int crl_zk_names(zk_session *s, const char *dir, int64_t deadline, zk_reply *ret);
 
 /* ---- lock.c -------------------------------------------------------------------------------- */
 
@@ -118,6 +121,9 @@ int64_t crl_zk_sweep(zk_session *s); /* zk_store.sweep */
 /* ---- node.c -------------------------------------------------------------------------------- */
 
 void crl_zk_dir(const zk_store *st, const void *key, size_t key_len, char dir[CRL_ZK_PATH]);
+/* The key of the lock with this node name, of *key_len bytes in the room of the name; NULL: the
+ * name has a hash of it. */
+const void *crl_zk_key(char *name, size_t *key_len);
 void crl_zk_path(const char *dir, const char *node, char path[CRL_ZK_PATH]);
 /* Writes "x-TOKEN-" or "s-TOKEN-", to which the server adds the number. */
 void crl_zk_stem(const uint8_t *token, int shared, char node[CRL_ZK_NODE]);

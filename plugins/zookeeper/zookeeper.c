@@ -275,6 +275,38 @@ static int perform(void *handle, const corral_batch *batch, int64_t deadline, co
   return rc == ZSESSIONEXPIRED || rc == ZAUTHFAILED ? fail_session(s->store, rc, error) : CORRAL_OK;
 }
 
+static void tell_names(zk_reply *got, const corral_listing *l) {
+  char *name = got->names;
+  size_t len;
+  int ends = 0;
+  for (size_t i = 0; i < got->count && !ends; i++) {
+    char *next = name + strlen(name) + 1;
+    const void *key = crl_zk_key(name, &len);
+    ends = key != NULL && len >= l->prefix_len && memcmp(key, l->prefix, l->prefix_len) == 0 &&
+           l->tell(l->arg, key, len) != 0;
+    name = next;
+  }
+}
+
+static int list(void *store, const corral_listing *l, corral_error *error) {
+  zk_store *st = store;
+  void *handle;
+  zk_reply got;
+  int64_t until = st->host->now_ms() + l->op_ms;
+  int status = connect_store(st, until, &handle, error);
+  if (status != CORRAL_OK) return status;
+  int rc = crl_zk_names(handle, st->root, until, &got);
+  if (rc == ZOK)
+    tell_names(&got, l);
+  else if (rc == ZNOAUTH)
+    status = st->host->fail(error, CORRAL_EAUTH, "%s: this user may not list the locks", st->name);
+  else
+    status = fail_session(st, rc, error);
+  free(got.names);
+  disconnect(handle);
+  return status;
+}
+
 /* ---- the watch ----------------------------------------------------------------------------- */
 
 static int open_watch(void *arg, size_t server, int64_t deadline, void **ret_watch,
@@ -355,6 +387,7 @@ const corral_store crl_plugin_zookeeper = {
     .watch = open_watch,
     .changes = changes,
     .unwatch = unwatch,
+    .list = list,
 };
 
 CORRAL_PLUGIN(crl_plugin_zookeeper)

@@ -117,7 +117,10 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
     return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; "
                     "lmdb:PATH or a "
                     "server is accepted");
-  if (l.want.verb == LOCK_SHOW) return lock_show(&l);
+  if (l.want.verb == LOCK_SHOW) return lock_look(&l, lock_show_holders);
+  if (l.want.verb == LOCK_LIST) return lock_list(&l);
+  if (l.want.verb == LOCK_WATCH) return lock_watch(&l);
+  if (l.want.verb == LOCK_BREAK) return lock_look(&l, lock_break_holders);
   if (l.want.verb == LOCK_CHECK || l.want.verb == LOCK_RELEASE) return lock_ask(&l);
   if (is_nested(&l))
     return cli_fail("%s: this command runs under that lock already, and would wait for itself",

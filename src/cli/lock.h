@@ -17,12 +17,21 @@ enum {
   LOCK_TICKS = 20 /* checks of a hold per ttl */
 };
 
-typedef enum lock_verb { LOCK_RUN = 0, LOCK_SHOW, LOCK_TAKE, LOCK_CHECK, LOCK_RELEASE } lock_verb;
+typedef enum lock_verb {
+  LOCK_RUN = 0,
+  LOCK_SHOW,
+  LOCK_TAKE,
+  LOCK_CHECK,
+  LOCK_RELEASE,
+  LOCK_BREAK,
+  LOCK_LIST,
+  LOCK_WATCH
+} lock_verb;
 
 typedef struct lock_options {
   lock_verb verb;
-  int verbs; /* how many were given */
-  const char *name;
+  int verbs;        /* how many were given */
+  const char *name; /* --list: the prefix, or NULL */
   char **command;
   const char *note;
   corral_lock_options lock;
@@ -35,6 +44,7 @@ typedef struct lock_options {
   int64_t pid;     /* the script's process; 0: the one that runs this command */
   int lost_signal; /* what it gets when the lock is lost; 0: nothing */
   bool fence;      /* the fencing token is printed */
+  bool yes;        /* --break doesn't ask */
 } lock_options;
 
 /* The state of one `corral lock`. */
@@ -75,9 +85,28 @@ void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_R
 /* Gives up the hold. Returns the exit status: `exit_status`, or --lost-exit. */
 int lock_release(locking *l, int exit_status);
 
-/* ---- lock_show.c, lock_keeper.c, lock_script.c --------------------------------------------- */
+/* ---- lock_show.c, lock_break.c, lock_list.c, lock_watch.c ----------------------------------- */
 
-int lock_show(locking *l);
+/* Opens the corral, and tells the holders of NAME; returns the exit status. A file that isn't there
+ * isn't made: then it says so, and there is none. */
+typedef int lock_tell_fn(const locking *l, const corral_lock_holder *holders, size_t count);
+int lock_look(locking *l, lock_tell_fn *tell);
+/* Prints a holder as a line, behind `before`. */
+void lock_print_holder(const char *before, const corral_lock_holder *holder);
+/* Prints {"name":NAME,what:[HOLDER,...]}. */
+void lock_print_json(const char *name, size_t len, const char *what,
+                     const corral_lock_holder *holders, size_t count);
+/* --show */
+int lock_show_holders(const locking *l, const corral_lock_holder *holders, size_t count);
+/* --break: shows them, asks, and breaks those holds, and no later one. */
+int lock_break_holders(const locking *l, const corral_lock_holder *holders, size_t count);
+
+/* --list, --watch */
+int lock_list(locking *l);
+int lock_watch(locking *l);
+
+/* ---- lock_keeper.c, lock_script.c ---------------------------------------------------------- */
+
 /* --take: leaves a process that holds the lock until the script ends, or releases it. */
 int lock_keep(locking *l);
 /* --check and --release: asks that process. */

@@ -183,6 +183,17 @@ bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]) {
   return true;
 }
 
+static void say_times(const locking *l) {
+  char text[CLI_KEY_TEXT];
+  char waited[CLI_DURATION_TEXT];
+  char held[CLI_DURATION_TEXT];
+  corral_lock_stats stats = {.size = sizeof stats};
+  if (!l->cli->verbose || corral_lock_stats_read(l->corral, &stats, NULL) != CORRAL_OK) return;
+  cli_note("%s: waited for %s, held for %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+           cli_duration_text(waited, stats.wait.max_us / 1000),
+           cli_duration_text(held, stats.hold.max_us / 1000));
+}
+
 int lock_release(locking *l, int exit_status) {
   char text[CLI_KEY_TEXT];
   corral_error error = {0};
@@ -197,5 +208,6 @@ int lock_release(locking *l, int exit_status) {
     if (!l->cli->quiet)
       cli_note("%s: %s", cli_key_text(text, l->want.name, strlen(l->want.name)), l->why);
   }
+  say_times(l);
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }

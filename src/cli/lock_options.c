@@ -17,7 +17,11 @@ enum {
   OPT_RELEASE,
   OPT_PID,
   OPT_LOST_SIGNAL,
-  OPT_FENCE
+  OPT_FENCE,
+  OPT_BREAK,
+  OPT_YES,
+  OPT_LIST,
+  OPT_WATCH
 };
 
 static const struct option longs[] = {
@@ -33,6 +37,10 @@ static const struct option longs[] = {
     {"pid", required_argument, NULL, OPT_PID},
     {"lost-signal", required_argument, NULL, OPT_LOST_SIGNAL},
     {"fence", no_argument, NULL, OPT_FENCE},
+    {"break", no_argument, NULL, OPT_BREAK},
+    {"yes", no_argument, NULL, OPT_YES},
+    {"list", no_argument, NULL, OPT_LIST},
+    {"watch", no_argument, NULL, OPT_WATCH},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -75,6 +83,10 @@ static bool set_option(lock_options *o, int option) {
     case OPT_PID: return cli_count("lock: --pid", optarg, 1, INT32_MAX, &o->pid);
     case OPT_LOST_SIGNAL: return set_signal(o);
     case OPT_FENCE: o->fence = true; return true;
+    case OPT_BREAK: return set_verb(o, LOCK_BREAK);
+    case OPT_YES: o->yes = true; return true;
+    case OPT_LIST: return set_verb(o, LOCK_LIST);
+    case OPT_WATCH: return set_verb(o, LOCK_WATCH);
     default: return cli_flag_set(&flags, option, optarg);
   }
 }
@@ -96,21 +108,28 @@ static void complete(lock_options *o) {
 
 /* True when the options are for what is to be done. */
 static bool check_verb(const lock_options *o) {
+  static const char *const verb_names[] = {
+      [LOCK_RUN] = "",        [LOCK_SHOW] = "show",       [LOCK_TAKE] = "take",
+      [LOCK_CHECK] = "check", [LOCK_RELEASE] = "release", [LOCK_BREAK] = "break",
+      [LOCK_LIST] = "list",   [LOCK_WATCH] = "watch"};
   bool of_script = o->verb == LOCK_TAKE || o->verb == LOCK_CHECK || o->verb == LOCK_RELEASE;
   if (o->verbs > 1)
-    cli_say("lock: one of --take, --check, --release and --show is accepted");
+    cli_say(
+        "lock: one of --take, --check, --release, --show, --list, --watch and --break is accepted");
   else if (o->verb == LOCK_RUN && o->command[0] == NULL)
     cli_say(
         "lock: no command given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]... is accepted");
   else if (o->verb != LOCK_RUN && o->command[0] != NULL)
     cli_say("lock: --%s takes one NAME and no command: '%.100s' is one argument too many",
-            (const char *[]){"", "show", "take", "check", "release"}[o->verb], o->command[0]);
+            verb_names[o->verb], o->command[0]);
   else if (o->pid != 0 && !of_script)
     cli_say("lock: --pid names a script: --take, --check or --release is accepted with it");
   else if (o->lost_signal != 0 && o->verb != LOCK_TAKE)
     cli_say("lock: --lost-signal is for a script: --take is accepted with it");
   else if (o->fence && o->verb != LOCK_TAKE && o->verb != LOCK_CHECK)
     cli_say("lock: --fence is for a script: --take or --check is accepted with it");
+  else if (o->yes && o->verb != LOCK_BREAK)
+    cli_say("lock: --yes answers a question: --break is accepted with it");
   else
     return true;
   return false;
@@ -121,10 +140,10 @@ static bool check(lock_options *o) {
   char most[CLI_DURATION_TEXT];
   size_t len = o->name != NULL ? strlen(o->name) : 0;
   complete(o);
-  if (o->name == NULL)
+  if (o->name == NULL && o->verb != LOCK_LIST)
     cli_say("lock: no NAME given: corral lock [OPTION]... NAME -- CMD [ARGUMENT]..., or corral "
-            "lock --take, --check, --release or --show NAME, is accepted");
-  else if (len < 1 || len > LOCK_NAME_MOST)
+            "lock --take, --check, --release, --show, --watch or --break NAME, is accepted");
+  else if ((len < 1 && o->verb != LOCK_LIST) || len > LOCK_NAME_MOST)
     cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, LOCK_NAME_MOST);
   else if (!check_verb(o))
     return false;

@@ -113,15 +113,16 @@ static const char help_explain[] =
 
 static const char help_lock[] =
     "Usage: corral lock [OPTION]... NAME [--] CMD [ARGUMENT]...\n"
-    "       corral lock --take | --check | --release | --show [OPTION]... NAME\n"
+    "       corral lock --take|--check|--release|--show|--watch|--break NAME\n"
+    "       corral lock --list [PREFIX]\n"
     "Run CMD while the lock NAME is held, alone on all hosts that share the store.\n"
     "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
     "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
     "                      end (2s, or a quarter of --ttl or --max)\n"
-    "  -n, --no-wait       Don't wait: as --wait 0\n"
-    "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
+    "  -n, --no-wait, --note TEXT   As --wait 0; for --show, up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
-    "  --show              Who holds it, for how long, and what was noted\n"
+    "  --show, --watch, --list   Who holds it; each change; all that are held\n"
+    "  --break, --yes      End the hold of its holder, who isn't asked; you neither\n"
     "  --take, --check, --release   Hold it until this script ends; still? no more\n"
     "  --pid P, --lost-signal S, --fence   The script; told of a loss; print token\n"
     "The hold lasts as long as CMD; by the end of one that is lost CMD is ended.\n"

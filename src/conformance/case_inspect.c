@@ -1,4 +1,4 @@
-/* case_inspect.c: what a store tells of its servers. */
+/* case_inspect.c: what a store tells of its servers, and of its locks. */
 #include "conformance.h"
 
 #include <string.h>
@@ -67,4 +67,67 @@ void case_facts_are_bounded_and_nothing_is_changed(void) {
   inspect(absent, 0);
   wants_nothing("a key after an inspection", get(c, absent));
   wants_value("after an inspection", get(c, k), r);
+}
+
+/* ---- list ---------------------------------------------------------------------------------- */
+
+enum { LOCKS = 3 };
+
+typedef struct heard {
+  const key *locks[LOCKS];
+  size_t times[LOCKS], calls, most; /* `most`: it is ended then */
+} heard;
+
+static int hear(void *arg, const void *bytes, size_t len) {
+  heard *h = arg;
+  check(h->most == 0 || h->calls < h->most, "list goes on when tell has ended it");
+  for (size_t i = 0; i < LOCKS; i++)
+    h->times[i] += len == h->locks[i]->len && memcmp(bytes, h->locks[i]->bytes, len) == 0;
+  return ++h->calls == h->most;
+}
+
+/* Lists what begins with the first lock's key. */
+static void list(heard *h, size_t most) {
+  corral_error error = {0};
+  corral_listing listing = {.size = sizeof listing,
+                            .op_ms = LIMIT_MS,
+                            .prefix = h->locks[0]->bytes,
+                            .prefix_len = h->locks[0]->len,
+                            .tell = hear,
+                            .arg = h};
+  h->calls = 0;
+  h->most = most;
+  int status = world_list(&listing, &error);
+  if (status == CORRAL_EUNSUPPORTED) cant("the store keeps no names: %s", error.text);
+  check(status == CORRAL_OK, "list: %s: %s", corral_status_name(status), error.text);
+}
+
+/* A lock whose name is another's with more behind it. */
+static const key *lock_behind(const key *before, const char *more) {
+  char text[300];
+  check(before->len + strlen(more) < sizeof text, "the lock's name is too long");
+  memcpy(text, before->bytes, before->len);
+  memcpy(text + before->len, more, strlen(more));
+  key *k = key_of(text, before->len + strlen(more));
+  k->is_lock = true;
+  return k;
+}
+
+/* The last of the three locks is another's. */
+void case_the_locks_that_are_held_are_listed(void) {
+  client *c = client_new();
+  heard *h = room(sizeof *h);
+  h->locks[0] = lock_new("listed");
+  h->locks[1] = lock_behind(h->locks[0], "*[?\\ \xff");
+  h->locks[2] = lock_new("list");
+  for (unsigned i = 0; i < LOCKS; i++)
+    wants("LOCK", lock_take(c, h->locks[i], OWNER, ALONE, LONG_MS).status, CORRAL_OK);
+  list(h, 0);
+  check(h->times[0] > 0 && h->times[1] > 0, "list leaves out a lock that is held");
+  check(h->times[2] == 0, "list tells a lock whose key doesn't begin with the prefix");
+  list(h, 1);
+  check(h->calls == 1, "list told %zu keys, of which one was wanted", h->calls);
+  for (unsigned i = 0; i < LOCKS; i++)
+    wants("LOCK_EXTEND after list", lock_extend(c, h->locks[i], OWNER, ALONE, LONG_MS).status,
+          CORRAL_OK);
 }

@@ -102,6 +102,8 @@ bool servers_come_and_go(void);
 void world_refresh(void);
 /* corral_store.inspect of the open store. Leaves by cant() where the store has none. */
 int world_inspect(const corral_inquiry *inquiry, corral_error *error);
+/* The same for corral_store.list. */
+int world_list(const corral_listing *listing, corral_error *error);
 const char *world_uri(void);
 
 client *client_new(void);
@@ -494,7 +496,9 @@ extern const size_t test_case_count;
   X(a_lock_whose_reply_never_comes, NEEDS_NO_VALUES | NEEDS_SERVER)                                \
   X(a_lock_where_nobody_listens, NEEDS_NO_VALUES | NEEDS_SERVER)
 
-#define CASES_INSPECT(X) X(facts_are_bounded_and_nothing_is_changed, NEEDS_NO_VALUES)
+#define CASES_INSPECT(X)                                                                           \
+  X(facts_are_bounded_and_nothing_is_changed, NEEDS_NO_VALUES)                                     \
+  X(the_locks_that_are_held_are_listed, NEEDS_NO_VALUES)
 
 #define CASES_STREAMS(X)                                                                           \
   X(a_store_takes_no_standard_descriptor, NEEDS_NO_VALUES)                                         \

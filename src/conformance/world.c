@@ -113,6 +113,11 @@ int world_inspect(const corral_inquiry *inquiry, corral_error *error) {
   return world.plugin->inspect(world.store, inquiry, error);
 }
 
+int world_list(const corral_listing *listing, corral_error *error) {
+  if (world.plugin->list == NULL) cant("the store lists no locks (list)");
+  return world.plugin->list(world.store, listing, error);
+}
+
 /* ---- clients ------------------------------------------------------------------------------- */
 
 const char *client_error(const client *c) { return c->error.text; }

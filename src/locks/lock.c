@@ -118,7 +118,7 @@ static void describe(const crl_hold *hold, int why, char *text, size_t size) {
            (unsigned long long)hold->fence, (long long)(crl_env_boot_ms() - hold->since),
            why == CORRAL_LOST_TAKEN ? "somebody else has the lock"
            : why == CORRAL_LOST_CUT ? "the connection that it belonged to has ended"
-                                    : "its time passed");
+                                    : "its time passed, or it was broken");
 }
 
 /* Returns 1 when this call was the first to set `lost`: then the takings are to be told. */
@@ -400,6 +400,8 @@ static int end(corral_lock *lock, corral_error *error) {
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
     crl_renewer_drop(hold->context->renewer, &hold->kept);
   int was_lost = atomic_load(&hold->lost);
+  crl_times_add(crl_lock_table_holds(hold->context->locks),
+                (crl_env_boot_ms() - hold->since) * 1000);
   if (was_lost && lock->on_lost != NULL && !lock->told) tell(lock);
   int status = crl_lock_unlock(hold, &detail);
   if (status == CORRAL_ELOST || was_lost) return crl_lock_say_lost(lock, detail.code, error);

@@ -43,7 +43,8 @@ static int is_registered(crl_taking *t, const corral_op *look) {
 static void tell_locked(const crl_taking *t) {
   corral_event_info info =
       crl_event_info(CORRAL_EVENT_LOCKED, t->lock->key.user, t->lock->key.user_len);
-  if (t->context->events.hook != NULL) info.duration_us = crl_env_now_us() - t->began_us;
+  info.duration_us = crl_env_now_us() - t->began_us;
+  crl_times_add(crl_lock_table_waits(t->context->locks), info.duration_us);
   crl_event_tell(&t->context->events, &info);
 }
 
