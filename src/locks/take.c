@@ -220,10 +220,10 @@ static int64_t turn_pause(crl_taking *t, uint64_t dice) {
     return smaller(far_ms, TURN_NAP_MS);
   }
   if (t->told) return is_near ? TURN_NAP_MS : NAP_MOST_MS;
-  if (is_near)
-    most /= t->place == 1 ? 8 : 4;
-  else if (far_ms > t->options.poll_ms && far_ms < most)
-    most = far_ms;
+  int64_t soon_ms = is_near ? t->each_us / 4000 : far_ms; /* where turns are quick */
+  if (is_near) most /= t->place == 1 ? 8 : 4;
+  if (soon_ms < t->options.poll_ms) soon_ms = t->options.poll_ms;
+  if (t->each_us > 0 && soon_ms < most) most = soon_ms;
   return crl_policy_backoff(t->options.poll_ms, most > 0 ? most : 1, t->pauses++, dice);
 }
 
