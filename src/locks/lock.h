@@ -1,8 +1,8 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
- * (taking.h), show.c tells who has one, table.c has this process's holds and waiters, steps.c the threads on which event
- * loops' locks ask the store. */
+ * (taking.h), show.c tells who has one, table.c has this process's holds and waiters, steps.c the
+ * threads on which event loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
 
