@@ -57,8 +57,8 @@ static int64_t any_since(int64_t now) {
 }
 
 /* Stores a random record: holds and places of all modes and tokens that are over, alive or about to
- * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute longer than its
- * last hold, as that of each record does. */
+ * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute
+ * longer than its last hold, as that of each record does. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
   size_t count = pick(TOKENS + 1);

@@ -368,11 +368,11 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * Turns. A LOCK with FAIR and wish_ms > 0 that is refused gets a place at the end of a queue, which
  * it has until it is granted, or UNLOCK, or CORRAL_LOCK_PLACE_MS without a LOCK of its token. When
  * no hold is in the way of the first place any more, its turn begins: for CORRAL_LOCK_TURN_MS no
- * other LOCK is granted. A turn that is over is passed on by the next LOCK of another token, and its
- * place goes. A LOCK without FAIR is granted only when the queue is empty. A queue has
- * CORRAL_LOCK_PLACES places at most; who finds it full gets one later. With EBUSY `fence` is the
- * token's place, of which the first is 1; 0: it has none, or the store doesn't tell. A store with a
- * queue of its own (QUEUED) grants in the order of that.
+ * other LOCK is granted. A turn that is over is passed on by the next LOCK of another token, and
+ * its place goes. A LOCK without FAIR is granted only when the queue is empty. A queue has
+ * CORRAL_LOCK_PLACES places at most; where it is full, a token gets one later. With EBUSY `fence`
+ * is the token's place, of which the first is 1; 0: it has none, or the store doesn't tell. A store
+ * with a queue of its own (QUEUED) grants in the order of that.
  *
  * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers
  * little-endian. A store that can write bytes atomically stores this very record, by
@@ -393,9 +393,10 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * for a permit, how many permits there may be.
  *
  * The end of a hold is at most the hold's length away, the end of a wish at most
- * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
- * was set back or a stranger wrote it. Then the next LOCK, granted or not, sets the end to one
- * length from now: a living holder extends the hold, a dead holder's hold ends. */
+ * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. An end
+ * further away means that the store's clock was set back or a stranger wrote it. Then the next
+ * LOCK, granted or not, sets the end to one length from now: a living holder extends the hold, a
+ * dead holder's hold ends. */
 #define CORRAL_LOCK_HEAD 32
 #define CORRAL_LOCK_HOLD 128
 #define CORRAL_LOCK_NOTE 80

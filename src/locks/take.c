@@ -18,7 +18,7 @@
 enum {
   /* longest pause of a waiter that watches, since the watch may break unnoticed */
   NAP_MOST_MS = 1000,
-  /* longest pause of one whose turn may come meanwhile, and would be passed on after
+  /* longest pause of a waiter whose turn may come meanwhile, and would be passed on after
    * CORRAL_LOCK_TURN_MS */
   TURN_NAP_MS = 150,
   /* wakes in a row without the lock, after which a writer leaves the watch for a while */
@@ -104,7 +104,7 @@ static int raise_fence(crl_taking *t) {
   }
 }
 
-/* Notes the place in the queue that a refusal told. One that moves up looks often again. */
+/* Notes the place in the queue that a refusal told. A waiter that moves up looks often again. */
 static void note_place(crl_taking *t, size_t place) {
   int64_t now = crl_env_now_us();
   if (place == t->place) return;
@@ -206,10 +206,10 @@ static int64_t stand_back(crl_taking *t, uint64_t dice, int64_t now) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The pause of one that waits for its turn, in ms. Far from that it pauses for half of the time that
- * the places before it will take if they go on as they did, and leaves the watch meanwhile: so a
- * crowd asks a few times per turn and not at each release. Where the store wakes nobody, the first
- * of the queue looks as often as the first of a crowd without turns would. */
+/* The pause of a waiter for its turn, in ms. Far from that it lasts for half of the time that the
+ * places before it will take if they go on as they did, and the waiter leaves the watch meanwhile:
+ * so a crowd asks a few times per turn and not at each release. Where the store wakes nobody, the
+ * first of the queue looks as often as the first of a crowd without turns would. */
 static int64_t turn_pause(crl_taking *t, uint64_t dice) {
   int is_near = t->place > 0 && t->place <= 2;
   int64_t far_ms = t->place > 2 ? (int64_t)(t->place - 2) * t->each_us / 2000 : 0,
@@ -221,10 +221,10 @@ static int64_t turn_pause(crl_taking *t, uint64_t dice) {
     return smaller(far_ms, TURN_NAP_MS);
   }
   if (t->told) return is_near ? TURN_NAP_MS : NAP_MOST_MS;
-  if (is_near)
-    most /= t->place == 1 ? 8 : 4;
-  else if (far_ms > t->options.poll_ms && far_ms < most)
-    most = far_ms;
+  int64_t soon_ms = is_near ? t->each_us / 4000 : far_ms; /* where turns are quick */
+  if (is_near) most /= t->place == 1 ? 8 : 4;
+  if (soon_ms < t->options.poll_ms) soon_ms = t->options.poll_ms;
+  if (t->each_us > 0 && soon_ms < most) most = soon_ms;
   return crl_policy_backoff(t->options.poll_ms, most > 0 ? most : 1, t->pauses++, dice);
 }
 

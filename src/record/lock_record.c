@@ -117,8 +117,8 @@ typedef struct now_here {
   corral_hold first; /* the first place */
   int passes;        /* the first place's turn is over: the place goes */
   int joins;         /* the op's token gets a place at the end */
-  /* The record is to be replaced, also by a refusal: for an implausible end, of which `until`, `own`
-   * and the head are corrected, or for the queue. */
+  /* The record is to be replaced, also by a refusal: for an implausible end, of which `until`,
+   * `own` and the head are corrected, or for the queue. */
   int is_changed;
 } now_here;
 
