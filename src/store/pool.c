@@ -91,7 +91,8 @@ const corral_store_info *crl_pool_info(const crl_pool *pool) { return &pool->opt
 
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   if (servers(pool) == 1) return 0;
-  return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
+  size_t server = pool->options.plugin->route(pool->options.store, key, key_len);
+  return server < servers(pool) ? server : server % servers(pool); /* a division takes long */
 }
 
 int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len) {
@@ -362,7 +363,11 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
     return;
   }
   look_on(pool, server, op, now, deadline, why);
-  if (moves(pool) && !is_at_an_end(pool, op, 1)) follow(pool, op, 1, now, deadline);
+  if (!moves(pool)) return;
+  if (is_answered(op))
+    crl_server_answered(server);
+  else
+    follow(pool, op, 1, now, deadline);
 }
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
