@@ -256,10 +256,14 @@ clusters() {
   run_alone cluster
   row "hit on 3 nodes, 1 thread, to one Redis" "$(behind cluster '1 thread, us' ratio)" "<= 1.05"
   row "the servers' CPU of it" "$(behind cluster "1 thread, servers' CPU" ratio)" ""
+  row "the same hit on keys of one node" "$(behind cluster 'one node, 1 thread, us' ratio)" \
+    "<= 1.05"
   run cluster
   row "hits of 64 threads, throughput to one Redis" "$(behind cluster '64 threads, us' inverse)" \
     "$([ "$(processors | wc -l)" -lt 4 ] || echo '>= 1.5')"
   row "the servers' CPU of each" "$(behind cluster "64 threads, servers' CPU" ratio)" "<= 1.05"
+  row "the same on keys of one node" \
+    "$(behind cluster "one node, 64 threads, servers' CPU" ratio)" "<= 1.05"
   row "commands of a hit, to one Redis" "$(behind cluster 'hit, commands' ratio)" "<= 1.0"
 }
 

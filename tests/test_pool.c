@@ -252,6 +252,83 @@ static void a_fresh_handle_that_breaks_is_not_tried_again(void **state) {
   pool_end(pool);
 }
 
+/* ---- idle handles -------------------------------------------------------------------------- */
+
+/* So many callers at once; each leaves an idle handle. */
+static void leave_handles(crl_pool *pool, int count) {
+  caller callers[CALLERS];
+  set_gate(1);
+  for (int i = 0; i < count; i++) start(&callers[i], pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(count);
+  set_gate(0);
+  for (int i = 0; i < count; i++) pthread_join(callers[i].thread, NULL);
+}
+
+static void the_first_handle_makes_a_sweep_due(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(2, FAR);
+  assert_true(pool->sweeper.at == INT64_MAX);
+  int64_t before = crl_env_now_ms();
+  assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_in_range(pool->sweeper.at, before + CRL_SWEEP_MS, crl_env_now_ms() + CRL_SWEEP_MS);
+  pool_end(pool);
+}
+
+static void handles_that_nobody_used_between_two_sweeps_are_closed(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(3, FAR);
+  leave_handles(pool, 3);
+  assert_true(sweep(&pool->sweeper) != INT64_MAX);
+  assert_int_equal(the_fake.disconnects, 0);
+  for (int i = 0; i < 5; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
+  assert_true(sweep(&pool->sweeper) != INT64_MAX);
+  assert_int_equal(the_fake.disconnects, 2);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  assert_true(sweep(&pool->sweeper) != INT64_MAX);
+  assert_int_equal(the_fake.disconnects, 2);
+  /* without handles there is nothing to sweep */
+  assert_true(sweep(&pool->sweeper) == INT64_MAX);
+  assert_int_equal(the_fake.open, 0);
+  /* the limit is as before */
+  leave_handles(pool, 3);
+  assert_int_equal(the_fake.connects, 6);
+  assert_int_equal(the_fake.most_open, 3);
+  pool_end(pool);
+}
+
+static void a_handle_in_use_is_not_closed(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(2, FAR);
+  caller one_caller;
+  leave_handles(pool, 2);
+  set_gate(1);
+  start(&one_caller, pool, op_of(CORRAL_VERB_GET, 1));
+  until_at_gate(1);
+  for (int i = 0; i < 3; i++) assert_true(sweep(&pool->sweeper) != INT64_MAX);
+  assert_int_equal(the_fake.disconnects, 1);
+  set_gate(0);
+  pthread_join(one_caller.thread, NULL);
+  assert_int_equal(one_caller.op.status, CORRAL_OK);
+  pool_end(pool);
+}
+
+static void handles_of_large_records_and_of_all_servers_are_swept(void **state) {
+  (void)state;
+  static const uint8_t large[LARGE];
+  crl_pool *pool = pool_with(&spread, 2, 2, FAR);
+  for (size_t key_len = 1; key_len <= 2; key_len++) {
+    corral_op small = op_of(CORRAL_VERB_GET, key_len), big = op_of(CORRAL_VERB_SETTLE, key_len);
+    big.settle.record = large;
+    big.settle.record_len = sizeof large;
+    crl_pool_perform(pool, &small, 1, INT64_MAX);
+    crl_pool_perform(pool, &big, 1, INT64_MAX);
+  }
+  assert_int_equal(the_fake.open, 4);
+  for (int i = 0; i < 2; i++) (void)sweep(&pool->sweeper);
+  assert_int_equal(the_fake.open, 0);
+  pool_end(pool);
+}
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 static void without_memory_the_store_stays_its_caller_s(void **state) {
@@ -282,6 +359,10 @@ int main(void) {
       cmocka_unit_test(a_broken_handle_is_closed_and_replaced),
       cmocka_unit_test(what_was_not_sent_or_does_no_harm_is_sent_again_once),
       cmocka_unit_test(a_fresh_handle_that_breaks_is_not_tried_again),
+      cmocka_unit_test(the_first_handle_makes_a_sweep_due),
+      cmocka_unit_test(handles_that_nobody_used_between_two_sweeps_are_closed),
+      cmocka_unit_test(a_handle_in_use_is_not_closed),
+      cmocka_unit_test(handles_of_large_records_and_of_all_servers_are_swept),
       cmocka_unit_test(without_memory_the_store_stays_its_caller_s),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);

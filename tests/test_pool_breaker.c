@@ -272,6 +272,60 @@ static void a_server_that_is_back_is_told_apart_from_one_that_is_not(void **stat
   pool_end(pool);
 }
 
+/* Ends the rest of a server now, and each later one at once. */
+static void let_be_due(crl_pool *pool, size_t number) {
+  crl_server *server = pool->list[number];
+  crl_latch_take(&server->latch);
+  server->health.breaker.rest_until = server->health.breaker.rest_ms = 0;
+  crl_latch_give(&server->latch);
+}
+
+/* One that hangs for long at each probe keeps no other one from its turn. */
+static void servers_that_are_due_are_probed_in_turn(void **state) {
+  (void)state;
+  crl_pool *pool = pool_with(&spread, 2, 1, FAR);
+  corral_op odd = op_of(CORRAL_VERB_GET, 1), even = op_of(CORRAL_VERB_GET, 2);
+  the_fake.refuse_next = 6;
+  for (int i = 0; i < 3; i++) {
+    crl_pool_perform(pool, &odd, 1, INT64_MAX);
+    crl_pool_perform(pool, &even, 1, INT64_MAX);
+  }
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 2);
+  let_be_due(pool, 0);
+  let_be_due(pool, 1);
+  the_fake.refuse_next = 7;
+  assert_true(probe(&pool->prober) == INT64_MAX);
+  assert_int_equal(the_fake.connects, 6 + 9);
+  for (int i = 6; i < 6 + 9; i++) assert_int_equal(the_fake.asked[i], (i + 1) % 2);
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 2);
+  pool_end(pool);
+}
+
+/* What a probe is given in the middle of a long silence. */
+static int64_t time_of_probe(const corral_store *plugin) {
+  op_ms = 1000;
+  crl_pool *pool = pool_with(plugin, 2, 1, FAR);
+  op_ms = FAR;
+  corral_op even = op_of(CORRAL_VERB_GET, 2);
+  crl_pool_perform(pool, &even, 1, INT64_MAX);
+  crl_server *server = pool->list[0];
+  crl_latch_take(&server->latch);
+  server->health.breaker.silent_ms = 20000;
+  server->health.breaker.silent_until = crl_env_now_ms();
+  server->health.checking = server->health.holding = 1;
+  crl_latch_give(&server->latch);
+  crl_server_probe(server, pool);
+  assert_int_equal(returns, 1);
+  pool_end(pool);
+  return the_fake.probe_time_ms;
+}
+
+static void a_probe_waits_long_for_a_silent_server_that_has_no_successor(void **state) {
+  (void)state;
+  assert_in_range(time_of_probe(&spread), 1001, 20000);
+  assert_in_range(time_of_probe(&moving), 1, 1000);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(after_failures_in_a_row_the_store_is_left_to_rest),
@@ -285,6 +339,8 @@ int main(void) {
       cmocka_unit_test(a_refused_connection_is_away_at_once),
       cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
       cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
+      cmocka_unit_test(servers_that_are_due_are_probed_in_turn),
+      cmocka_unit_test(a_probe_waits_long_for_a_silent_server_that_has_no_successor),
       cmocka_unit_test(a_server_that_is_back_is_told_apart_from_one_that_is_not),
   };
   return cmocka_run_group_tests_name("pool_breaker", tests, NULL, NULL);

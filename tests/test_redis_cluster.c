@@ -498,6 +498,95 @@ static void a_copy_of_a_killed_node_serves_until_there_is_a_successor(void **sta
   redis_cluster_await_well(cluster);
 }
 
+/* ---- waiters ------------------------------------------------------------------------------- */
+
+static const char waited_for[] = "{waited} for";
+
+typedef struct leader {
+  corral *c;
+  pthread_t thread;
+  atomic_int inside, let_go;
+} leader;
+
+static int holds_on(corral_fill *fill, const void *key, size_t len, void *arg) {
+  leader *l = arg;
+  atomic_store(&l->inside, 1);
+  while (!atomic_load(&l->let_go)) lab_sleep_ms(5);
+  return corral_fill_bytes(fill, key, len);
+}
+
+static void *leads(void *arg) {
+  leader *l = arg;
+  corral_value *value = NULL;
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = LONG_MS, .lease_ms = LONG_MS, .lease_min_ms = LONG_MS);
+  if (corral_get_or_compute(l->c, waited_for, sizeof waited_for - 1, CORRAL_CALL(.policy = policy),
+                            holds_on, l, &value) != CORRAL_OK)
+    return NULL;
+  corral_value_unref(value);
+  return l;
+}
+
+typedef struct waiter {
+  corral *c;
+  pthread_t thread;
+  atomic_int how; /* of its answer, + 1 */
+} waiter;
+
+/* Looks again when it is told to, or after half a minute at the earliest. */
+static void *waits(void *arg) {
+  waiter *w = arg;
+  corral_value *value = NULL;
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = LONG_MS, .wait_ms = LONG_MS, .poll_ms = 60000, .poll_max_ms = 60000);
+  if (corral_get_or_compute(w->c, waited_for, sizeof waited_for - 1, CORRAL_CALL(.policy = policy),
+                            echo, NULL, &value) == CORRAL_OK)
+    atomic_store(&w->how, (int)corral_value_how(value) + 1);
+  corral_value_unref(value);
+  return NULL;
+}
+
+static void until(int (*holds)(void *arg), void *arg, const char *what) {
+  for (int i = 0; i < 2500; i++) {
+    if (holds(arg)) return;
+    lab_sleep_ms(10);
+  }
+  fail_msg("%s", what);
+}
+
+static int leader_is_inside(void *arg) { return atomic_load(&((leader *)arg)->inside); }
+static int is_tracked(void *arg) { return redis_server_info(arg, "tracking_total_keys") > 0; }
+static int is_answered(void *arg) { return atomic_load(&((waiter *)arg)->how) > 0; }
+
+/* The new node has no lease, and the old one tells nothing of that. */
+static void a_waiter_is_told_when_its_slot_has_another_node(void **state) {
+  (void)state;
+  const corral_options alone = {.host_lock = CORRAL_OFF};
+  static leader l;
+  static waiter w;
+  l = (leader){.c = opened(&alone)};
+  w = (waiter){.c = opened(&alone)};
+  int slot = redis_cluster_slot(cluster, waited_for);
+  redis_server *owner = redis_cluster_node(cluster, redis_cluster_owner(cluster, slot));
+  assert_int_equal(pthread_create(&l.thread, NULL, leads, &l), 0);
+  until(leader_is_inside, &l, "nobody computes");
+  assert_int_equal(pthread_create(&w.thread, NULL, waits, &w), 0);
+  until(is_tracked, owner, "the waiter's key is never registered");
+  redis_cluster_seize(cluster, slot, redis_cluster_next(cluster, slot));
+  assert_false(is_answered(&w));
+  (void)size_of(w.c, "{waited} neighbour"); /* the process learns of it */
+  until(is_answered, &w, "the waiter isn't told");
+  assert_int_equal(w.how, CORRAL_COMPUTED + 1);
+  assert_int_equal(computes, 1);
+  atomic_store(&l.let_go, 1);
+  void *answered;
+  pthread_join(w.thread, NULL);
+  pthread_join(l.thread, &answered);
+  assert_ptr_equal(answered, &l);
+  corral_close(w.c);
+  corral_close(l.c);
+}
+
 /* ---- the history --------------------------------------------------------------------------- */
 
 static unsigned roll(unsigned *dice) {
@@ -634,6 +723,7 @@ int main(void) {
       T(a_planned_failover_costs_no_error_and_no_value),
       T(a_copy_is_dropped_when_another_process_changes_its_value),
       T(a_copy_is_dropped_when_its_slot_has_another_node),
+      T(a_waiter_is_told_when_its_slot_has_another_node),
       T(a_copy_is_dropped_when_the_connection_that_watches_it_ends),
       T(an_invalidation_is_not_undone_by_a_slot_that_moves),
       T(a_watched_copy_is_soon_dropped_while_slots_move),

@@ -82,6 +82,30 @@ static void a_key_has_the_slot_of_its_hash_tag(void **state) {
   assert_int_not_equal(crl_redis_slot_of("{}foo", 5), crl_redis_slot_of("foo", 3));
 }
 
+/* CRC-16/XMODEM by its definition, bit by bit. */
+static unsigned slot_by_bits(const uint8_t *at, size_t len) {
+  unsigned crc = 0;
+  for (; len > 0; len--, at++) {
+    crc ^= (unsigned)*at << 8;
+    for (int bit = 0; bit < 8; bit++) crc = crc << 1 ^ ((crc & 0x8000) != 0 ? 0x11021 : 0);
+  }
+  return crc % CRL_REDIS_SLOTS;
+}
+
+static void the_slot_of_a_key_of_any_length_is_by_its_checksum(void **state) {
+  (void)state;
+  uint8_t key[64];
+  for (unsigned dice = 1, byte = 0; byte < 256; byte++)
+    for (size_t len = 1; len <= sizeof key; len++) {
+      for (size_t i = 0; i < len; i++) {
+        dice = dice * 1664525u + 1013904223u;
+        key[i] = (uint8_t)(dice >> 24 == '{' ? 'x' : dice >> 24);
+      }
+      key[len - 1] = (uint8_t)(byte == '{' ? 'x' : byte);
+      assert_int_equal(crl_redis_slot_of(key, len), slot_by_bits(key, len));
+    }
+}
+
 #define R(host, port, id) "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" host ":" port "\r\n$40\r\n" id "\r\n"
 
 static void an_endpoint_that_is_not_told_is_the_host_that_was_asked(void **state) {
@@ -511,6 +535,7 @@ static void the_map_of_another_cluster_changes_nothing(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_key_has_the_slot_of_its_hash_tag),
+      cmocka_unit_test(the_slot_of_a_key_of_any_length_is_by_its_checksum),
       cmocka_unit_test(an_endpoint_that_is_not_told_is_the_host_that_was_asked),
       cmocka_unit_test(an_endpoint_is_an_address_of_either_family_or_a_name),
       cmocka_unit_test(slots_that_nobody_has_are_asked_for_at_the_front_door),

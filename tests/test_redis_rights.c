@@ -241,6 +241,29 @@ static void lives_without_the_time_are_as_long_as_with_it(void **state) {
   corral_close(c);
 }
 
+static void a_server_without_the_time_serves_values_and_it_is_said_once(void **state) {
+  (void)state;
+  static notes n, m;
+  redis_server *timeless;
+  corral_lock *lock = NULL;
+  corral_error error = {0};
+  assert_true(
+      redis_server_start(&timeless, (const char *const[]){"--rename-command", "TIME", "", NULL}));
+  corral *c = opened(redis_server_uri(timeless), &n), *other;
+  values_are_served(c);
+  assert_int_equal(n.warnings, 1);
+  assert_non_null(strstr(n.warning[0], "refused: TIME (each look asks for the TTL, too)"));
+  other = opened(redis_server_uri(timeless), &m);
+  assert_int_equal(gets(c, "shared", NULL), CORRAL_COMPUTED);
+  assert_int_equal(gets(other, "shared", NULL), CORRAL_FRESH);
+  /* the end of a hold, and its fencing token, are the server's time */
+  assert_int_equal(corral_lock_take(c, "lock", 4, NULL, &lock, &error), CORRAL_EUNSUPPORTED);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_STORE_DOWN), 0);
+  corral_close(other);
+  corral_close(c);
+  redis_server_stop(timeless);
+}
+
 static void a_database_that_may_not_be_selected_is_refused(void **state) {
   (void)state;
   static notes n;
@@ -377,6 +400,7 @@ int main(void) {
       T(a_server_is_asked_for_its_replicas_until_that_is_known),
       T(a_user_without_the_time_and_a_name_is_served_and_it_is_said_once),
       T(lives_without_the_time_are_as_long_as_with_it),
+      T(a_server_without_the_time_serves_values_and_it_is_said_once),
       T(a_database_that_may_not_be_selected_is_refused),
       T(twemproxy_serves_values_and_locks_and_it_is_said_once),
       T(what_a_proxy_cannot_keep_is_refused),

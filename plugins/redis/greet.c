@@ -95,12 +95,14 @@ void crl_redis_tell_warnings(void *handle, corral_error *error) {
 /* ---- replies ------------------------------------------------------------------------------- */
 
 /* 1: the error is harmless: the connection's name isn't needed, and a user who may not ask for the
- * time can still read. But any reply may be the server's reason to refuse service. */
+ * time, or whose server has no such command, can still read. But any reply may be the server's
+ * reason to refuse service. */
 static int is_harmless(const crl_redis_handle *h, greeting what, const redisReply *reply) {
   if (what == PING || what == INFO) return 1;
   if (crl_redis_reply_is_error(reply, "NOPERM"))
     return what == SETNAME || what == MYID || what == TIME ||
            (what == ROLE && h->store->kind == CRL_REDIS_PLAIN);
+  if (what == TIME) return crl_redis_reply_is_error(reply, "ERR unknown command");
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
   return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||

@@ -146,6 +146,8 @@ static const struct meaning {
     {"ERR Protocol error", CORRAL_EPROTOCOL, "is it a Redis server?"},
     {"ERR unknown command", CORRAL_EUNSUPPORTED,
      "corral needs Redis 5 or later; is it a sentinel? write redis+sentinel://HOST:PORT/NAME"},
+    {"ERR Unknown Redis command", CORRAL_EUNSUPPORTED,
+     "within a script: corral needs Redis 5 or later, with all its commands"},
     {"ERR This instance has cluster support disabled", CORRAL_EUNSUPPORTED,
      "no node of a cluster: write redis://HOST:PORT in the store URI"},
 };

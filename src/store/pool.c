@@ -21,7 +21,7 @@ enum {
 
 struct crl_pool {
   crl_pool_options options;
-  crl_task prober, refresher;
+  crl_task prober, refresher, sweeper;
   _Atomic size_t probed; /* the number of the server that was probed last */
   crl_refresh refresh;
   crl_sharing sharing; /* all NULL: refreshes are this process's own */
@@ -43,6 +43,7 @@ static int self_probing(const crl_pool *pool) {
 
 static int64_t probe(crl_task *task);
 static int64_t refresh_due(crl_task *task);
+static int64_t sweep(crl_task *task);
 
 /* Makes server `number`, unless another thread does. NULL without memory. */
 static __attribute__((noinline)) crl_server *make_server(crl_pool *pool, size_t number) {
@@ -74,6 +75,8 @@ crl_pool *crl_pool_new(const crl_pool_options *options) {
   if (pool->options.threads == NULL) return pool;
   crl_task_init(&pool->prober, pool->options.threads, probe);
   crl_task_init(&pool->refresher, pool->options.threads, refresh_due);
+  crl_task_init(&pool->sweeper, pool->options.threads, sweep);
+  if (options->info.reach == CORRAL_REACH_FLEET) pool->options.sweeper = &pool->sweeper;
   return pool;
 }
 
@@ -81,6 +84,7 @@ void crl_pool_free(crl_pool *pool) {
   if (pool->options.threads != NULL) {
     crl_task_stop(&pool->refresher);
     crl_task_stop(&pool->prober);
+    crl_task_stop(&pool->sweeper); /* the others open handles */
   }
   free_servers(pool);
   pool->options.plugin->close(pool->options.store);
@@ -91,7 +95,8 @@ const corral_store_info *crl_pool_info(const crl_pool *pool) { return &pool->opt
 
 size_t crl_pool_route(const crl_pool *pool, const void *key, size_t key_len) {
   if (servers(pool) == 1) return 0;
-  return pool->options.plugin->route(pool->options.store, key, key_len) % servers(pool);
+  size_t server = pool->options.plugin->route(pool->options.store, key, key_len);
+  return server < servers(pool) ? server : server % servers(pool); /* a division takes long */
 }
 
 int crl_pool_fails(crl_pool *pool, const void *key, size_t key_len) {
@@ -150,6 +155,18 @@ void crl_pool_doubt(crl_pool *pool, size_t server) {
   if (doubted == NULL) return;
   crl_server_doubt(doubted);
   call_prober(pool);
+}
+
+/* ---- idle handles -------------------------------------------------------------------------- */
+
+static int64_t sweep(crl_task *task) {
+  crl_pool *pool = (crl_pool *)(void *)((char *)task - offsetof(crl_pool, sweeper));
+  int are_left = 0;
+  for (size_t i = 0; i < servers(pool); i++) {
+    crl_server *server = atomic_load_explicit(&pool->list[i], memory_order_acquire);
+    if (server != NULL) are_left |= crl_server_sweep(server);
+  }
+  return are_left ? crl_env_now_ms() + CRL_SWEEP_MS : INT64_MAX;
 }
 
 /* ---- which server has which keys ----------------------------------------------------------- */
@@ -362,7 +379,11 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
     return;
   }
   look_on(pool, server, op, now, deadline, why);
-  if (moves(pool) && !is_at_an_end(pool, op, 1)) follow(pool, op, 1, now, deadline);
+  if (!moves(pool)) return;
+  if (is_answered(op))
+    crl_server_answered(server);
+  else
+    follow(pool, op, 1, now, deadline);
 }
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,

@@ -14,6 +14,10 @@ struct crl_pool;
  * away: the server is slow. Plugins don't see it. */
 #define CRL_OP_SLOW (UINT32_C(1) << 31)
 
+/* A handle that nobody has used between two sweeps is closed, so within twice this time: before
+ * balancers and firewalls, which allow a silence of 4 minutes and more, forget it. */
+enum { CRL_SWEEP_MS = 60000 };
+
 typedef enum crl_turn {
   CRL_TURN_ASK,  /* the store is to be asked now */
   CRL_TURN_HAVE, /* another process has just asked, and this is its map */
@@ -37,6 +41,7 @@ typedef struct crl_pool_options {
   const char *probe_key; /* the key of a probe's GET; outlives the pool */
   crl_events *events;
   const crl_threads *threads; /* for probes; NULL: callers probe */
+  crl_task *sweeper; /* the pool's: due CRL_SWEEP_MS after a handle is opened. NULL: none */
   /* Called on the probing thread when a resting or silent server answers again, before callers may
    * look there; returns 0 when the server failed once more. May be NULL. Not called for stores
    * whose handle all threads share. */

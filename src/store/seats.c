@@ -1,6 +1,8 @@
 /* seats.c: the handles of a server, and the queue of the callers for them. */
 #include "store/seats.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "os/env.h"
 
@@ -16,6 +18,7 @@ void crl_seats_check(const crl_seats *all) {
   crl_seat *const *link = &all->head;
   int left = CRL_CHECK_MOST;
   CRL_MUST(all->idle_count <= all->open_count, "server: only open handles are idle");
+  CRL_MUST(all->unused <= all->idle_count, "server: only idle handles are unused");
   CRL_MUST(all->open_count <= all->most, "server: no more handles are open than `most`");
   CRL_MUST(all->head == NULL || (all->idle_count == 0 && all->open_count == all->most),
            "server: a queue only where each handle is in use");
@@ -94,6 +97,16 @@ size_t crl_seats_gather(crl_seat *own) {
     count += other->count;
     bytes += other->bytes;
   }
+  return count;
+}
+
+size_t crl_seats_sweep(crl_seats *all, void **room) {
+  size_t count = all->unused, left = crl_seats_idle(all) - count;
+  memcpy(room, all->idle, count * sizeof *room);
+  memmove(all->idle, all->idle + count, left * sizeof *room);
+  atomic_store_explicit(&all->idle_count, left, memory_order_relaxed);
+  all->open_count -= count;
+  all->unused = left;
   return count;
 }
 

@@ -50,6 +50,7 @@ typedef struct crl_seats {
   crl_seat *head, **tail;
   void *idle[CRL_SEATS_HANDLES];
   _Atomic size_t idle_count; /* changed under the latch; anybody may have a glance */
+  size_t unused;             /* idle handles, idle[0] and on, that nobody has taken since a sweep */
   size_t open_count, most;
   crl_bell bells[CRL_SEATS_BELLS];
   size_t bell;  /* of the next seat that is queued */
@@ -63,14 +64,18 @@ void crl_seats_check(const crl_seats *all);
 static inline size_t crl_seats_idle(const crl_seats *all) {
   return atomic_load_explicit(&((crl_seats *)(uintptr_t)all)->idle_count, memory_order_relaxed);
 }
-/* Takes an idle handle, for a caller without a seat: where one is idle, nobody is queued. NULL:
- * none is. */
+/* Takes the handle that was idle for the shortest time, for a caller without a seat: where one is
+ * idle, nobody is queued. NULL: none is. */
 static inline void *crl_seats_take_idle(crl_seats *all) {
   size_t idle = crl_seats_idle(all);
   if (idle == 0) return NULL;
-  atomic_store_explicit(&all->idle_count, idle - 1, memory_order_relaxed);
-  return all->idle[idle - 1];
+  atomic_store_explicit(&all->idle_count, --idle, memory_order_relaxed);
+  if (idle < all->unused) all->unused = idle;
+  return all->idle[idle];
 }
+/* Takes out the handles that nobody has taken since the last sweep, which the caller is to
+ * disconnect; returns how many. `room`: for CRL_SEATS_HANDLES. */
+size_t crl_seats_sweep(crl_seats *all, void **room);
 /* Gives a handle, or the right to open one, to `own`: 1, it leads. Else `own` is queued: 0. */
 int crl_seats_take(crl_seats *all, crl_seat *own);
 /* Sleeps until a queued seat leads or was served: 1; or until `until`: 0. Without the latch. */

@@ -36,10 +36,14 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
 
 size_t crl_server_number(const crl_server *server) { return server->number; }
 
+static void disconnect_all(const crl_server *server, void *const *handles, size_t count) {
+  for (size_t i = 0; i < count; i++) server->options->plugin->disconnect(handles[i]);
+}
+
 void crl_server_free(crl_server *server) {
   const corral_store *plugin = server->options->plugin;
-  for (size_t i = 0; i < server->usual.idle_count; i++) plugin->disconnect(server->usual.idle[i]);
-  for (size_t i = 0; i < server->large.idle_count; i++) plugin->disconnect(server->large.idle[i]);
+  disconnect_all(server, server->usual.idle, server->usual.idle_count);
+  disconnect_all(server, server->large.idle, server->large.idle_count);
   if (server->retired != NULL) plugin->disconnect(server->retired);
   if (server->shared != NULL) plugin->disconnect(server->shared);
   free(server);
@@ -495,6 +499,18 @@ int64_t crl_server_failures(crl_server *server) {
                      crl_absence_is(&server->absence);
   crl_server_unlock(server);
   return failures;
+}
+
+int crl_server_sweep(crl_server *server) {
+  void *usual[CRL_SEATS_HANDLES], *large[CRL_SEATS_HANDLES];
+  crl_server_lock(server);
+  size_t usual_count = crl_seats_sweep(&server->usual, usual),
+         large_count = crl_seats_sweep(&server->large, large);
+  int are_left = server->usual.open_count + server->large.open_count > 0;
+  crl_server_unlock(server);
+  disconnect_all(server, usual, usual_count);
+  disconnect_all(server, large, large_count);
+  return are_left;
 }
 
 /* The time that a probe has. Where a server may have a successor, that is probed, too, and does not

@@ -34,6 +34,8 @@ int crl_server_is_well_for(crl_server *server, const corral_op *op);
 static inline size_t crl_server_record_len(const corral_op *op) {
   return op->verb == CORRAL_VERB_SETTLE ? op->settle.record_len : 0;
 }
+/* Closes the handles that nobody has used since the last sweep. True while others are open. */
+int crl_server_sweep(crl_server *server);
 /* Sets whether one of the callers probes when a rest is over. If not, crl_server_probe is to be
  * called then. */
 void crl_server_self_probing(crl_server *server, int self_probing);

@@ -116,6 +116,8 @@ static int perform_anew(const crl_pool_options *options, size_t server, void **h
     crl_server_batch_refuse(ops, count, status, why->text);
     return status;
   }
+  if (options->sweeper != NULL) /* without a thread to be had, the handle stays open */
+    (void)crl_task_at(options->sweeper, crl_env_now_ms() + CRL_SWEEP_MS);
   crl_server_batch_report_notice(options, server, why);
   return perform_on(options, server, handle, &batch, pace, why);
 }

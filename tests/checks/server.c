@@ -35,6 +35,7 @@ static void break_the_server(int which) {
       atomic_store(&server->shared, &handle);
       break;
     case 7: server->large.open_count = server->large.most + 1; break;
+    case 8: server->large.unused = 1; break;
     default: server->health.breaker.probing = 1;
   }
   crl_server_unlock(server);
@@ -50,5 +51,6 @@ void of_the_server(void **state) {
   breaks(break_the_server, 5, "server: a handle is idle once");
   breaks(break_the_server, 6, "server: a shared handle is opened after the broken one was closed");
   breaks(break_the_server, 7, "server: no more handles are open than `most`");
-  breaks(break_the_server, 8, "server: only an open breaker has a probe");
+  breaks(break_the_server, 8, "server: only idle handles are unused");
+  breaks(break_the_server, 9, "server: only an open breaker has a probe");
 }

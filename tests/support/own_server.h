@@ -20,6 +20,7 @@
 #define crl_server_lone_end own_server_lone_end
 #define crl_server_read_large own_server_read_large
 #define crl_server_probe own_server_probe
+#define crl_server_sweep own_server_sweep
 #define crl_server_perform_probe own_server_perform_probe
 #include "store/server.c" /* NOLINT(bugprone-suspicious-include) */
 

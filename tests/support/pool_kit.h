@@ -47,10 +47,13 @@ typedef struct fake {
   int at_gate;
   int refuse;        /* connecting fails */
   int refuse_server; /* connecting to this server fails; -1: none */
+  int refuse_next;   /* number of times that connecting fails */
   int break_next;    /* number of batches that break the handle... */
   int broken_status; /* ...with this status */
   int connects, disconnects, open, most_open, inside, most_inside, closed;
-  size_t batches[LOG]; /* sizes of the batches */
+  int asked[LOG];        /* the servers that were connected to, or refused */
+  int64_t probe_time_ms; /* what the last probe was given */
+  size_t batches[LOG];   /* sizes of the batches */
   int batch_count;
 } fake;
 
@@ -69,9 +72,11 @@ static inline int fake_connect_server(void *store, size_t server, int64_t deadli
   fake *f = store;
   (void)deadline;
   pthread_mutex_lock(&f->mutex);
+  if (f->connects < LOG) f->asked[f->connects] = (int)server;
   f->connects++;
   pthread_cond_broadcast(&f->changed);
-  int refused = f->refuse || f->refuse_server == (int)server;
+  int refused = f->refuse || f->refuse_server == (int)server || f->refuse_next > 0;
+  f->refuse_next -= f->refuse_next > 0;
   if (!refused && ++f->open > f->most_open) f->most_open = f->open;
   pthread_mutex_unlock(&f->mutex);
   if (refused) return crl_status_fail(error, CORRAL_EUNAVAILABLE, "refused");
@@ -117,6 +122,7 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   pthread_mutex_lock(&f->mutex);
   assert_true(f->batch_count < LOG);
   f->batches[f->batch_count++] = count;
+  if (ops[0].key_len == sizeof PROBE - 1) f->probe_time_ms = deadline - crl_env_now_ms();
   if (++f->inside > f->most_inside) f->most_inside = f->inside;
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
@@ -166,6 +172,27 @@ static const corral_store spread = {.size = sizeof spread,
                                     .route = fake_route,
                                     .connect_server = fake_connect_server};
 
+static inline int fake_refresh(void *store, int64_t deadline, corral_error *error) {
+  (void)store, (void)deadline, (void)error;
+  return CORRAL_OK;
+}
+
+/* Its servers come and go. */
+static const corral_store moving = {.size = sizeof moving,
+                                    .abi = CORRAL_PLUGIN_ABI,
+                                    .threads = CORRAL_THREADS_HANDLE,
+                                    .op_size = sizeof(corral_op),
+                                    .name = "fake",
+                                    .schemes = "fake",
+                                    .open = fake_open,
+                                    .close = fake_close,
+                                    .connect = fake_connect,
+                                    .disconnect = fake_disconnect,
+                                    .perform = fake_perform,
+                                    .route = fake_route,
+                                    .connect_server = fake_connect_server,
+                                    .refresh = fake_refresh};
+
 static crl_events events;
 static crl_threads threads;
 static _Atomic int returns, return_works;
@@ -189,19 +216,22 @@ static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, in
   the_fake.refuse_server = -1;
   returns = 0;
   return_works = 1;
-  crl_pool_options options = {
-      .plugin = plugin,
-      .store = &the_fake,
-      .info = {.size = sizeof options.info, .max_record = MOST, .handles = 2, .servers = servers},
-      .probe_key = PROBE,
-      .on_return = on_return,
-      .handles = handles,
-      .op_ms = op_ms,
-      .breaker_failures = 3,
-      .breaker_rest_ms = rest_ms,
-      .away_ms = away_ms,
-      .events = &events,
-      .threads = &threads};
+  crl_pool_options options = {.plugin = plugin,
+                              .store = &the_fake,
+                              .info = {.size = sizeof options.info,
+                                       .max_record = MOST,
+                                       .handles = 2,
+                                       .servers = servers,
+                                       .reach = CORRAL_REACH_FLEET},
+                              .probe_key = PROBE,
+                              .on_return = on_return,
+                              .handles = handles,
+                              .op_ms = op_ms,
+                              .breaker_failures = 3,
+                              .breaker_rest_ms = rest_ms,
+                              .away_ms = away_ms,
+                              .events = &events,
+                              .threads = &threads};
   threads = (crl_threads){.timers = crl_timers_new(), .workers = crl_workers_new()};
   crl_pool *pool = crl_pool_new(&options);
   assert_non_null(pool);
