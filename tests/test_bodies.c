@@ -121,6 +121,18 @@ static int ask(crl_pool *pool, int64_t deadline) {
   return op.status;
 }
 
+/* Asks until the server counts as away; returns how often. A machine that is busy elsewhere takes
+ * time from the silence. */
+static int asks_until_away(crl_pool *pool) {
+  int asks = 0;
+  while (asks < 20 && events.count[CORRAL_EVENT_STORE_DOWN] == 0) {
+    assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
+    asks++;
+  }
+  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  return asks;
+}
+
 static void a_body_that_moves_is_not_cut_at_op_ms(void **state) {
   (void)state;
   crl_pool *pool = pool_that(MOVES_LONG);
@@ -157,18 +169,17 @@ static void a_body_that_stalls_is_cut_and_says_nothing_of_the_server(void **stat
 static void what_trickles_is_cut_and_counts_as_silence(void **state) {
   (void)state;
   crl_pool *pool = pool_that(TRICKLES);
-  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  int asks = asks_until_away(pool);
+  assert_in_range(asks, 3, 20);
   assert_int_equal(ask(pool, INT64_MAX), CORRAL_EUNAVAILABLE);
-  assert_int_equal(the_store.performs, 3);
+  assert_int_equal(the_store.performs, asks);
   crl_pool_free(pool);
 }
 
 static void a_silent_server_opens_the_breaker(void **state) {
   (void)state;
   crl_pool *pool = pool_that(SILENT);
-  for (int i = 0; i < 3; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  assert_in_range(asks_until_away(pool), 3, 20);
   crl_pool_free(pool);
 }
 
