@@ -73,6 +73,61 @@ static void a_fencing_token_may_be_raised_and_the_next_is_larger(void **state) {
   free(l.record);
 }
 
+static corral_op take_over(unsigned holder, unsigned from) {
+  static uint8_t of[CORRAL_TOKEN];
+  memcpy(of, token(from), sizeof of);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, holder);
+  op.lock_extend.from = of;
+  op.lock_extend.note = "heir";
+  op.lock_extend.note_len = 4;
+  return op;
+}
+
+static void a_hold_that_is_taken_over_has_another_token_and_note_and_a_larger_fence(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  corral_hold hold;
+  corral_op op = op_of(CORRAL_VERB_LOCK, 1);
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  uint64_t fence = op.lock_state.fence;
+  l.now += 10;
+  for (int repeats = 0; repeats < 2; repeats++) {
+    op = take_over(2, 1);
+    assert_int_equal(does(&l, &op), CORRAL_OK);
+    assert_int_equal(op.lock_state.fence, fence + 1);
+    assert_int_equal(op.lock_state.left_ms, LEASE);
+    assert_int_equal(head_of(&l).count, 1);
+    assert_int_equal(head_of(&l).fence, fence + 1);
+  }
+  crl_lock_record_hold(l.record, 0, &hold);
+  assert_memory_equal(hold.token, token(2), CORRAL_TOKEN);
+  assert_string_equal(hold.note, "heir");
+  assert_int_equal(hold.since, NOW);
+  op = take_over(3, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  assert_int_equal(op.lock_state.left_ms, LEASE);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_ELOST);
+  l.now += LEASE; /* the hold is over: the repeated request doesn't find another one */
+  op = take_over(2, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  free(l.record);
+}
+
+static void a_shared_hold_is_taken_over_by_who_knows_that_it_is_one(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, CORRAL_OP_SHARED, 0);
+  takes(&l, 2, CORRAL_OP_SHARED, 0);
+  uint64_t last = head_of(&l).fence;
+  corral_op op = take_over(3, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  op.flags = CORRAL_OP_SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.lock_state.fence, last + 1);
+  assert_int_equal(head_of(&l).count, 2);
+  free(l.record);
+}
+
 static void a_wish_bars_readers_until_it_passes(void **state) {
   (void)state;
   lab l = {.now = NOW};
@@ -442,6 +497,8 @@ int main(void) {
       cmocka_unit_test(a_hold_is_over_at_its_very_end_and_not_before),
       cmocka_unit_test(an_extend_never_shortens),
       cmocka_unit_test(a_fencing_token_may_be_raised_and_the_next_is_larger),
+      cmocka_unit_test(a_hold_that_is_taken_over_has_another_token_and_note_and_a_larger_fence),
+      cmocka_unit_test(a_shared_hold_is_taken_over_by_who_knows_that_it_is_one),
       cmocka_unit_test(a_wish_bars_readers_until_it_passes),
       cmocka_unit_test(a_wish_is_written_again_when_half_of_it_has_passed),
       cmocka_unit_test(a_writer_that_is_granted_ends_the_wish),

@@ -82,6 +82,9 @@ typedef struct corral_lock_options {
   /* owner's name within this process, for re-entrancy; NULL: the calling thread, function of
    * corral_loop_run, or call of corral_lock_take_async */
   const char *owner;
+  /* ticket of a hold of this lock (corral_lock_ticket): that hold is taken over, in place of a new
+   * one, without waiting, shared or not as it is; NULL: a new one */
+  const char *adopt;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
 #define CORRAL_LOCK_FIELD(field, name, group, unit, def, least, most, command, nginx, text)        \
@@ -96,8 +99,8 @@ typedef struct corral_lock_options {
 #define CORRAL_LOCK(...) (&(corral_lock_options){.size = sizeof(corral_lock_options), __VA_ARGS__})
 #endif
 
-/* corral_policy_set (corral/option.h) for the options of a lock; "note" and "owner" set a pointer
- * to `text`. */
+/* corral_policy_set (corral/option.h) for the options of a lock; "note", "owner" and "adopt" set a
+ * pointer to `text`. */
 CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char *name,
                                        const char *text, corral_error *error);
 
@@ -108,6 +111,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
  * on_lost is called, too, until this taking is released. Others see the first taking's note. Of two
  * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
+ * With `adopt` the hold of the ticket becomes this taking's, with a larger fencing token, and ends
+ * no earlier than ttl_ms from now. CORRAL_ELOST: it was over, or somebody else took it over before.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
@@ -150,6 +155,29 @@ CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);
 /* Name of the lock, valid as long as `lock`; `ret_len` may be NULL. No I/O. */
 CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len);
 
+/* Handing over. A ticket is the right to take a hold over, as a text to pass on: to a successor, or
+ * through a restart of the holder, who may have been killed meanwhile, as long as the hold lasts.
+ *
+ *   char ticket[CORRAL_LOCK_TICKET];
+ *   corral_lock_ticket(lock, ticket, &error);       (the giver; from now on as well)
+ *   corral_lock_take(c, "nightly", 7, CORRAL_LOCK(.adopt = ticket, .keep = 1), &lock, &error);
+ *
+ * The hold goes to the first one who adopts it: to everybody else, its holder until then included,
+ * it is lost (CORRAL_LOST_TAKEN), and can neither be extended nor released by them. No other hold
+ * comes between. The new holder's fencing token is larger, so a fenced resource refuses what the
+ * earlier holder still sends. A ticket is of no use after that; the new holder may get another. */
+#define CORRAL_LOCK_TICKET 80 /* room for a ticket, with its end */
+/* Writes the ticket of a hold: printable ASCII without spaces. Nobody but a successor should get
+ * it. No I/O. CORRAL_EUNSUPPORTED: in this store a hold belongs to the process that took it.
+ * CORRAL_ELOST, CORRAL_EINVAL, CORRAL_EFORKED. After corral_lock_downgrade it is another one. */
+CORRAL_API int corral_lock_ticket(corral_lock *lock, char ticket[CORRAL_LOCK_TICKET],
+                                  corral_error *error);
+/* As corral_lock_release, but the hold is left as it is, for a successor with its ticket: it is
+ * extended no more, its loss is told no more, and it ends by its time (corral_lock_extend gives a
+ * successor more). CORRAL_OK, CORRAL_ELOST; CORRAL_EINVAL, CORRAL_EFORKED, CORRAL_EUNSUPPORTED:
+ * nothing was done, `lock` is not freed. */
+CORRAL_API int corral_lock_detach(corral_lock *lock, corral_error *error);
+
 /* One holder of a lock. Its size is frozen. */
 typedef struct corral_lock_holder {
   char who[96];    /* "host/pid/thread note"; always terminated */
@@ -175,6 +203,7 @@ CORRAL_BUILDER_BEGIN(corral_lock_options)
 CORRAL_BUILDER_FIELD(corral_lock_options, cancel_token)
 CORRAL_BUILDER_FIELD(corral_lock_options, note)
 CORRAL_BUILDER_FIELD(corral_lock_options, owner)
+CORRAL_BUILDER_FIELD(corral_lock_options, adopt)
 CORRAL_BUILDER_FIELD(corral_lock_options, on_lost)
 CORRAL_BUILDER_FIELD(corral_lock_options, lost_arg)
 #define CORRAL_BUILDER_ROW(name, ...) CORRAL_BUILDER_FIELD(corral_lock_options, name)

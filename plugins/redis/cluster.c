@@ -109,6 +109,7 @@ void crl_redis_cluster_describe(crl_redis_cluster *c, corral_store_info *info) {
   info->name = c->base.name;
   info->servers = CRL_REDIS_NODES;
   info->confirms = c->base.confirm_replicas > 0;
+  info->adopts = 1;
 }
 
 static int cluster_open(const corral_host *host, const corral_uri *uri, void **ret_store,

@@ -152,15 +152,28 @@ static const char lock_text[] = CALL TIME GET
     "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
     "0, now, till - now, f)\n";
 
-/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
-static const char extend_text[] = BEGIN LOOK WRITE
+/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token; and, of a hold that is taken
+ * over, `from` and the new note (80 bytes). Then `token` is `from` if the record has no hold of
+ * ARGV[1]. */
+static const char extend_text[] = BEGIN
+    "local from = ARGV[5]\n"
+    "if not from or type(got) ~= 'string' or string.find(got, token, 33, true) then\n"
+    "  from = nil\n"
+    "else\n"
+    "  token = from\n"
+    "end\n" LOOK WRITE
     "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
-    "local mode, length, till, since, f, note = " OWN "if ARGV[3] == '2' then mode = 2 end\n"
+    "local mode, length, till, since, f, note = " OWN
+    "if from and mode == 2 and ARGV[3] ~= '2' then return " ANSWER
+    "-9, now, math.max(others, till) - now, 0) end\n"
+    "if from then f, note = fence + 1, ARGV[6] end\n"
+    "if ARGV[3] == '2' then mode = 2 end\n"
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
     "fence = math.max(fence, f)\n" EXTENDS
-    "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
-    "0, now, till - now, f)\n";
+    "local own = hold(mode, length, till, since, f, note)\n"
+    "if from then own = ARGV[1] .. string.sub(own, 17) end\n"
+    "return write(own, till) or " ANSWER "0, now, till - now, f)\n";
 
 /* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
  * record that is left of it. A record's key lives for a minute after its last hold, so its TTL
@@ -192,7 +205,7 @@ static const char repair_text[] =
 
 static const crl_redis_script scripts[] = {
     {"a554d856abba36a9fe70a2ec6cafe669f16ee77d", lock_text},
-    {"523ae03903f48a6c6278017ebb12f1778b4cbaf1", extend_text},
+    {"96f5f8b2dacd85306328c9d368f410346e72ec20", extend_text},
     {"da26e6d81ea1dd5fa698f24816bdfbfb06eb370f", unlock_text},
     {"c2f9e1c74f80da230e869c94b166362e66a88b94", repair_text},
 };

@@ -256,6 +256,7 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   info->handles = 4; /* measured by bench/threads.c: more makes smaller batches */
   info->name = s->name;
   info->confirms = s->confirm_replicas > 0;
+  info->adopts = 1;
   *ret_store = s;
   return CORRAL_OK;
 }

@@ -200,6 +200,7 @@ static int sqlite_open(const corral_host *host, const corral_uri *uri, void **re
   info->poll_max_ms = POLL_MAX_MS;
   info->name = st->label;
   info->locks_only = 1;
+  info->adopts = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -68,9 +68,10 @@ static int run(locking *l) {
   int number = 0;
   l->caught = lock_child_caught(&l->child, &told);
   if (l->caught != 0) return lock_release(l, CLI_SIGNAL + l->caught);
-  lock_child_go(&l->child, l->fence, lock_left_ms(l));
+  lock_child_go(&l->child, l->fence, l->ticket, lock_left_ms(l));
   lock_child_said said = watch(l, &number);
   lock_child_finish(&l->child);
+  l->leaves = l->want.leave && said == LOCK_CHILD_ENDED;
   return lock_release(l, exit_of(l, said, number));
 }
 
@@ -97,12 +98,13 @@ static int lock_command(locking *l) {
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 
-/* True when this command runs under that lock, and would wait for itself. A lock's key differs from
- * that of a run of the same name. */
+/* True when this command runs under that lock, and would wait for itself, unless it takes it over. A
+ * lock's key differs from that of a run of the same name. */
 static bool is_nested(const locking *l) {
   static char key[LOCK_NAME_MOST + 8];
   int n = snprintf(key, sizeof key, "lock:%s", l->want.name);
-  if (lock_is_kept(l) || cli_nested(l->cli, key, (size_t)n)) return true;
+  if (l->want.lock.adopt == NULL && (lock_is_kept(l) || cli_nested(l->cli, key, (size_t)n)))
+    return true;
   if (l->want.verb == LOCK_RUN) cli_nest(l->cli, key, (size_t)n);
   return false;
 }

@@ -35,6 +35,8 @@ typedef struct lock_options {
   int64_t pid;     /* the script's process; 0: the one that runs this command */
   int lost_signal; /* what it gets when the lock is lost; 0: nothing */
   bool fence;      /* the fencing token is printed */
+  bool ticket;     /* the command has the hold's ticket */
+  bool leave;      /* the hold is left when the command ends */
 } lock_options;
 
 /* The state of one `corral lock`. */
@@ -46,6 +48,8 @@ typedef struct locking {
   corral *corral;
   corral_lock *lock;
   uint64_t fence;
+  char ticket[CORRAL_LOCK_TICKET]; /* for the command; empty: none */
+  bool leaves;                     /* the hold is not ended, but left to a successor */
   int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
   int lost[2];     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
   bool is_lost;
@@ -72,7 +76,7 @@ bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]);
 void lock_say_lost(locking *l, const char *why);
 /* Writes why a hold that has --grace left is about to end, and what follows. */
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
-/* Gives up the hold. Returns the exit status: `exit_status`, or --lost-exit. */
+/* Gives up the hold, or leaves it. Returns the exit status: `exit_status`, or --lost-exit. */
 int lock_release(locking *l, int exit_status);
 
 /* ---- lock_show.c, lock_keeper.c, lock_script.c --------------------------------------------- */

@@ -120,10 +120,21 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
       cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
     return o->conflict_exit >= 0 ? (int)o->conflict_exit : busy ? CLI_BUSY : CLI_DEADLINE;
   }
+  if (status == CORRAL_ELOST) return cli_say("%s: %s", text, error->text), (int)o->lost_exit;
   if (status == CORRAL_EFOREIGN && o->lock.repair_ms <= 0)
     return cli_fail("%s: %s; --repair D lets it end after D", text,
                     error->text[0] != '\0' ? error->text : corral_status_text(status));
   return report(l, status, error);
+}
+
+/* The hold's ticket, if it is wanted. Not CORRAL_OK: there is none, and the hold was given up. */
+static int get_ticket(locking *l, corral_error *error) {
+  char ticket[CORRAL_LOCK_TICKET];
+  if (!l->want.ticket && !l->want.leave) return CORRAL_OK;
+  int status = corral_lock_ticket(l->lock, ticket, error);
+  if (status == CORRAL_OK && l->want.ticket) memcpy(l->ticket, ticket, sizeof ticket);
+  if (status != CORRAL_OK) (void)corral_lock_release(l->lock, NULL);
+  return status;
 }
 
 bool lock_take(locking *l, int *ret_status) {
@@ -132,6 +143,7 @@ bool lock_take(locking *l, int *ret_status) {
   *ret_status = CLI_FAILED;
   if (!cli_open(l->cli, false, &options, &l->corral)) return false;
   int status = take(l, &error);
+  if (status == CORRAL_OK) status = get_ticket(l, &error);
   if (status == CORRAL_OK) {
     l->fence = corral_lock_fence(l->lock);
     l->max_end = l->want.max_ms < INT64_MAX ? cli_now_ms() + l->want.max_ms : INT64_MAX;
@@ -186,7 +198,7 @@ bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]) {
 int lock_release(locking *l, int exit_status) {
   char text[CLI_KEY_TEXT];
   corral_error error = {0};
-  int status = corral_lock_release(l->lock, &error);
+  int status = (l->leaves ? corral_lock_detach : corral_lock_release)(l->lock, &error);
   l->lock = NULL;
   if (status == CORRAL_ELOST) {
     lock_say_lost(l, error.text);

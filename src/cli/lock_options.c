@@ -17,7 +17,10 @@ enum {
   OPT_RELEASE,
   OPT_PID,
   OPT_LOST_SIGNAL,
-  OPT_FENCE
+  OPT_FENCE,
+  OPT_ADOPT,
+  OPT_TICKET,
+  OPT_LEAVE
 };
 
 static const struct option longs[] = {
@@ -33,6 +36,9 @@ static const struct option longs[] = {
     {"pid", required_argument, NULL, OPT_PID},
     {"lost-signal", required_argument, NULL, OPT_LOST_SIGNAL},
     {"fence", no_argument, NULL, OPT_FENCE},
+    {"adopt", required_argument, NULL, OPT_ADOPT},
+    {"ticket", no_argument, NULL, OPT_TICKET},
+    {"leave", no_argument, NULL, OPT_LEAVE},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -75,6 +81,9 @@ static bool set_option(lock_options *o, int option) {
     case OPT_PID: return cli_count("lock: --pid", optarg, 1, INT32_MAX, &o->pid);
     case OPT_LOST_SIGNAL: return set_signal(o);
     case OPT_FENCE: o->fence = true; return true;
+    case OPT_ADOPT: o->lock.adopt = optarg; return true;
+    case OPT_TICKET: o->ticket = true; return true;
+    case OPT_LEAVE: o->leave = true; return true;
     default: return cli_flag_set(&flags, option, optarg);
   }
 }
@@ -87,6 +96,7 @@ static int64_t least_end(const lock_options *o) {
 /* Sets what follows from other options. */
 static void complete(lock_options *o) {
   o->ttl_ms = o->lock.ttl_ms != 0 ? o->lock.ttl_ms : cli_flag_default("lock", "ttl");
+  if (o->lock.adopt != NULL) o->lock.wait_ms = CORRAL_OFF;
   o->wait_ms = o->lock.wait_ms;
   o->max_ms = o->lock.max_ms > 0 ? o->lock.max_ms : INT64_MAX;
   o->lock.keep = 1;
@@ -111,6 +121,10 @@ static bool check_verb(const lock_options *o) {
     cli_say("lock: --lost-signal is for a script: --take is accepted with it");
   else if (o->fence && o->verb != LOCK_TAKE && o->verb != LOCK_CHECK)
     cli_say("lock: --fence is for a script: --take or --check is accepted with it");
+  else if (o->lock.adopt != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
+    cli_say("lock: --adopt takes a lock over: a command, or --take, is accepted with it");
+  else if ((o->ticket || o->leave) && o->verb != LOCK_RUN)
+    cli_say("lock: --%s is for a command: one is accepted with it", o->leave ? "leave" : "ticket");
   else
     return true;
   return false;

@@ -121,6 +121,8 @@ static const char help_lock[] =
     "  -n, --no-wait       Don't wait: as --wait 0\n"
     "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
+    "  --ticket, --leave   CMD has CORRAL_LOCK_TICKET; the hold outlasts CMD, for:\n"
+    "  --adopt TICKET      Take over the hold of that ticket, without waiting\n"
     "  --show              Who holds it, for how long, and what was noted\n"
     "  --take, --check, --release   Hold it until this script ends; still? no more\n"
     "  --pid P, --lost-signal S, --fence   The script; told of a loss; print token\n"

@@ -316,7 +316,7 @@ int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
 
 /* ---- extend, release ----------------------------------------------------------------------- */
 
-static int check_held(corral_lock *lock, const char *what, corral_error *error) {
+int crl_lock_check_held(corral_lock *lock, const char *what, corral_error *error) {
   if (lock == NULL || lock->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
   int status = crl_context_check(lock->hold->context, error);
@@ -345,7 +345,7 @@ int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_er
 }
 
 int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
-  int status = check_held(lock, "corral_lock_extend", error);
+  int status = crl_lock_check_held(lock, "corral_lock_extend", error);
   if (status != CORRAL_OK) return status;
   if (ttl_ms != 0 && (ttl_ms < 50 || ttl_ms > 86400000))
     return crl_status_fail(error, CORRAL_EINVAL,
@@ -360,7 +360,7 @@ static void make_shared(crl_lock_taking *taking, void *arg) {
 }
 
 int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
-  int status = check_held(lock, "corral_lock_downgrade", error);
+  int status = crl_lock_check_held(lock, "corral_lock_downgrade", error);
   crl_hold *hold = status == CORRAL_OK ? lock->hold : NULL;
   if (hold == NULL || atomic_load(&hold->entry.shared)) return status;
   status = crl_lock_extend(lock, hold->ttl_ms, CORRAL_OP_SHARED, error);
@@ -389,19 +389,19 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error) {
   return status;
 }
 
-/* The last taking is given back: the hold ends. A loss that the renewer met after the taking had
- * begun to leave is told here. */
-static int end(corral_lock *lock, corral_error *error) {
+/* The last taking is given back: the hold ends, or is left to others (`detaches`). A loss that the
+ * renewer met after the taking had begun to leave is told here. */
+static int end(corral_lock *lock, int detaches, corral_error *error) {
   crl_hold *hold = lock->hold;
   corral_error detail = {0};
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
     crl_renewer_drop(hold->context->renewer, &hold->kept);
   int was_lost = atomic_load(&hold->lost);
   if (was_lost && lock->on_lost != NULL && !lock->told) tell(lock);
-  int status = crl_lock_unlock(hold, &detail);
+  int status = detaches ? CORRAL_OK : crl_lock_unlock(hold, &detail);
   if (status == CORRAL_ELOST || was_lost) return crl_lock_say_lost(lock, detail.code, error);
   if (status != CORRAL_OK) return crl_status_fail(error, status, "%s", detail.text);
-  emit(hold, CORRAL_EVENT_UNLOCKED, NULL);
+  if (!detaches) emit(hold, CORRAL_EVENT_UNLOCKED, NULL);
   return CORRAL_OK;
 }
 
@@ -416,7 +416,7 @@ static int read_on(corral_lock *lock, corral_error *error) {
 
 /* Until it is dropped from the table, a taking keeps its hold alive; from then on another one may
  * free the hold, and with it the hold's first taking. */
-int crl_lock_give(corral_lock *lock, corral_error *error) {
+static int give(corral_lock *lock, int detaches, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_hold *hold = lock->hold;
   crl_hold *memory = lock->memory;
@@ -432,7 +432,7 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
     status = read_on(lock, &detail);
   lock->magic = 0;
   if (crl_lock_table_drop(context->locks, &hold->entry, &lock->taking)) {
-    status = end(lock, error);
+    status = end(lock, detaches, error);
     crl_lock_table_wake(context->locks, hash);
     crl_lock_free(hold);
   } else if (status != CORRAL_OK && error != NULL) {
@@ -442,20 +442,34 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   return status;
 }
 
-int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
+int crl_lock_give(corral_lock *lock, corral_error *error) { return give(lock, 0, error); }
+
+static int check_give(const corral_lock *lock, const char *what, corral_error *error) {
   if (lock->magic != MAGIC)
-    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
   int status = crl_context_check(lock->hold->context, error);
   if (status != CORRAL_OK || !crl_frame_within(lock)) return status;
   return crl_status_fail(error, CORRAL_EINVAL,
-                         "corral_lock_release: within on_lost of this very lock, which is still "
-                         "to be released after it");
+                         "%s: within on_lost of this very lock, which is still to be released "
+                         "after it",
+                         what);
+}
+
+int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
+  return check_give(lock, "corral_lock_release", error);
 }
 
 int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
   int status = crl_lock_check_release(lock, error);
   return status == CORRAL_OK ? crl_lock_give(lock, error) : status;
+}
+
+int corral_lock_detach(corral_lock *lock, corral_error *error) {
+  if (lock == NULL) return CORRAL_OK;
+  int status = check_give(lock, "corral_lock_detach", error);
+  if (status == CORRAL_OK) status = crl_ticket_check(lock->hold->context, error);
+  return status == CORRAL_OK ? give(lock, 1, error) : status;
 }
 
 /* ---- holders ------------------------------------------------------------------------------- */

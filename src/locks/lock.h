@@ -1,7 +1,7 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
- * (taking.h), table.c has this process's holds and waiters, steps.c the threads on which event
+ * (taking.h), ticket.c writes and reads the tickets by which holds are handed over, table.c has this process's holds and waiters, steps.c the threads on which event
  * loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
@@ -81,10 +81,25 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error);
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
 /* crl_ends_options.ended, of a context: the hold with this token is lost. */
 void crl_lock_cut(void *context, const uint8_t *token);
+/* CORRAL_OK: the lock is held, as far as is known. CORRAL_EINVAL (not a lock; `what` is the public
+ * function's name), CORRAL_EFORKED, CORRAL_ELOST. */
+int crl_lock_check_held(corral_lock *lock, const char *what, corral_error *error);
 /* CORRAL_OK: this call may release the lock. CORRAL_EINVAL, CORRAL_EFORKED. */
 int crl_lock_check_release(const corral_lock *lock, corral_error *error);
 /* Gives back one taking; the last one releases the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
+
+/* A hold, as a ticket names it. */
+typedef struct crl_ticket {
+  uint8_t token[CORRAL_TOKEN];
+  uint64_t fence;
+  int shared;
+} crl_ticket;
+
+/* Reads a ticket of the hold's lock; CORRAL_EINVAL. */
+int crl_ticket_read(const crl_hold *hold, const char *text, crl_ticket *ret, corral_error *error);
+/* CORRAL_OK, or CORRAL_EUNSUPPORTED: this store's holds can't be handed over. */
+int crl_ticket_check(const crl_context *context, corral_error *error);
 
 /* Writes at most `room` holders of a lock, from its record as LOCK_SHOW found it; returns how many
  * there are. `holders` may be NULL when room is 0. */

@@ -140,6 +140,28 @@ static int ask(crl_taking *t) {
   return judge(t, &ops[0]);
 }
 
+/* Takes over the hold of a ticket. A repeated request finds the hold as its own. */
+static int adopt(crl_taking *t) {
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &t->detail);
+  t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
+  op.flags = t->from.shared ? CORRAL_OP_SHARED : 0u;
+  op.lock_extend =
+      (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms,
+                                .fence = (t->from.fence > t->seen ? t->from.fence : t->seen) + 1,
+                                .from = t->from.token,
+                                .note = t->lock->note,
+                                .note_len = strlen(t->lock->note)};
+  t->sent = crl_env_boot_ms();
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  int status = judge(t, &op);
+  if (status != CORRAL_ELOST) return status;
+  int taken = op.lock_state.left_ms != 0;
+  crl_status_fail(&t->detail, status, "the hold that the ticket is of is over: %s",
+                  taken ? "somebody else has the lock" : "its time passed, or it was released");
+  t->detail.code = taken ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
+  return status;
+}
+
 /* ---- waiting ------------------------------------------------------------------------------- */
 
 static int may_pass(int status) {
@@ -309,6 +331,7 @@ static int end_without(crl_taking *t, int status) {
     crl_status_fail(t->error, status, "%s", t->detail.text);
   else
     crl_status_plain(t->error, status);
+  if (status == CORRAL_ELOST && t->error != NULL) t->error->code = t->detail.code;
   return status;
 }
 
@@ -364,6 +387,15 @@ static int gives_ttl(const corral_lock_options *user) {
   return user != NULL && user->size > offsetof(corral_lock_options, ttl_ms) && user->ttl_ms != 0;
 }
 
+/* The hold of a ticket is shared or not as it was. */
+static int read_ticket(crl_taking *t, corral_error *error) {
+  int status = crl_ticket_check(t->context, error);
+  if (status == CORRAL_OK) status = crl_ticket_read(t->lock, t->options.adopt, &t->from, error);
+  t->adopts = 1;
+  t->options.shared = t->from.shared ? 1 : CORRAL_OFF;
+  return status;
+}
+
 int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
                     int by_call, corral_error *error) {
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
@@ -373,21 +405,25 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;
   crl_hold *hold = t->lock;
+  if (t->options.adopt != NULL && (status = read_ticket(t, error)) != CORRAL_OK) {
+    crl_lock_free(hold);
+    return status;
+  }
   t->owner = owner_of(&t->options, by_call);
   t->has_ttl = gives_ttl(user);
   hold->first.taking.shared = t->options.shared > 0;
-  if (join_hold(t)) return CORRAL_OK;
+  if (!t->adopts && join_hold(t)) return CORRAL_OK;
   write_note(hold, t->options.note);
   hold->ttl_ms = t->options.ttl_ms;
   atomic_store(&hold->entry.shared, t->options.shared > 0);
-  if (t->options.wait_ms > 0) t->deadline = t->began_us / 1000 + t->options.wait_ms;
+  if (t->options.wait_ms > 0 && !t->adopts) t->deadline = t->began_us / 1000 + t->options.wait_ms;
   return CORRAL_OK;
 }
 
 int crl_taking_turn(crl_taking *t) {
   if (t->again) return 0;
   if (t->deadline != 0) return go_on(t);
-  t->status = is_left(t) ? CORRAL_ECANCELLED : ask(t);
+  t->status = is_left(t) ? CORRAL_ECANCELLED : t->adopts ? adopt(t) : ask(t);
   return 0;
 }
 
