@@ -470,6 +470,13 @@ nested() {
     free nested
 }
 
+warns() {
+  begin warns --max 4s --grace 500ms --warn 2s warns -- ./polite warns || return 1
+  ends 76 "$pid" warns.err && [ "$(grep -c ' left: --max will have passed' warns.err)" -eq 1 ] &&
+    head -n 1 warns.err | grep -q ' left: --max will have passed' &&
+    status 0 "$CORRAL" lock --ttl 100ms --warn 50ms warns -- sleep 1 && [ ! -s err ]
+}
+
 # ---- handing over ----
 
 # tells writes down its ticket and its fencing token, and waits.
@@ -552,6 +559,9 @@ wrong_use() {
     refuses "option '--note' needs a value" lock --note &&
     refuses "not a ticket of this lock" lock --adopt lock1-x-00 n -- true &&
     refuses "--adopt takes a lock over: a command, or --take" lock --adopt t --show n &&
+    refuses "--warn: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
+      lock --warn 6s n -- true &&
+    refuses "--warn is for a command" lock --take --warn 1s n &&
     refuses "--leave is for a command" lock --take --leave n &&
     refuses "--ticket is for a command" lock --check --ticket n &&
     refuses "memory: is of one process alone" --store memory: lock n -- true
@@ -678,6 +688,7 @@ on_store() {
       "there is no script(1), no pseudo-terminal, or no env --default-signal"
   fi
   check "a command that asks for the lock it runs under is refused" nested
+  check "--warn tells that the end is near" warns
   check "the hold of a corral that was killed goes to its successor at once" adopted
   check "a command whose hold was taken over is ended" taken_over
   check "a daemon that is started again keeps its lock" left

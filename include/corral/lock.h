@@ -48,6 +48,8 @@ typedef struct corral_lock corral_lock;
     "Extended every third of its ttl until its release.")                                          \
   X(max_ms, "max", "hold", "ms", -1, -1, 31536000000, "lock", NONE,                                \
     "Longest hold: then it is extended no more, and ends by its ttl.")                             \
+  X(warn_ms, "warn", "hold", "ms", -1, -1, 86400000, "", NONE,                                     \
+    "So long before the end of a hold that isn't extended, on_warn is called.")                    \
   X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
     "Together with other shared holds (readers).")                                                 \
   X(reentrant, "reentrant", "hold", "flag", -1, -1, 1, "", NONE,                                   \
@@ -73,6 +75,12 @@ typedef struct corral_lock corral_lock;
  * afterwards; corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
+/* Called when less than warn_ms is left of a hold that isn't extended any more: without `keep`,
+ * after max_ms, or because its extensions fail; before its end, and again after each extension
+ * (corral_lock_extend, which may be called within). At once, where less is left from the beginning.
+ * Thread and rules as for corral_lock_lost_fn. `left_ms`: what is left. */
+typedef void corral_lock_warn_fn(corral_lock *lock, int64_t left_ms, void *arg);
+
 /* The options of corral_lock_take. */
 typedef struct corral_lock_options {
   size_t size;                       /* sizeof(corral_lock_options), set by CORRAL_LOCK */
@@ -87,6 +95,8 @@ typedef struct corral_lock_options {
   const char *adopt;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
+  corral_lock_warn_fn *on_warn; /* may be NULL */
+  void *warn_arg;
 #define CORRAL_LOCK_FIELD(field, name, group, unit, def, least, most, command, nginx, text)        \
   int64_t field;
   CORRAL_LOCK_MAP(CORRAL_LOCK_FIELD)
@@ -108,8 +118,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * pauses that grow; of a process's waiters for one lock only the first asks the store. `options`
  * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
  * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
- * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
- * on_lost is called, too, until this taking is released. Others see the first taking's note. Of two
+ * hold's counts for the hold from now on, and of any at least half is left; so do keep, and a
+ * warn_ms that is longer. Its on_lost and on_warn are called, too, until this taking is released. Others see the first taking's note. Of two
  * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
  * With `adopt` the hold of the ticket becomes this taking's, with a larger fencing token, and ends
  * no earlier than ttl_ms from now. CORRAL_ELOST: it was over, or somebody else took it over before.
@@ -206,6 +216,8 @@ CORRAL_BUILDER_FIELD(corral_lock_options, owner)
 CORRAL_BUILDER_FIELD(corral_lock_options, adopt)
 CORRAL_BUILDER_FIELD(corral_lock_options, on_lost)
 CORRAL_BUILDER_FIELD(corral_lock_options, lost_arg)
+CORRAL_BUILDER_FIELD(corral_lock_options, on_warn)
+CORRAL_BUILDER_FIELD(corral_lock_options, warn_arg)
 #define CORRAL_BUILDER_ROW(name, ...) CORRAL_BUILDER_FIELD(corral_lock_options, name)
 CORRAL_LOCK_MAP(CORRAL_BUILDER_ROW)
 #undef CORRAL_BUILDER_ROW

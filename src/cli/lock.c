@@ -35,9 +35,9 @@ static lock_child_said watch(locking *l, int *number) {
   char why[LOCK_WHY_ROOM];
   struct pollfd fds[3] = {
       {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
-  int tick = (int)(l->want.ttl_ms / LOCK_TICKS);
+  int64_t tick = l->want.ttl_ms / LOCK_TICKS;
   for (;;) {
-    int ready = poll(fds, 3, tick);
+    int ready = poll(fds, 3, (int)lock_warn(l, lock_left_ms(l), tick));
     if (!l->is_lost) lock_child_extend(&l->child, lock_left_ms(l));
     if (ready <= 0) continue;
     if (fds[2].revents != 0) hear_lost(l);

@@ -30,6 +30,7 @@ typedef struct lock_options {
   int64_t max_ms;  /* INT64_MAX: no limit */
   int64_t wait_ms; /* CORRAL_OFF: one try; 0: no limit */
   int64_t grace_ms;
+  int64_t warn_ms;       /* 0: it is not said that the end is near */
   int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
   int64_t lost_exit;
   int64_t pid;     /* the script's process; 0: the one that runs this command */
@@ -53,6 +54,7 @@ typedef struct locking {
   int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
   int lost[2];     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
   bool is_lost;
+  bool warned; /* it was said that the end is near */
   char why[LOCK_WHY_ROOM];  /* it is lost, or was not released; else empty */
   int caught;               /* the last signal that was handed on; 0: none */
   atomic_bool says_trouble; /* the next trouble with the store is to be reported */
@@ -74,6 +76,9 @@ int64_t lock_left_ms(const locking *l);
 bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]);
 /* Says, once, that the hold is lost. */
 void lock_say_lost(locking *l, const char *why);
+/* Says, once until more is left again, that no more than --warn of left_ms is left. Returns the time
+ * until that is to be asked again, in ms, `most` at most. */
+int64_t lock_warn(locking *l, int64_t left_ms, int64_t most);
 /* Writes why a hold that has --grace left is about to end, and what follows. */
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
 /* Gives up the hold, or leaves it. Returns the exit status: `exit_status`, or --lost-exit. */

@@ -188,6 +188,24 @@ void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_R
         (unsigned long long)l->fence, grace, follows);
 }
 
+int64_t lock_warn(locking *l, int64_t left_ms, int64_t most) {
+  char text[CLI_KEY_TEXT];
+  char left[CLI_DURATION_TEXT];
+  int64_t wait = left_ms - l->want.warn_ms;
+  if (l->want.warn_ms == 0 || l->is_lost) return most;
+  if (wait > 0) {
+    l->warned = false;
+    return wait < most ? wait : most;
+  }
+  if (!l->warned)
+    cli_say("%s: %s left: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+            cli_duration_text(left, left_ms),
+            left_to_max(l) <= left_ms + CLOCKS_MS ? "--max will have passed"
+                                                  : "the hold could not be extended");
+  l->warned = true;
+  return most;
+}
+
 bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]) {
   ssize_t n = read(l->lost[0], why, LOCK_WHY_ROOM - 1);
   if (n <= 0) return false;

@@ -18,6 +18,7 @@ enum {
   OPT_PID,
   OPT_LOST_SIGNAL,
   OPT_FENCE,
+  OPT_WARN,
   OPT_ADOPT,
   OPT_TICKET,
   OPT_LEAVE
@@ -36,6 +37,7 @@ static const struct option longs[] = {
     {"pid", required_argument, NULL, OPT_PID},
     {"lost-signal", required_argument, NULL, OPT_LOST_SIGNAL},
     {"fence", no_argument, NULL, OPT_FENCE},
+    {"warn", required_argument, NULL, OPT_WARN},
     {"adopt", required_argument, NULL, OPT_ADOPT},
     {"ticket", no_argument, NULL, OPT_TICKET},
     {"leave", no_argument, NULL, OPT_LEAVE},
@@ -72,6 +74,7 @@ static bool set_option(lock_options *o, int option) {
     case 'n': o->lock.wait_ms = CORRAL_OFF; return true;
     case OPT_NOTE: return set_note(o);
     case OPT_GRACE: return cli_duration("lock: --grace", optarg, 0, day_ms, &o->grace_ms);
+    case OPT_WARN: return cli_duration("lock: --warn", optarg, 1, day_ms, &o->warn_ms);
     case 'E': return cli_count("lock: --conflict-exit", optarg, 0, 255, &o->conflict_exit);
     case OPT_LOST_EXIT: return cli_count("lock: --lost-exit", optarg, 0, 255, &o->lost_exit);
     case OPT_SHOW: return set_verb(o, LOCK_SHOW);
@@ -121,6 +124,8 @@ static bool check_verb(const lock_options *o) {
     cli_say("lock: --lost-signal is for a script: --take is accepted with it");
   else if (o->fence && o->verb != LOCK_TAKE && o->verb != LOCK_CHECK)
     cli_say("lock: --fence is for a script: --take or --check is accepted with it");
+  else if (o->warn_ms != 0 && o->verb != LOCK_RUN)
+    cli_say("lock: --warn is for a command: one is accepted with it");
   else if (o->lock.adopt != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
     cli_say("lock: --adopt takes a lock over: a command, or --take, is accepted with it");
   else if ((o->ticket || o->leave) && o->verb != LOCK_RUN)
@@ -142,8 +147,9 @@ static bool check(lock_options *o) {
     cli_say("lock: a NAME of %zu bytes is not accepted: 1 to %d are", len, LOCK_NAME_MOST);
   else if (!check_verb(o))
     return false;
-  else if (o->grace_ms > least_end(o) / 2)
-    cli_say("lock: --grace: too long for a --%s of %s: accepted is 0 to half of that, %s",
+  else if (o->grace_ms > least_end(o) / 2 || o->warn_ms > least_end(o) / 2)
+    cli_say("lock: --%s: too long for a --%s of %s: accepted is 0 to half of that, %s",
+            o->grace_ms > least_end(o) / 2 ? "grace" : "warn",
             o->max_ms < o->ttl_ms ? "max" : "ttl", cli_duration_text(least, least_end(o)),
             cli_duration_text(most, least_end(o) / 2));
   else

@@ -21,6 +21,10 @@ struct corral_lock {
   void *lost_arg;
   int told;          /* the hold was lost: on_lost, if there is one, was called or will be */
   crl_notice notice; /* for on_lost */
+  corral_lock_warn_fn *on_warn; /* with what follows: as on_lost */
+  void *warn_arg;
+  int warned; /* the hold's end was near before on_warn was set */
+  crl_notice warning;
 };
 
 /* A hold, which its owner has by one or more takings. */
@@ -38,6 +42,7 @@ typedef struct crl_hold {
   int64_t since;              /* crl_env_boot_ms */
   _Atomic int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit;
                                  0: not at all */
+  _Atomic int64_t warn_ms;    /* the longest of the takings' that have an on_warn; 0: none has */
   _Atomic int lost;           /* CORRAL_LOST_...; never changes once set */
   crl_renewed_lease kept;
   _Atomic int kept_state; /* CRL_LOCK_UNKEPT, ... */
@@ -69,8 +74,8 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
  * kept, if the options say so. CORRAL_OK; CORRAL_ELOST: it was lost before. */
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
                          corral_error *error);
-/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, also
- * one that came before. */
+/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, and
+ * on_warn that its end is near, also if that came before. */
 void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options);
 /* Extends the hold: LOCK_EXTEND. */
 int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
