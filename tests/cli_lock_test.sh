@@ -472,9 +472,20 @@ nested() {
 
 warns() {
   begin warns --max 4s --grace 500ms --warn 2s warns -- ./polite warns || return 1
-  ends 76 "$pid" warns.err && [ "$(grep -c ' left: --max will have passed' warns.err)" -eq 1 ] &&
-    head -n 1 warns.err | grep -q ' left: --max will have passed' &&
+  ends 76 "$pid" warns.err && [ "$(grep -c ' left until --max' warns.err)" -eq 1 ] &&
+    head -n 1 warns.err | grep -q ' left until --max' &&
     status 0 "$CORRAL" lock --ttl 100ms --warn 50ms warns -- sleep 1 && [ ! -s err ]
+}
+
+counted() {
+  last=0
+  for i in 1 2 3; do
+    status 0 "$CORRAL" lock --fence-store "lmdb:$dir/tokens" counted -- \
+      sh -c 'echo "$CORRAL_FENCE"' && [ "$(cat out)" -gt "$last" ] || return 1
+    last=$(cat out)
+  done
+  status 125 "$CORRAL" lock -n --fence-store "redis+unix://$dir/nowhere" counted -- touch ran &&
+    one_line "the fencing counter: " err && [ ! -e ran ] && free counted
 }
 
 # ---- handing over ----
@@ -562,6 +573,7 @@ wrong_use() {
     refuses "--warn: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
       lock --warn 6s n -- true &&
     refuses "--warn is for a command" lock --take --warn 1s n &&
+    refuses "--fence-store is for taking" lock --fence-store lmdb:x --show n &&
     refuses "--leave is for a command" lock --take --leave n &&
     refuses "--ticket is for a command" lock --check --ticket n &&
     refuses "memory: is of one process alone" --store memory: lock n -- true
@@ -688,6 +700,7 @@ on_store() {
       "there is no script(1), no pseudo-terminal, or no env --default-signal"
   fi
   check "a command that asks for the lock it runs under is refused" nested
+  check "a second store counts the fencing tokens, or nobody has the lock" counted
   check "--warn tells that the end is near" warns
   check "the hold of a corral that was killed goes to its successor at once" adopted
   check "a command whose hold was taken over is ended" taken_over

@@ -17,9 +17,9 @@ static char uri[ROOM_PATH + 32];
 
 static corral *open_one(void *arg) {
   corral *c;
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 10000, .on_event = on_event,
-                                 .event_arg = arg),
-                  &c, &error) != CORRAL_OK)
+  if (corral_open(
+          CORRAL_OPTIONS(.store = uri, .op_ms = 10000, .on_event = on_event, .event_arg = arg), &c,
+          &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }
@@ -85,9 +85,9 @@ static void the_hold_of_a_killed_process_goes_to_its_successor_at_once(void **st
   kill(giver, SIGKILL);
   waitpid(giver, NULL, 0);
   assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
-  assert_int_equal(corral_lock_take(a, "n", 1, CORRAL_LOCK(.adopt = ticket, .note = "heir"), &lock,
-                                    &error),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_lock_take(a, "n", 1, CORRAL_LOCK(.adopt = ticket, .note = "heir"), &lock, &error),
+      CORRAL_OK);
   assert_true(corral_lock_fence(lock) > fence);
   assert_true(corral_lock_left_ms(lock) > LONG_MS / 2);
   assert_non_null(strstr(holder(), "heir"));
@@ -158,9 +158,9 @@ static void who_has_a_hold_that_was_taken_over_is_told_that_it_is_lost(void **st
   corral_lock *lock =
       take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = on_lost, .note = "giver"));
   assert_int_equal(corral_lock_ticket(lock, ticket, &error), CORRAL_OK);
-  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.adopt = ticket, .ttl_ms = LONG_MS),
-                                    &heir, &error),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_lock_take(b, "n", 1, CORRAL_LOCK(.adopt = ticket, .ttl_ms = LONG_MS), &heir, &error),
+      CORRAL_OK);
   until(a, CORRAL_EVENT_LOCK_LOST, 1);
   assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_ELOST);
   assert_int_equal(error.code, CORRAL_LOST_TAKEN);
@@ -177,8 +177,8 @@ static void a_hold_that_was_let_go_is_kept_no_more_and_waits_for_its_heir(void *
   corral_lock *lock = NULL;
   atomic_store(&told, 0);
   for (int adopts = 0; adopts < 2; adopts++) {
-    lock = take(a, "n",
-                CORRAL_LOCK(.ttl_ms = adopts ? LONG_MS : 300, .keep = 1, .on_lost = on_lost));
+    lock =
+        take(a, "n", CORRAL_LOCK(.ttl_ms = adopts ? LONG_MS : 300, .keep = 1, .on_lost = on_lost));
     assert_int_equal(corral_lock_ticket(lock, ticket, &error), CORRAL_OK);
     assert_int_equal(corral_lock_detach(lock, &error), CORRAL_OK);
     if (!adopts) /* nobody comes, and it ends by its ttl */

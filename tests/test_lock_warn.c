@@ -108,17 +108,6 @@ static void a_hold_that_is_extended_is_not_warned_of(void **state) {
   assert_int_equal(atomic_load(&warned), 0);
 }
 
-static void a_released_hold_is_not_warned_of(void **state) {
-  (void)state;
-  corral_lock *lock = take(a, "n", WARNED(.ttl_ms = 60000, .warn_ms = 100)), *next;
-  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
-  lock = take(a, "n", CORRAL_LOCK(.ttl_ms = 300));
-  next = take(b, "n", CORRAL_LOCK(.wait_ms = PATIENCE_MS));
-  assert_int_equal(corral_lock_release(next, &error), CORRAL_OK);
-  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
-  assert_int_equal(atomic_load(&warned), 0);
-}
-
 static void a_nested_taking_is_warned_of_too(void **state) {
   (void)state;
   corral_lock *outer = take(a, "n", CORRAL_LOCK(.ttl_ms = 30000)),
@@ -143,7 +132,6 @@ int main(void) {
       T(after_an_extension_it_can_be_warned_of_again),
       T(a_kept_hold_is_warned_of_when_max_has_passed),
       T(a_hold_that_is_extended_is_not_warned_of),
-      T(a_released_hold_is_not_warned_of),
       T(a_nested_taking_is_warned_of_too),
       cmocka_unit_test_setup_teardown(
           a_kept_hold_whose_extensions_fail_is_warned_of_before_its_loss, setup_redis, end_redis),

@@ -93,6 +93,9 @@ typedef struct corral_lock_options {
   /* ticket of a hold of this lock (corral_lock_ticket): that hold is taken over, in place of a new
    * one, without waiting, shared or not as it is; NULL: a new one */
   const char *adopt;
+  /* corral whose store keeps the counter of the fencing tokens, one that doesn't forget; open until
+   * the lock is taken; NULL: the lock's own store does */
+  corral *fence;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
   corral_lock_warn_fn *on_warn; /* may be NULL */
@@ -123,6 +126,8 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
  * With `adopt` the hold of the ticket becomes this taking's, with a larger fencing token, and ends
  * no earlier than ttl_ms from now. CORRAL_ELOST: it was over, or somebody else took it over before.
+ * With `fence` the token is counted there, and the hold's is raised to that. Where that fails, the
+ * hold is given back, and the status says why.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone),
@@ -165,21 +170,23 @@ CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);
 /* Name of the lock, valid as long as `lock`; `ret_len` may be NULL. No I/O. */
 CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len);
 
-/* Handing over. A ticket is the right to take a hold over, as a text to pass on: to a successor, or
- * through a restart of the holder, who may have been killed meanwhile, as long as the hold lasts.
+#define CORRAL_LOCK_TICKET 80 /* room for a ticket, with its end */
+
+/* Writes the ticket of a hold: the right to take it over, as printable ASCII without spaces, to be
+ * passed on to a successor, or kept for a restart of the holder. It is good as long as the hold
+ * lasts, also when the holder was killed. Nobody but a successor should get it.
  *
  *   char ticket[CORRAL_LOCK_TICKET];
- *   corral_lock_ticket(lock, ticket, &error);       (the giver; from now on as well)
+ *   corral_lock_ticket(lock, ticket, &error);                        (from now on as well)
  *   corral_lock_take(c, "nightly", 7, CORRAL_LOCK(.adopt = ticket, .keep = 1), &lock, &error);
  *
  * The hold goes to the first one who adopts it: to everybody else, its holder until then included,
  * it is lost (CORRAL_LOST_TAKEN), and can neither be extended nor released by them. No other hold
  * comes between. The new holder's fencing token is larger, so a fenced resource refuses what the
- * earlier holder still sends. A ticket is of no use after that; the new holder may get another. */
-#define CORRAL_LOCK_TICKET 80 /* room for a ticket, with its end */
-/* Writes the ticket of a hold: printable ASCII without spaces. Nobody but a successor should get
- * it. No I/O. CORRAL_EUNSUPPORTED: in this store a hold belongs to the process that took it.
- * CORRAL_ELOST, CORRAL_EINVAL, CORRAL_EFORKED. After corral_lock_downgrade it is another one. */
+ * earlier holder still sends. Then the ticket is of no use any more; the new holder may get another
+ * one. After corral_lock_downgrade another one is needed, too.
+ * No I/O. CORRAL_EUNSUPPORTED: in this store a hold can't be handed over. CORRAL_ELOST,
+ * CORRAL_EINVAL, CORRAL_EFORKED. */
 CORRAL_API int corral_lock_ticket(corral_lock *lock, char ticket[CORRAL_LOCK_TICKET],
                                   corral_error *error);
 /* As corral_lock_release, but the hold is left as it is, for a successor with its ticket: it is
@@ -214,6 +221,7 @@ CORRAL_BUILDER_FIELD(corral_lock_options, cancel_token)
 CORRAL_BUILDER_FIELD(corral_lock_options, note)
 CORRAL_BUILDER_FIELD(corral_lock_options, owner)
 CORRAL_BUILDER_FIELD(corral_lock_options, adopt)
+CORRAL_BUILDER_FIELD(corral_lock_options, fence)
 CORRAL_BUILDER_FIELD(corral_lock_options, on_lost)
 CORRAL_BUILDER_FIELD(corral_lock_options, lost_arg)
 CORRAL_BUILDER_FIELD(corral_lock_options, on_warn)

@@ -161,8 +161,8 @@ static const char extend_text[] = BEGIN
     "  from = nil\n"
     "else\n"
     "  token = from\n"
-    "end\n" LOOK WRITE
-    "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
+    "end\n" LOOK WRITE "if not mine then return " ANSWER
+    "-9, now, math.max(others - now, 0), 0) end\n"
     "local mode, length, till, since, f, note = " OWN
     "if from and mode == 2 and ARGV[3] ~= '2' then return " ANSWER
     "-9, now, math.max(others, till) - now, 0) end\n"
@@ -170,8 +170,7 @@ static const char extend_text[] = BEGIN
     "if ARGV[3] == '2' then mode = 2 end\n"
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
-    "fence = math.max(fence, f)\n" EXTENDS
-    "local own = hold(mode, length, till, since, f, note)\n"
+    "fence = math.max(fence, f)\n" EXTENDS "local own = hold(mode, length, till, since, f, note)\n"
     "if from then own = ARGV[1] .. string.sub(own, 17) end\n"
     "return write(own, till) or " ANSWER "0, now, till - now, f)\n";
 

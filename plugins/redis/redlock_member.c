@@ -62,8 +62,8 @@ crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, in
   memcpy(task->bytes, op->key, op->key_len);
   task->key = task->bytes;
   task->key_len = op->key_len;
-  task->has_from = verb == CORRAL_VERB_LOCK_EXTEND && op->verb == verb &&
-                   op->lock_extend.from != NULL;
+  task->has_from =
+      verb == CORRAL_VERB_LOCK_EXTEND && op->verb == verb && op->lock_extend.from != NULL;
   if (task->has_from) memcpy(task->from, op->lock_extend.from, CORRAL_TOKEN);
   if (note_len > 0) memcpy(task->bytes + op->key_len, note, note_len);
   task->note = (const char *)task->bytes + op->key_len;

@@ -91,6 +91,7 @@ static int lock_command(locking *l) {
   l->interrupt = l->child.signals;
   int exit_status = take_and_run(l);
   corral_close(l->corral);
+  corral_close(l->counters);
   lock_child_finish(&l->child);
   if (l->caught != 0 && exit_status == CLI_SIGNAL + l->caught) cli_die_of(l->caught);
   return exit_status;

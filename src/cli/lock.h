@@ -36,8 +36,9 @@ typedef struct lock_options {
   int64_t pid;     /* the script's process; 0: the one that runs this command */
   int lost_signal; /* what it gets when the lock is lost; 0: nothing */
   bool fence;      /* the fencing token is printed */
-  bool ticket;     /* the command has the hold's ticket */
-  bool leave;      /* the hold is left when the command ends */
+  const char *fence_store;
+  bool ticket; /* the command has the hold's ticket */
+  bool leave;  /* the hold is left when the command ends */
 } lock_options;
 
 /* The state of one `corral lock`. */
@@ -47,14 +48,15 @@ typedef struct locking {
   lock_child child;
   int interrupt; /* readable when the wait for the lock is to end */
   corral *corral;
+  corral *counters; /* of --fence-store; NULL: none */
   corral_lock *lock;
   uint64_t fence;
   char ticket[CORRAL_LOCK_TICKET]; /* for the command; empty: none */
   bool leaves;                     /* the hold is not ended, but left to a successor */
-  int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
-  int lost[2];     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
+  int64_t max_end;                 /* cli_now_ms; INT64_MAX: no limit */
+  int lost[2];                     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
   bool is_lost;
-  bool warned; /* it was said that the end is near */
+  bool warned;              /* it was said that the end is near */
   char why[LOCK_WHY_ROOM];  /* it is lost, or was not released; else empty */
   int caught;               /* the last signal that was handed on; 0: none */
   atomic_bool says_trouble; /* the next trouble with the store is to be reported */

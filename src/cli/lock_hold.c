@@ -43,6 +43,7 @@ static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_tok
   corral_lock_options options = l->want.lock;
   *error = (corral_error){0};
   options.cancel_token = cancel_token;
+  options.fence = l->counters;
   options.note = l->want.note;
   options.on_lost = on_lost;
   options.lost_arg = &l->lost[1];
@@ -137,11 +138,19 @@ static int get_ticket(locking *l, corral_error *error) {
   return status;
 }
 
+static bool open_counters(locking *l) {
+  cli_globals there = *l->cli;
+  corral_options options = {.size = sizeof options};
+  there.store = l->want.fence_store;
+  there.is_default = false;
+  return l->want.fence_store == NULL || cli_open(&there, false, &options, &l->counters);
+}
+
 bool lock_take(locking *l, int *ret_status) {
   corral_error error = {0};
   corral_options options = {.size = sizeof options, .on_event = on_event, .event_arg = l};
   *ret_status = CLI_FAILED;
-  if (!cli_open(l->cli, false, &options, &l->corral)) return false;
+  if (!cli_open(l->cli, false, &options, &l->corral) || !open_counters(l)) return false;
   int status = take(l, &error);
   if (status == CORRAL_OK) status = get_ticket(l, &error);
   if (status == CORRAL_OK) {
@@ -198,10 +207,10 @@ int64_t lock_warn(locking *l, int64_t left_ms, int64_t most) {
     return wait < most ? wait : most;
   }
   if (!l->warned)
-    cli_say("%s: %s left: %s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+    cli_say("%s: %s left%s", cli_key_text(text, l->want.name, strlen(l->want.name)),
             cli_duration_text(left, left_ms),
-            left_to_max(l) <= left_ms + CLOCKS_MS ? "--max will have passed"
-                                                  : "the hold could not be extended");
+            left_to_max(l) <= left_ms + CLOCKS_MS ? " until --max"
+                                                  : " of the hold, which could not be extended");
   l->warned = true;
   return most;
 }

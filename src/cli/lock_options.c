@@ -19,6 +19,7 @@ enum {
   OPT_LOST_SIGNAL,
   OPT_FENCE,
   OPT_WARN,
+  OPT_FENCE_STORE,
   OPT_ADOPT,
   OPT_TICKET,
   OPT_LEAVE
@@ -38,6 +39,7 @@ static const struct option longs[] = {
     {"lost-signal", required_argument, NULL, OPT_LOST_SIGNAL},
     {"fence", no_argument, NULL, OPT_FENCE},
     {"warn", required_argument, NULL, OPT_WARN},
+    {"fence-store", required_argument, NULL, OPT_FENCE_STORE},
     {"adopt", required_argument, NULL, OPT_ADOPT},
     {"ticket", no_argument, NULL, OPT_TICKET},
     {"leave", no_argument, NULL, OPT_LEAVE},
@@ -84,6 +86,7 @@ static bool set_option(lock_options *o, int option) {
     case OPT_PID: return cli_count("lock: --pid", optarg, 1, INT32_MAX, &o->pid);
     case OPT_LOST_SIGNAL: return set_signal(o);
     case OPT_FENCE: o->fence = true; return true;
+    case OPT_FENCE_STORE: o->fence_store = optarg; return true;
     case OPT_ADOPT: o->lock.adopt = optarg; return true;
     case OPT_TICKET: o->ticket = true; return true;
     case OPT_LEAVE: o->leave = true; return true;
@@ -128,6 +131,8 @@ static bool check_verb(const lock_options *o) {
     cli_say("lock: --warn is for a command: one is accepted with it");
   else if (o->lock.adopt != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
     cli_say("lock: --adopt takes a lock over: a command, or --take, is accepted with it");
+  else if (o->fence_store != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
+    cli_say("lock: --fence-store is for taking: a command, or --take, is accepted with it");
   else if ((o->ticket || o->leave) && o->verb != LOCK_RUN)
     cli_say("lock: --%s is for a command: one is accepted with it", o->leave ? "leave" : "ticket");
   else

@@ -118,10 +118,10 @@ static const char help_lock[] =
     "CMD has CORRAL_LOCK_NAME and CORRAL_FENCE, a token that grows with each hold.\n" ROWS
     "  --grace D           CMD gets TERM so long before the hold's end, KILL at its\n"
     "                      end (2s, or a quarter of --ttl or --max)\n"
-    "  --warn D            Say so when less than D is left, up to half of both\n"
     "  -n, --no-wait       Don't wait: as --wait 0\n"
     "  --note TEXT         For --show, beside host and process; up to 40 bytes\n"
     "  -E, --conflict-exit N, --lost-exit N   Instead of 75 and 124; instead of 76\n"
+    "  --warn D, --fence-store URI   Say when so little is left; where tokens count\n"
     "  --ticket, --leave   CMD has CORRAL_LOCK_TICKET; the hold outlasts CMD, for:\n"
     "  --adopt TICKET      Take over the hold of that ticket, without waiting\n"
     "  --show              Who holds it, for how long, and what was noted\n"

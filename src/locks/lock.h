@@ -1,7 +1,8 @@
 /* lock.h: one hold of a user's lock, from taking to release.
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
- * (taking.h), ticket.c writes and reads the tickets by which holds are handed over, table.c has this process's holds and waiters, steps.c the threads on which event
+ * (taking.h), ticket.c writes and reads the tickets by which holds are handed over, fence.c counts
+ * fencing tokens in a second store, table.c has this process's holds and waiters, steps.c the threads on which event
  * loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
@@ -100,6 +101,11 @@ typedef struct crl_ticket {
   uint64_t fence;
   int shared;
 } crl_ticket;
+
+/* Counts on for a hold that was granted: *ret is larger than `floor`, and than all that was counted
+ * for locks of this name in the store of `counters`. Asks that store, for its op_ms at most. */
+int crl_fence_count(crl_context *counters, const crl_hold *hold, uint64_t floor, uint64_t *ret,
+                    corral_error *error);
 
 /* Reads a ticket of the hold's lock; CORRAL_EINVAL. */
 int crl_ticket_read(const crl_hold *hold, const char *text, crl_ticket *ret, corral_error *error);

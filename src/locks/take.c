@@ -74,25 +74,50 @@ static int meet_foreign(crl_taking *t) {
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
+/* The hold was granted, but is of no use. */
+static int give_up(crl_taking *t, int status, const char *what, const char *why) {
+  t->doubtful = 1;
+  return crl_status_fail(&t->detail, status, "%s: %.160s", what, why);
+}
+
 /* Raises the granted fencing token above those that this process has seen: a server that forgot the
  * lock, and whose clock is behind, gave it. The record then has it, and later tokens are larger. */
-static int raise_fence(crl_taking *t) {
+static int raise_fence(crl_taking *t, uint64_t least) {
+  static const char what[] = "the fencing token could not be raised above earlier ones";
   corral_error detail;
-  if (t->lock->fence > t->seen) return CORRAL_OK;
+  if (t->lock->fence >= least) return CORRAL_OK;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &detail);
-  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = t->seen + 1};
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = least};
+  int64_t sent = crl_env_boot_ms();
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   switch (op.status) {
-    case CORRAL_OK: t->lock->fence = op.lock_state.fence; return CORRAL_OK;
+    case CORRAL_OK:
+      crl_lock_granted(t->lock, &op, sent);
+      t->lock->fence = op.lock_state.fence;
+      if (t->counters == NULL || op.lock_state.fence >= least) return CORRAL_OK;
+      return give_up(t, CORRAL_EUNSUPPORTED, what, "this store's tokens are its own");
     case CORRAL_ELOST:
     case CORRAL_EINDOUBT:
-    case CORRAL_EUNAVAILABLE:
-      t->doubtful = 1;
-      return crl_status_fail(&t->detail, CORRAL_EINDOUBT,
-                             "the fencing token could not be raised above earlier ones: %.160s",
-                             detail.text);
-    default: emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text); return CORRAL_OK;
+    case CORRAL_EUNAVAILABLE: return give_up(t, CORRAL_EINDOUBT, what, detail.text);
+    default:
+      if (t->counters != NULL) return give_up(t, op.status, what, detail.text);
+      emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text);
+      return CORRAL_OK;
   }
+}
+
+/* The fencing token of a hold that was granted: larger than all that are known, here or, with
+ * `counters`, there. */
+static int set_fence(crl_taking *t) {
+  uint64_t floor = t->lock->fence > t->seen ? t->lock->fence : t->seen, least = t->seen + 1;
+  corral_error detail = {0};
+  int status = t->counters == NULL ? CORRAL_OK
+                                   : crl_fence_count(t->counters, t->lock, floor, &least, &detail);
+  if (status != CORRAL_OK) return give_up(t, status, "the hold was given back", detail.text);
+  status = raise_fence(t, least);
+  if (status != CORRAL_OK || crl_lock_left_ms(t->lock) > 0) return status;
+  return give_up(t, CORRAL_EINDOUBT, "the lock was granted too late",
+                 "its time had passed when the reply came");
 }
 
 static int judge(crl_taking *t, const corral_op *op) {
@@ -102,11 +127,7 @@ static int judge(crl_taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (crl_lock_left_ms(t->lock) > 0) return raise_fence(t);
-      t->doubtful = 1;
-      return crl_status_fail(
-          &t->detail, CORRAL_EINDOUBT,
-          "the lock was granted too late: its time had passed when the reply came");
+      return set_fence(t);
     case CORRAL_EFOREIGN: return meet_foreign(t);
     case CORRAL_EBUSY: t->doubtful |= (op->flags & CORRAL_OP_QUEUED) != 0; return CORRAL_EBUSY;
     case CORRAL_EINDOUBT:
@@ -401,6 +422,8 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
   int status = crl_context_enter(c, &t->context, error);
   if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
+  if (status == CORRAL_OK && t->options.fence != NULL)
+    status = crl_context_enter(t->options.fence, &t->counters, error);
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;

@@ -10,7 +10,8 @@
 typedef struct crl_taking {
   crl_context *context;
   corral_lock_options options;
-  corral_error *error; /* the caller's; may be NULL */
+  corral_error *error;   /* the caller's; may be NULL */
+  crl_context *counters; /* NULL: the lock's own store alone counts fencing tokens */
   crl_hold *lock;
   uint64_t owner;
   int has_ttl;      /* the options name one */

@@ -193,8 +193,8 @@ static void look_from(now_here *here, const corral_op *op) {
 
 /* The hold of another token becomes the op's: a new fencing token, and a new note. */
 static void take_over(const corral_op *op, now_here *here) {
-  size_t len = op->lock_extend.note_len < CORRAL_LOCK_NOTE ? op->lock_extend.note_len
-                                                           : CORRAL_LOCK_NOTE;
+  size_t len =
+      op->lock_extend.note_len < CORRAL_LOCK_NOTE ? op->lock_extend.note_len : CORRAL_LOCK_NOTE;
   memcpy(here->own.token, op->token, CORRAL_TOKEN);
   here->own.fence = here->head.fence + 1;
   memset(here->own.note, 0, sizeof here->own.note);

@@ -72,8 +72,8 @@ static int64_t warn_at(const crl_renewed_lease *lease) {
 
 static int64_t due_at(const crl_renewed_lease *lease) {
   if (lease->over) return INT64_MAX;
-  int64_t at = lease->token != NULL && lease->next_at < lease->limit ? lease->next_at
-                                                                     : lease->limit,
+  int64_t at =
+              lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit,
           warns = warn_at(lease);
   return warns < at ? warns : at;
 }
