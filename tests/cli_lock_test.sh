@@ -474,7 +474,7 @@ warns() {
   begin warns --max 4s --grace 500ms --warn 2s warns -- ./polite warns || return 1
   ends 76 "$pid" warns.err && [ "$(grep -c ' left until --max' warns.err)" -eq 1 ] &&
     head -n 1 warns.err | grep -q ' left until --max' &&
-    status 0 "$CORRAL" lock --ttl 100ms --warn 50ms warns -- sleep 1 && [ ! -s err ]
+    status 0 "$CORRAL" lock --ttl 30s --warn 15s warns -- sleep 1 && [ ! -s err ]
 }
 
 counted() {

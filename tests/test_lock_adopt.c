@@ -101,8 +101,8 @@ static void the_hold_of_a_killed_process_goes_to_its_successor_at_once(void **st
 
 enum { HEIRS = 8 };
 
-/* Writes 'y' when it has adopted the hold, 'n' when that was lost, else '?'; a winner holds it until
- * it is killed. */
+/* Writes 'y' when it has adopted the hold, 'n' when that was lost, else '?'; a winner holds it
+ * until it is killed. */
 static pid_t heir(const char *ticket, int begins, int says) {
   pid_t pid = fork_at_rest();
   if (pid != 0) return pid;

@@ -13,9 +13,10 @@ static char counters[ROOM_PATH + 32];
 static int fence_of(const redis_server *of, const char *counted, int shared, uint64_t *ret) {
   corral *c, *by = NULL;
   corral_lock *lock;
-  assert_int_equal(
-      corral_open(CORRAL_OPTIONS(.store = redis_server_uri(of), .op_ms = 10000), &c, &error),
-      CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(of), .op_ms = 10000,
+                                              .on_event = on_event, .event_arg = &a_lost),
+                               &c, &error),
+                   CORRAL_OK);
   if (counted != NULL)
     assert_int_equal(corral_open(CORRAL_OPTIONS(.store = counted, .op_ms = 10000), &by, &error),
                      CORRAL_OK);

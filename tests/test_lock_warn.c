@@ -16,7 +16,9 @@ static int open_both(const char *uri) {
   atomic_store(&lost, 0);
   atomic_store(&warned_after_loss, 0);
   extends = 0;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 60000), &a, &error),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 60000, .on_event = on_event,
+                                              .event_arg = &a_lost),
+                               &a, &error),
                    CORRAL_OK);
   assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri), &b, &error), CORRAL_OK);
   return 0;

@@ -122,8 +122,9 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
  * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
  * hold's counts for the hold from now on, and of any at least half is left; so do keep, and a
- * warn_ms that is longer. Its on_lost and on_warn are called, too, until this taking is released. Others see the first taking's note. Of two
- * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
+ * warn_ms that is longer. Its on_lost and on_warn are called, too, until this taking is released.
+ * Others see the first taking's note. Of two takings by one owner that wait, both `reentrant`, the
+ * second shares the first one's hold.
  * With `adopt` the hold of the ticket becomes this taking's, with a larger fencing token, and ends
  * no earlier than ttl_ms from now. CORRAL_ELOST: it was over, or somebody else took it over before.
  * With `fence` the token is counted there, and the hold's is raised to that. Where that fails, the

@@ -346,8 +346,8 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
- *     from: where the op's token has no hold, that of `from` becomes its own, atomically, with a new
- *     fencing token, larger than all before. ELOST: `from` has none either, or it is a shared one
+ *     from: where the op's token has no hold, that of `from` becomes its own, atomically, with a
+ *     fencing token larger than all before. ELOST: `from` has none either, or it is a shared one
  *     and SHARED isn't set. A repeated request finds the op's token's hold, and only extends it
  *   UNLOCK       token; unlock: fence
  *     ELOST      the token had no hold (any more); left_ms 0: the lock is free, else it is held

@@ -152,9 +152,9 @@ static const char lock_text[] = CALL TIME GET
     "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), till) or " ANSWER
     "0, now, till - now, f)\n";
 
-/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token; and, of a hold that is taken
- * over, `from` and the new note (80 bytes). Then `token` is `from` if the record has no hold of
- * ARGV[1]. */
+/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token; and, of a hold that is
+ * taken over, `from` and the new note (80 bytes). Then `token` is `from`, if the record has no hold
+ * of ARGV[1]. */
 static const char extend_text[] = BEGIN
     "local from = ARGV[5]\n"
     "if not from or type(got) ~= 'string' or string.find(got, token, 33, true) then\n"

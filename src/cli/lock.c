@@ -99,8 +99,8 @@ static int lock_command(locking *l) {
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 
-/* True when this command runs under that lock, and would wait for itself, unless it takes it over. A
- * lock's key differs from that of a run of the same name. */
+/* True when this command runs under that lock, and would wait for itself, unless it takes it over.
+ * A lock's key differs from that of a run of the same name. */
 static bool is_nested(const locking *l) {
   static char key[LOCK_NAME_MOST + 8];
   int n = snprintf(key, sizeof key, "lock:%s", l->want.name);

@@ -78,8 +78,8 @@ int64_t lock_left_ms(const locking *l);
 bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]);
 /* Says, once, that the hold is lost. */
 void lock_say_lost(locking *l, const char *why);
-/* Says, once until more is left again, that no more than --warn of left_ms is left. Returns the time
- * until that is to be asked again, in ms, `most` at most. */
+/* Says, once until more is left again, that left_ms is no more than --warn. Returns the time until
+ * that is to be asked again, in ms, `most` at most. */
 int64_t lock_warn(locking *l, int64_t left_ms, int64_t most);
 /* Writes why a hold that has --grace left is about to end, and what follows. */
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);

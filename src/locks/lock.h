@@ -2,8 +2,8 @@
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
  * (taking.h), ticket.c writes and reads the tickets by which holds are handed over, fence.c counts
- * fencing tokens in a second store, table.c has this process's holds and waiters, steps.c the threads on which event
- * loops' locks ask the store. */
+ * fencing tokens in a second store, table.c has this process's holds and waiters, steps.c the
+ * threads on which event loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
 
