@@ -57,8 +57,8 @@ static int64_t any_since(int64_t now) {
 }
 
 /* Stores a random record: holds and places of all modes and tokens that are over, alive or about to
- * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute longer than its
- * last hold, as that of each record does. */
+ * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute
+ * longer than its last hold, as that of each record does. */
 static void plant(model *m, const char *key, int64_t now) {
   corral_hold hold[TOKENS + 2] = {0};
   size_t count = pick(TOKENS + 1);
@@ -112,6 +112,13 @@ static corral_op random_op(const char *key, uint64_t fence, char note[100]) {
   if (op.verb == CORRAL_VERB_UNLOCK && pick(4) != 0) op.unlock.fence = fence;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)
     op.lock_extend.fence = (uint64_t)server_us() + pick(2) * UINT64_C(1000000000);
+  if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0) {
+    static uint8_t from[CORRAL_TOKEN];
+    memcpy(from, token(pick(TOKENS)), sizeof from);
+    op.lock_extend.from = from;
+    op.lock_extend.note = note;
+    op.lock_extend.note_len = pick(100);
+  }
   return op;
 }
 

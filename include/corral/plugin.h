@@ -218,6 +218,10 @@ typedef struct corral_lock_args {
 typedef struct corral_lock_extend_args {
   int64_t hold_ms; /* the hold ends no earlier than this from now */
   uint64_t fence;  /* least fencing token from now on */
+  /* NULL; or, where info.adopts, the token of a hold that becomes the op's token's, see below */
+  const uint8_t *from;
+  const char *note; /* with `from`, as in corral_lock_args: in place of the hold's */
+  size_t note_len;
 } corral_lock_extend_args;
 
 typedef struct corral_unlock_args {
@@ -350,6 +354,9 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED (a permit stays one)
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
+ *     from: where the op's token has no hold, that of `from` becomes its own, atomically, with a
+ *     fencing token larger than all before. ELOST: `from` has none either, or it is a shared one
+ *     and SHARED isn't set. A repeated request finds the op's token's hold, and only extends it
  *   UNLOCK       token; unlock: fence
  *     OK         the token had a hold, or a place
  *     ELOST      the token had none (any more); left_ms 0: the lock is free, else it is held
@@ -367,7 +374,7 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * Turns. A LOCK with FAIR and wish_ms > 0 that is refused gets a place at the end of a queue, which
  * it has until it is granted, or UNLOCK, or CORRAL_LOCK_PLACE_MS without a LOCK of its token. When
  * no hold is in the way of the first place any more, its turn begins: for CORRAL_LOCK_TURN_MS no
- * other LOCK is granted. A turn that is over is passed on by the next LOCK of another token, and its
+ * other LOCK is granted. A turn that is over is passed on by the next LOCK of another token; its
  * place goes. A LOCK without FAIR is granted only when the queue is empty. A queue has
  * CORRAL_LOCK_PLACES places at most; who finds it full gets one later. With EBUSY `fence` is the
  * token's place, of which the first is 1; 0: it has none, or the store doesn't tell. A store with a
@@ -392,9 +399,9 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * for a permit, how many permits there may be.
  *
  * The end of a hold is at most the hold's length away, the end of a wish at most
- * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. An end further away means that the store's clock
- * was set back or a stranger wrote it. Then the next LOCK, granted or not, sets the end to one
- * length from now: a living holder extends the hold, a dead holder's hold ends. */
+ * CORRAL_LOCK_WISH_MS, and that of a turn CORRAL_LOCK_TURN_MS, plus CORRAL_LOCK_SLACK_MS. One that
+ * is further away was written by a stranger, or the store's clock was set back. Then the next LOCK,
+ * granted or not, sets it to one length from now: only a living holder extends its hold. */
 #define CORRAL_LOCK_HEAD 32
 #define CORRAL_LOCK_HOLD 128
 #define CORRAL_LOCK_NOTE 80
@@ -674,6 +681,8 @@ typedef struct corral_store_info {
   int64_t permits;
   /* [0] 1: LOCK keeps turns (CORRAL_OP_FAIR). The host asks no other store for them */
   int64_t turns;
+  /* [0] 1: holds of locks belong to no connection, and LOCK_EXTEND knows `from` */
+  int64_t adopts;
 } corral_store_info;
 
 /* A key that a watch registers. The host sets the first part, the plugin the second one. */
