@@ -24,10 +24,10 @@ list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
     doctor_dialogue)
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared
-    lock_rows_permits lock_chaos lock_stores lock_sessions lock_fair lock_desk redis_lock
-    redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet memcached_locks redlock
-    redlock_away sqlite mariadb postgresql postgresql_sessions postgresql_table zookeeper zookeeper_sessions
-    etcd etcd_time)
+    lock_rows_permits lock_chaos lock_stores lock_sessions lock_fair lock_desk lock_adopt lock_warn
+    lock_fence redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
+    memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
+    postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -561,8 +561,12 @@ corral_test_environment(routed "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plug
 if(TARGET test_redis_promoted)
   add_library(corral_odd_clock MODULE tests/odd_clock/odd_clock.c)
   target_compile_options(corral_odd_clock PRIVATE ${CORRAL_FLAGS})
-  add_dependencies(test_redis_promoted corral_odd_clock)
-  corral_test_environment(redis_promoted "CORRAL_ODD_CLOCK=$<TARGET_FILE:corral_odd_clock>")
+  foreach(name redis_promoted lock_fence)
+    if(TARGET test_${name})
+      add_dependencies(test_${name} corral_odd_clock)
+      corral_test_environment(${name} "CORRAL_ODD_CLOCK=$<TARGET_FILE:corral_odd_clock>")
+    endif()
+  endforeach()
 endif()
 
 # These measure how soon something happens.

@@ -55,6 +55,7 @@ static void round_trip(const uint8_t *record, size_t size) {
 }
 
 static corral_op make_op(fuzz_input *in, uint8_t *token) {
+  static const uint8_t from[CORRAL_TOKEN] = {0};
   memset(token, fuzz_byte(in), CORRAL_TOKEN);
   corral_op op = {.verb = CORRAL_VERB_LOCK + fuzz_byte(in) % 4, .token = token};
   uint8_t kind = fuzz_byte(in);
@@ -70,7 +71,11 @@ static corral_op make_op(fuzz_input *in, uint8_t *token) {
                                  .note_len = note_len,
                                  .permits = permits};
   if (op.verb == CORRAL_VERB_LOCK_EXTEND)
-    op.lock_extend = (corral_lock_extend_args){hold_ms, fence};
+    op.lock_extend = (corral_lock_extend_args){.hold_ms = hold_ms,
+                                               .fence = fence,
+                                               .from = note_len > 2 ? from : NULL,
+                                               .note = "note",
+                                               .note_len = note_len};
   return op;
 }
 

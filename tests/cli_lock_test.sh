@@ -608,6 +608,73 @@ nested() {
     free nested
 }
 
+warns() {
+  begin warns --max 4s --grace 500ms --warn 2s warns -- ./polite warns || return 1
+  ends 76 "$pid" warns.err && [ "$(grep -c ' left until --max' warns.err)" -eq 1 ] &&
+    head -n 1 warns.err | grep -q ' left until --max' &&
+    status 0 "$CORRAL" lock --ttl 30s --warn 15s warns -- sleep 1 && [ ! -s err ]
+}
+
+counted() {
+  last=0
+  for i in 1 2 3; do
+    status 0 "$CORRAL" lock --fence-store "lmdb:$dir/tokens" counted -- \
+      sh -c 'echo "$CORRAL_FENCE"' && [ "$(cat out)" -gt "$last" ] || return 1
+    last=$(cat out)
+  done
+  status 125 "$CORRAL" lock -n --fence-store "redis+unix://$dir/nowhere" counted -- touch ran &&
+    one_line "the fencing counter: " err && [ ! -e ran ] && free counted
+}
+
+# ---- handing over ----
+
+# tells writes down its ticket and its fencing token, and waits.
+cat >tells <<'END'
+#!/bin/sh
+echo "$CORRAL_LOCK_TICKET" >"$1.ticket"
+echo "$CORRAL_FENCE" >"$1.fence"
+exec ./sleeper "$1"
+END
+chmod +x tells
+
+# A corral that is killed leaves its hold, which its successor gets at once.
+adopted() {
+  begin giver --ttl 10m --ticket adopted -- ./tells giver || return 1
+  kill -9 "$pid" && await both_gone giver && wait "$pid"
+  status 75 "$CORRAL" lock -n adopted -- touch ran &&
+    status 0 "$CORRAL" lock --adopt "$(cat giver.ticket)" adopted -- \
+      sh -c 'echo "$CORRAL_FENCE"; [ -z "$CORRAL_LOCK_TICKET" ]' &&
+    [ "$(cat out)" -gt "$(cat giver.fence)" ] && free adopted &&
+    status 76 "$CORRAL" lock --adopt "$(cat giver.ticket)" adopted -- touch ran &&
+    one_line "adopted: the hold that the ticket is of is over" err &&
+    status 76 "$CORRAL" lock --take --adopt "$(cat giver.ticket)" adopted && [ ! -e ran ]
+}
+
+# The command of a holder whose hold was taken over is ended.
+taken_over() {
+  begin old --ttl 900ms --ticket over -- ./tells old || return 1
+  old=$pid
+  begin new --ttl 10m --adopt "$(cat old.ticket)" over -- ./tells new || return 1
+  ends 76 "$old" old.err && one_line "somebody else has the lock" old.err && both_gone old &&
+    held over && kill "$pid" && ends 143 "$pid" new.err && free over
+}
+
+# A daemon starts again, and nobody has its lock between.
+left() {
+  begin daemon --ttl 10m --ticket --leave daemon -- ./tells daemon || return 1
+  last=$(cat daemon.fence)
+  for i in 1 2 3; do
+    kill "$pid" && ends 143 "$pid" daemon.err && held daemon || return 1
+    begin daemon --ttl 10m --adopt "$(cat daemon.ticket)" --ticket --leave daemon -- \
+      ./tells daemon || return 1
+    [ "$(cat daemon.fence)" -gt "$last" ] || return 1
+    last=$(cat daemon.fence)
+  done
+  kill "$pid" && ends 143 "$pid" daemon.err && held daemon &&
+    status 0 "$CORRAL" lock --adopt "$(cat daemon.ticket)" daemon -- true && free daemon &&
+    status 127 "$CORRAL" lock --leave daemon -- ./no-such-command && free daemon
+}
+
 # ---- wrong use ----
 
 # refuses TEXT ARGUMENT...: exit status 125 and one line on stderr that contains TEXT.
@@ -639,6 +706,14 @@ wrong_use() {
       lock --lost-exit x n -- true &&
     refuses "'true' is one argument too many" lock --show n -- true &&
     refuses "option '--note' needs a value" lock --note &&
+    refuses "not a ticket of this lock" lock --adopt lock1-x-00 n -- true &&
+    refuses "--adopt takes a lock over: a command, or --take" lock --adopt t --show n &&
+    refuses "--warn: too long for a --ttl of 10s: accepted is 0 to half of that, 5s" \
+      lock --warn 6s n -- true &&
+    refuses "--warn is for a command" lock --take --warn 1s n &&
+    refuses "--fence-store is for taking" lock --fence-store lmdb:x --show n &&
+    refuses "--leave is for a command" lock --take --leave n &&
+    refuses "--ticket is for a command" lock --check --ticket n &&
     refuses "memory: is of one process alone" --store memory: lock n -- true
 }
 
@@ -777,6 +852,11 @@ on_store() {
       "there is no script(1), no pseudo-terminal, or no env --default-signal"
   fi
   check "a command that asks for the lock it runs under is refused" nested
+  check "a second store counts the fencing tokens, or nobody has the lock" counted
+  check "--warn tells that the end is near" warns
+  check "the hold of a corral that was killed goes to its successor at once" adopted
+  check "a command whose hold was taken over is ended" taken_over
+  check "a daemon that is started again keeps its lock" left
 }
 
 store=lmdb

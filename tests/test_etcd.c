@@ -118,6 +118,44 @@ static void a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life(voi
   gone(&c);
 }
 
+static corral_op takes_over(client *c, const char *name, unsigned holder, unsigned from) {
+  static uint8_t of[CORRAL_TOKEN];
+  memcpy(of, token(from), sizeof of);
+  corral_op op = lock_op(CORRAL_VERB_LOCK_EXTEND, name, holder, 20000);
+  op.lock_extend.from = of;
+  op.lock_extend.note = "heir";
+  op.lock_extend.note_len = 4;
+  (void)perform(c, &op, PATIENCE);
+  if (c->performed != CORRAL_OK) fail_msg("perform: %s", c->error.text);
+  return op;
+}
+
+/* The leases tell that nothing is left of the earlier holder's. */
+static void a_hold_is_taken_over_with_a_lease_and_a_larger_token(void **state) {
+  (void)state;
+  client c = fresh();
+  int64_t now;
+  corral_op first = ask(&c, CORRAL_VERB_LOCK, "over", 1, 60000), op = takes_over(&c, "over", 2, 1);
+  assert_int_equal(op.status, CORRAL_OK);
+  assert_true(op.lock_state.fence > first.lock_state.fence);
+  assert_true(op.lock_state.left_ms > 30000); /* never shortened */
+  corral_hold hold = shown(&c, "over", &now);
+  assert_string_equal(hold.note, "heir");
+  assert_true(hold.fence == op.lock_state.fence);
+  assert_true(takes_over(&c, "over", 2, 1).lock_state.fence == hold.fence);
+  assert_int_equal(takes_over(&c, "over", 3, 1).status, CORRAL_ELOST);
+  assert_int_equal(unlocks(&c, "over", 1), CORRAL_ELOST);
+  assert_int_equal(extends(&c, "over", 2), CORRAL_OK);
+  op = takes_over(&c, "over", 3, 2);
+  assert_true(op.status == CORRAL_OK && op.lock_state.fence > hold.fence);
+  assert_int_equal(unlocks(&c, "over", 3), CORRAL_OK);
+  first = ask(&c, CORRAL_VERB_LOCK, "over", 4, 2000);
+  assert_true(first.status == CORRAL_OK && first.lock_state.fence > op.lock_state.fence);
+  assert_int_equal(unlocks(&c, "over", 4), CORRAL_OK);
+  assert_null(strstr(etcd_server_ask(server, "/v3/lease/leases", "{}"), "\"ID\""));
+  gone(&c);
+}
+
 static void a_key_that_somebody_removed_is_told_as_lost(void **state) {
   (void)state;
   client c = fresh();
@@ -441,6 +479,7 @@ int main(void) {
       cmocka_unit_test(an_unlock_of_what_is_not_held_ends_its_lease_too),
       cmocka_unit_test(an_unlock_leaves_no_lease_behind),
       cmocka_unit_test(a_hold_is_extended_by_its_holder_only_also_beyond_its_first_life),
+      cmocka_unit_test(a_hold_is_taken_over_with_a_lease_and_a_larger_token),
       cmocka_unit_test(a_key_that_somebody_removed_is_told_as_lost),
       cmocka_unit_test(show_tells_who_since_when_and_for_how_long),
       cmocka_unit_test(names_of_any_bytes_are_different_locks),

@@ -306,6 +306,25 @@ static void a_name_is_an_owner_in_any_call(void **state) {
   closed(&d);
 }
 
+static void a_call_takes_a_hold_over_by_its_ticket(void **state) {
+  (void)state;
+  loop_desk d = opened();
+  char ticket[CORRAL_LOCK_TICKET];
+  taker heir = {0}, late = {0}, other = {0};
+  corral_lock *lock = held(d.c, "n");
+  uint64_t fence = corral_lock_fence(lock);
+  assert_int_equal(corral_lock_ticket(lock, ticket, NULL), CORRAL_OK);
+  assert_int_equal(corral_lock_detach(lock, NULL), CORRAL_OK);
+  assert_int_equal(try_begin(d.loop, "other", CORRAL_LOCK(.adopt = ticket), &other), CORRAL_EINVAL);
+  assert_int_equal(taken(d.loop, "n", CORRAL_LOCK(.adopt = ticket), &heir), CORRAL_OK);
+  assert_true(corral_lock_fence(heir.lock) > fence);
+  assert_int_equal(taken(d.loop, "n", CORRAL_LOCK(.adopt = ticket), &late), CORRAL_ELOST);
+  assert_false(is_free(d.c, "n"));
+  assert_int_equal(released(d.loop, heir.lock), CORRAL_OK);
+  assert_true(is_free(d.c, "n"));
+  closed(&d);
+}
+
 /* The second one begins before the first one has the lock. */
 static void two_calls_by_one_owner_that_begin_together_share_the_hold(void **state) {
   (void)state;
@@ -658,6 +677,7 @@ int main(void) {
       T(a_turn_that_comes_while_there_is_no_thread_is_made_when_there_is_one),
       T(calls_are_owners_of_their_own),
       T(a_name_is_an_owner_in_any_call),
+      T(a_call_takes_a_hold_over_by_its_ticket),
       T(two_calls_by_one_owner_that_begin_together_share_the_hold),
       T(functions_of_a_loop_are_owners_of_their_own),
       T(a_cancelled_wait_leaves_no_hold),

@@ -73,6 +73,120 @@ static void a_fencing_token_may_be_raised_and_the_next_is_larger(void **state) {
   free(l.record);
 }
 
+static corral_op take_over(unsigned holder, unsigned from) {
+  static uint8_t of[CORRAL_TOKEN];
+  memcpy(of, token(from), sizeof of);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, holder);
+  op.lock_extend.from = of;
+  op.lock_extend.note = "heir";
+  op.lock_extend.note_len = 4;
+  return op;
+}
+
+static void a_hold_that_is_taken_over_has_another_token_and_note_and_a_larger_fence(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  corral_hold hold;
+  corral_op op = op_of(CORRAL_VERB_LOCK, 1);
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  uint64_t fence = op.lock_state.fence;
+  l.now += 10;
+  for (int repeats = 0; repeats < 2; repeats++) {
+    op = take_over(2, 1);
+    assert_int_equal(does(&l, &op), CORRAL_OK);
+    assert_int_equal(op.lock_state.fence, fence + 1);
+    assert_int_equal(op.lock_state.left_ms, LEASE);
+    assert_int_equal(head_of(&l).count, 1);
+    assert_int_equal(head_of(&l).fence, fence + 1);
+  }
+  crl_lock_record_hold(l.record, 0, &hold);
+  assert_memory_equal(hold.token, token(2), CORRAL_TOKEN);
+  assert_string_equal(hold.note, "heir");
+  assert_int_equal(hold.since, NOW);
+  op = take_over(3, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  assert_int_equal(op.lock_state.left_ms, LEASE);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_ELOST);
+  l.now += LEASE; /* the hold is over: the repeated request doesn't find another one */
+  op = take_over(2, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  free(l.record);
+}
+
+static void a_shared_hold_is_taken_over_by_who_knows_that_it_is_one(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, CORRAL_OP_SHARED, 0);
+  takes(&l, 2, CORRAL_OP_SHARED, 0);
+  uint64_t last = head_of(&l).fence;
+  corral_op op = take_over(3, 1);
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  op.flags = CORRAL_OP_SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.lock_state.fence, last + 1);
+  assert_int_equal(head_of(&l).count, 2);
+  free(l.record);
+}
+
+static corral_hold hold_at(const lab *l, size_t index) {
+  corral_hold hold;
+  assert_true(index < head_of(l).count);
+  crl_lock_record_hold(l->record, index, &hold);
+  return hold;
+}
+
+static void a_permit_that_is_taken_over_stays_one_of_so_many(void **state) {
+  (void)state;
+  static const unsigned flags[] = {ALONE, SHARED};
+  lab l = {.now = NOW};
+  assert_int_equal(takes_permit(&l, 1, 2, LEASE), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 2, 2, LEASE), CORRAL_OK);
+  for (unsigned i = 0; i < 2; i++) {
+    uint64_t last = head_of(&l).fence;
+    corral_op op = take_over(3 + i, i == 0 ? 1 : 3);
+    op.flags = flags[i];
+    assert_int_equal(does(&l, &op), CORRAL_OK);
+    assert_int_equal(op.lock_state.fence, last + 1);
+    assert_int_equal(head_of(&l).count, 2);
+    assert_int_equal(hold_at(&l, 1).mode, CORRAL_LOCK_PERMIT);
+    assert_memory_equal(hold_at(&l, 1).token, token(3 + i), CORRAL_TOKEN);
+  }
+  assert_int_equal(takes_permit(&l, 5, 2, LEASE), CORRAL_EBUSY);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_ELOST);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 4, 0), CORRAL_OK);
+  assert_int_equal(takes_permit(&l, 5, 2, LEASE), CORRAL_OK);
+  free(l.record);
+}
+
+static corral_op asks_in_turn(lab *l, unsigned holder) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, holder);
+  op.flags = CORRAL_OP_FAIR;
+  op.lock.wish_ms = WISH;
+  does(l, &op);
+  return op;
+}
+
+static void a_hold_that_is_taken_over_leaves_the_queue_and_its_turns_as_they_are(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  assert_int_equal(asks_in_turn(&l, 1).status, CORRAL_OK);
+  for (unsigned i = 2; i <= 3; i++) assert_int_equal(asks_in_turn(&l, i).lock_state.fence, i - 1);
+  corral_op op = take_over(4, 2); /* a place is no hold */
+  assert_int_equal(does(&l, &op), CORRAL_ELOST);
+  assert_int_equal(l.change.action, CORRAL_ACTION_KEEP);
+  op = take_over(4, 1);
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(head_of(&l).count, 3);
+  assert_int_equal(head_of(&l).turn_until, 0); /* the lock wasn't free in between */
+  for (unsigned i = 2; i <= 3; i++) assert_int_equal(asks_in_turn(&l, i).lock_state.fence, i - 1);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 1, 0), CORRAL_ELOST);
+  assert_int_equal(simply(&l, CORRAL_VERB_UNLOCK, 4, 0), CORRAL_OK);
+  assert_int_equal(head_of(&l).turn_until, NOW + CORRAL_LOCK_TURN_MS);
+  assert_int_equal(asks_in_turn(&l, 3).status, CORRAL_EBUSY);
+  assert_int_equal(asks_in_turn(&l, 2).status, CORRAL_OK);
+  free(l.record);
+}
+
 static void a_wish_bars_readers_until_it_passes(void **state) {
   (void)state;
   lab l = {.now = NOW};
@@ -535,6 +649,10 @@ int main(void) {
       cmocka_unit_test(a_hold_is_over_at_its_very_end_and_not_before),
       cmocka_unit_test(an_extend_never_shortens),
       cmocka_unit_test(a_fencing_token_may_be_raised_and_the_next_is_larger),
+      cmocka_unit_test(a_hold_that_is_taken_over_has_another_token_and_note_and_a_larger_fence),
+      cmocka_unit_test(a_shared_hold_is_taken_over_by_who_knows_that_it_is_one),
+      cmocka_unit_test(a_permit_that_is_taken_over_stays_one_of_so_many),
+      cmocka_unit_test(a_hold_that_is_taken_over_leaves_the_queue_and_its_turns_as_they_are),
       cmocka_unit_test(a_wish_bars_readers_until_it_passes),
       cmocka_unit_test(a_wish_is_written_again_when_half_of_it_has_passed),
       cmocka_unit_test(a_writer_that_is_granted_ends_the_wish),

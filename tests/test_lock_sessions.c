@@ -403,6 +403,24 @@ static void no_cut_is_missed_wherever_it_comes(void **state) {
   each(any_moment);
 }
 
+static void no_ticket(const a_store *store) {
+  (void)store;
+  char ticket[CORRAL_LOCK_TICKET];
+  corral_lock *lock = take(a, "n", CORRAL_LOCK(0)), *none;
+  assert_int_equal(corral_lock_ticket(lock, ticket, &error), CORRAL_EUNSUPPORTED);
+  assert_non_null(strstr(error.text, "can't be handed over"));
+  assert_int_equal(corral_lock_detach(lock, &error), CORRAL_EUNSUPPORTED);
+  assert_int_equal(corral_lock_take(b, "n", 1, CORRAL_LOCK(.adopt = "lock1"), &none, &error),
+                   CORRAL_EUNSUPPORTED);
+  assert_int_equal(corral_lock_extend(lock, 0, &error), CORRAL_OK);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
+static void a_hold_that_belongs_to_a_connection_has_no_ticket(void **state) {
+  (void)state;
+  each(no_ticket);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_connection_that_the_server_ends_is_told_at_once_as_a_loss),
@@ -416,6 +434,7 @@ int main(void) {
       cmocka_unit_test(a_fencing_token_that_went_back_and_cant_be_raised_is_told),
       cmocka_unit_test(a_writer_has_its_turn_among_overlapping_readers),
       cmocka_unit_test(no_cut_is_missed_wherever_it_comes),
+      cmocka_unit_test(a_hold_that_belongs_to_a_connection_has_no_ticket),
   };
   int there = 0;
   for (a_store *store = stores; store->name != NULL; store++)

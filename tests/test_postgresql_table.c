@@ -235,6 +235,44 @@ static void a_fencing_token_without_a_next_one_in_a_table_begins_anew(void **sta
   closed(&k);
 }
 
+static answer take_over(const kit *k, unsigned holder, unsigned from) {
+  uint8_t mine[CORRAL_TOKEN], of[CORRAL_TOKEN];
+  memcpy(of, token(from), sizeof of);
+  memcpy(mine, token(holder), sizeof mine);
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "over", holder);
+  op.token = mine;
+  op.lock_extend.hold_ms = 20000;
+  op.lock_extend.from = of;
+  op.lock_extend.note = "an h\xc3\xa9ir";
+  op.lock_extend.note_len = 8;
+  return act(k, op, INT64_MAX);
+}
+
+static void a_row_is_taken_over_by_one(void **state) {
+  (void)state;
+  kit k = open_at(TABLE);
+  answer first = lock(&k, "over", 1, 60000);
+  expect("lock", first, CORRAL_OK);
+  answer heir = take_over(&k, 2, 1);
+  expect("take over", heir, CORRAL_OK);
+  assert_true(heir.seen > first.seen && heir.until_ms > 20000);
+  assert_string_equal(
+      postgresql_server_ask(server, "SELECT note FROM corral_lock WHERE name = 'over'"),
+      "an h\xc3\xa9ir");
+  answer again = take_over(&k, 2, 1);
+  expect("the same again", again, CORRAL_OK);
+  assert_true(again.seen == heir.seen);
+  expect("another heir", take_over(&k, 3, 1), CORRAL_ELOST);
+  expect("unlock by the first", unlock(&k, "over", 1), CORRAL_ELOST);
+  expect("unlock", unlock(&k, "over", 2), CORRAL_OK);
+  expect("an heir of nothing", take_over(&k, 3, 2), CORRAL_ELOST);
+  answer next = lock(&k, "over", 3, 60000);
+  expect("lock", next, CORRAL_OK);
+  assert_true(next.seen > heir.seen);
+  expect("unlock", unlock(&k, "over", 3), CORRAL_OK);
+  closed(&k);
+}
+
 /* Makes the server raise an error, by a trigger of the table. */
 static void set_trigger(const char *body) {
   const char *said = postgresql_server_ask(server,
@@ -299,6 +337,7 @@ int main(void) {
       cmocka_unit_test(an_end_that_time_contradicts_comes_after_one_length),
       cmocka_unit_test(a_living_holder_in_a_table_keeps_its_lock_when_the_clock_was_set_back),
       cmocka_unit_test(a_fencing_token_without_a_next_one_in_a_table_begins_anew),
+      cmocka_unit_test(a_row_is_taken_over_by_one),
       cmocka_unit_test(many_make_the_table_at_once),
       cmocka_unit_test(a_table_that_was_dropped_is_made_again),
       cmocka_unit_test(what_the_server_says_of_a_statement_is_understood),

@@ -112,6 +112,13 @@ static corral_op random_op(const char *key, uint64_t fence, char note[100]) {
   if (op.verb == CORRAL_VERB_UNLOCK && pick(4) != 0) op.unlock.fence = fence;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0)
     op.lock_extend.fence = (uint64_t)server_us() + pick(2) * UINT64_C(1000000000);
+  if (op.verb == CORRAL_VERB_LOCK_EXTEND && pick(2) != 0) {
+    static uint8_t from[CORRAL_TOKEN];
+    memcpy(from, token(pick(TOKENS)), sizeof from);
+    op.lock_extend.from = from;
+    op.lock_extend.note = note;
+    op.lock_extend.note_len = pick(100);
+  }
   return op;
 }
 

@@ -6,6 +6,7 @@
 #define crl_renewer_keep own_renewer_keep
 #define crl_renewer_outlast own_renewer_outlast
 #define crl_renewer_drop own_renewer_drop
+#define crl_renewer_warn own_renewer_warn
 #define crl_heap_put own_heap_put
 #define crl_heap_take own_heap_take
 #define crl_pool_perform scripted_perform

@@ -48,6 +48,8 @@ typedef struct corral_lock corral_lock;
     "Extended every third of its ttl until its release.")                                          \
   X(max_ms, "max", "hold", "ms", -1, -1, 31536000000, "lock", NONE,                                \
     "Longest hold: then it is extended no more, and ends by its ttl.")                             \
+  X(warn_ms, "warn", "hold", "ms", -1, -1, 86400000, "", NONE,                                     \
+    "So long before the end of a hold that isn't extended, on_warn is called.")                    \
   X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
     "Together with other shared holds (readers).")                                                 \
   X(reentrant, "reentrant", "hold", "flag", -1, -1, 1, "", NONE,                                   \
@@ -77,6 +79,12 @@ typedef struct corral_lock corral_lock;
  * afterwards; corral_close does nothing. */
 typedef void corral_lock_lost_fn(corral_lock *lock, const char *why, void *arg);
 
+/* Called when less than warn_ms is left of a hold that isn't extended any more: without `keep`,
+ * after max_ms, or because its extensions fail; before its end, and again after each extension
+ * (corral_lock_extend, which may be called within). At once, where less is left from the beginning.
+ * Thread and rules as for corral_lock_lost_fn. `left_ms`: what is left. */
+typedef void corral_lock_warn_fn(corral_lock *lock, int64_t left_ms, void *arg);
+
 /* The options of corral_lock_take. */
 typedef struct corral_lock_options {
   size_t size;                       /* sizeof(corral_lock_options), set by CORRAL_LOCK */
@@ -86,8 +94,16 @@ typedef struct corral_lock_options {
   /* owner's name within this process, for re-entrancy; NULL: the calling thread, function of
    * corral_loop_run, or call of corral_lock_take_async */
   const char *owner;
+  /* ticket of a hold of this lock (corral_lock_ticket): that hold is taken over, in place of a new
+   * one, without waiting, shared or not as it is; NULL: a new one */
+  const char *adopt;
+  /* corral whose store keeps the counter of the fencing tokens, one that doesn't forget; open until
+   * the lock is taken; NULL: the lock's own store does */
+  corral *fence;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
+  corral_lock_warn_fn *on_warn; /* may be NULL */
+  void *warn_arg;
 #define CORRAL_LOCK_FIELD(field, name, group, unit, def, least, most, command, nginx, text)        \
   int64_t field;
   CORRAL_LOCK_MAP(CORRAL_LOCK_FIELD)
@@ -100,8 +116,8 @@ typedef struct corral_lock_options {
 #define CORRAL_LOCK(...) (&(corral_lock_options){.size = sizeof(corral_lock_options), __VA_ARGS__})
 #endif
 
-/* corral_policy_set (corral/option.h) for the options of a lock; "note" and "owner" set a pointer
- * to `text`. */
+/* corral_policy_set (corral/option.h) for the options of a lock; "note", "owner" and "adopt" set a
+ * pointer to `text`. */
 CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char *name,
                                        const char *text, corral_error *error);
 
@@ -109,9 +125,14 @@ CORRAL_API int corral_lock_options_set(corral_lock_options *options, const char 
  * pauses that grow; of a process's waiters for one lock only the first asks the store. `options`
  * may be NULL. CORRAL_OK: *ret is to be given to corral_lock_release.
  * An owner that has the lock takes it again, if `reentrant`: a ttl_ms that is longer than the
- * hold's counts for the hold from now on, and of any at least half is left; so does keep. Its
- * on_lost is called, too, until this taking is released. Others see the first taking's note. Of two
- * takings by one owner that wait, both `reentrant`, the second shares the first one's hold.
+ * hold's counts for the hold from now on, and of any at least half is left; so do keep, and a
+ * warn_ms that is longer. Its on_lost and on_warn are called, too, until this taking is released.
+ * Others see the first taking's note. Of two takings by one owner that wait, both `reentrant`, the
+ * second shares the first one's hold.
+ * With `adopt` the hold of the ticket becomes this taking's, with a larger fencing token, and ends
+ * no earlier than ttl_ms from now. CORRAL_ELOST: it was over, or somebody else took it over before.
+ * With `fence` the token is counted there, and the hold's is raised to that. Where that fails, the
+ * hold is given back, and the status says why.
  * CORRAL_EBUSY (wait_ms is CORRAL_OFF, and another holder has the lock; the text names it),
  * CORRAL_EDEADLINE (the same after waiting), CORRAL_ECANCELLED, CORRAL_ERECURSION (this owner has
  * the lock, so it would wait for itself; also an owner that holds it shared and wants it alone, or
@@ -155,6 +176,31 @@ CORRAL_API int64_t corral_lock_left_ms(const corral_lock *lock);
 CORRAL_API uint64_t corral_lock_fence(const corral_lock *lock);
 /* Name of the lock, valid as long as `lock`; `ret_len` may be NULL. No I/O. */
 CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len);
+
+#define CORRAL_LOCK_TICKET 80 /* room for a ticket, with its end */
+
+/* Writes the ticket of a hold: the right to take it over, as printable ASCII without spaces, to be
+ * passed on to a successor, or kept for a restart of the holder. It is good as long as the hold
+ * lasts, also when the holder was killed. Nobody but a successor should get it.
+ *
+ *   char ticket[CORRAL_LOCK_TICKET];
+ *   corral_lock_ticket(lock, ticket, &error);                        (from now on as well)
+ *   corral_lock_take(c, "nightly", 7, CORRAL_LOCK(.adopt = ticket, .keep = 1), &lock, &error);
+ *
+ * The hold goes to the first one who adopts it: to everybody else, its holder until then included,
+ * it is lost (CORRAL_LOST_TAKEN), and can neither be extended nor released by them. No other hold
+ * comes between. The new holder's fencing token is larger, so a fenced resource refuses what the
+ * earlier holder still sends. Then the ticket is of no use any more; the new holder may get another
+ * one. After corral_lock_downgrade another one is needed, too.
+ * No I/O. CORRAL_EUNSUPPORTED: in this store a hold can't be handed over. CORRAL_ELOST,
+ * CORRAL_EINVAL, CORRAL_EFORKED. */
+CORRAL_API int corral_lock_ticket(corral_lock *lock, char ticket[CORRAL_LOCK_TICKET],
+                                  corral_error *error);
+/* As corral_lock_release, but the hold is left as it is, for a successor with its ticket: it is
+ * extended no more, its loss is told no more, and it ends by its time (corral_lock_extend gives a
+ * successor more). CORRAL_OK, CORRAL_ELOST; CORRAL_EINVAL, CORRAL_EFORKED, CORRAL_EUNSUPPORTED:
+ * nothing was done, `lock` is not freed. */
+CORRAL_API int corral_lock_detach(corral_lock *lock, corral_error *error);
 
 /* One holder of a lock. Its size is frozen. */
 typedef struct corral_lock_holder {
@@ -247,8 +293,12 @@ CORRAL_BUILDER_BEGIN(corral_lock_options)
 CORRAL_BUILDER_FIELD(corral_lock_options, cancel_token)
 CORRAL_BUILDER_FIELD(corral_lock_options, note)
 CORRAL_BUILDER_FIELD(corral_lock_options, owner)
+CORRAL_BUILDER_FIELD(corral_lock_options, adopt)
+CORRAL_BUILDER_FIELD(corral_lock_options, fence)
 CORRAL_BUILDER_FIELD(corral_lock_options, on_lost)
 CORRAL_BUILDER_FIELD(corral_lock_options, lost_arg)
+CORRAL_BUILDER_FIELD(corral_lock_options, on_warn)
+CORRAL_BUILDER_FIELD(corral_lock_options, warn_arg)
 #define CORRAL_BUILDER_ROW(name, ...) CORRAL_BUILDER_FIELD(corral_lock_options, name)
 CORRAL_LOCK_MAP(CORRAL_BUILDER_ROW)
 #undef CORRAL_BUILDER_ROW

@@ -219,6 +219,10 @@ typedef struct corral_lock_args {
 typedef struct corral_lock_extend_args {
   int64_t hold_ms; /* the hold ends no earlier than this from now */
   uint64_t fence;  /* least fencing token from now on */
+  /* NULL; or, where info.adopts, the token of a hold that becomes the op's token's, see below */
+  const uint8_t *from;
+  const char *note; /* with `from`, as in corral_lock_args: in place of the hold's */
+  size_t note_len;
 } corral_lock_extend_args;
 
 typedef struct corral_unlock_args {
@@ -351,6 +355,9 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *   LOCK_EXTEND  token; lock_extend: hold_ms, fence; flags: SHARED (a permit stays one)
  *     OK         fence; left_ms: the hold ends no earlier than hold_ms from now (nor than before)
  *     ELOST      left_ms as for UNLOCK
+ *     from: where the op's token has no hold, that of `from` becomes its own, atomically, with a
+ *     fencing token larger than all before. ELOST: `from` has none either, or it is a shared one
+ *     and SHARED isn't set. A repeated request finds the op's token's hold, and only extends it
  *   UNLOCK       token; unlock: fence
  *     OK         the token had a hold, or a place
  *     ELOST      the token had none (any more); left_ms 0: the lock is free, else it is held
@@ -676,6 +683,8 @@ typedef struct corral_store_info {
   int64_t permits;
   /* [0] 1: LOCK keeps turns (CORRAL_OP_FAIR). The host asks no other store for them */
   int64_t turns;
+  /* [0] 1: holds of locks belong to no connection, and LOCK_EXTEND knows `from` */
+  int64_t adopts;
 } corral_store_info;
 
 /* A key that a watch registers. The host sets the first part, the plugin the second one. */

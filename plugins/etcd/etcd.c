@@ -14,7 +14,8 @@
  * election timeout): left_ms is what was granted, which may be more than was asked for. A key
  * whose lease has ended stays for about 0.5 s more. A new leader begins all leases anew.
  *
- * The fencing token is the revision of the cluster at which the key was created. It grows as long
+ * The fencing token is the revision of the cluster at which the key was created; of a hold that was
+ * taken over, one since then, which is in the value. It grows as long
  * as the cluster keeps its data: a cluster restored from an older backup counts again from there.
  * LOCK_EXTEND doesn't raise it: only a lock over several stores needs that.
  *
@@ -173,6 +174,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->handles = is_local(s) ? 2 : 4;
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;
+  info->adopts = 1;
   info->name = s->name;
   *ret_store = s;
   return CORRAL_OK;

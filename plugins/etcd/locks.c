@@ -6,7 +6,7 @@
  * longer than its lease was granted for gets another one, whose number stands in the key.
  *
  * The value, JSON: "token" (hex), "since" (wall clock of the taking host in ms, for people to read)
- * and "note". */
+ * and "note"; and, of a hold that was taken over, "fence". */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,16 +105,19 @@ static void set_key(crl_etcd_handle *h, const corral_op *op) {
   if (h->lease == 0) h->lease = 1;
 }
 
-static void make_value(const crl_etcd_handle *h, const corral_op *op, char to[CRL_ETCD_VALUE64]) {
-  char hex[2 * CORRAL_TOKEN + 1], when[24], note[CORRAL_LOCK_NOTE + 1] = {0},
-                                                                    text[CRL_ETCD_VALUE] = "";
-  size_t len = op->lock.note == NULL                  ? 0
-               : op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len
-                                                      : CORRAL_LOCK_NOTE;
-  if (len > 0) memcpy(note, op->lock.note, len);
-  to_hex(op->token, hex);
-  snprintf(when, sizeof when, "%" PRId64, h->store->host->wall_ms());
-  cJSON said = {.type = cJSON_String, .string = (char[]){"note"}, .valuestring = note};
+/* `hold`: of a new one, or as it was taken over. */
+static void make_value(const corral_hold *hold, char to[CRL_ETCD_VALUE64]) {
+  char hex[2 * CORRAL_TOKEN + 1], when[24], number[24],
+      note[CORRAL_LOCK_NOTE + 1] = {0}, text[CRL_ETCD_VALUE] = "";
+  memcpy(note, hold->note, CORRAL_LOCK_NOTE);
+  to_hex(hold->token, hex);
+  snprintf(when, sizeof when, "%" PRId64, hold->since);
+  snprintf(number, sizeof number, "%" PRIu64, hold->fence);
+  cJSON fence = {.type = cJSON_String, .string = (char[]){"fence"}, .valuestring = number};
+  cJSON said = {.next = hold->fence != 0 ? &fence : NULL,
+                .type = cJSON_String,
+                .string = (char[]){"note"},
+                .valuestring = note};
   cJSON since = {
       .next = &said, .type = cJSON_String, .string = (char[]){"since"}, .valuestring = when};
   cJSON token = {
@@ -132,8 +135,11 @@ static void read_value(const char *text, key_now *hold) {
   bytes[size] = '\0';
   cJSON *value = cJSON_ParseWithLength((const char *)bytes, size);
   const char *note = crl_etcd_words(value, "note");
+  int64_t fence;
   hold->ours = from_hex(crl_etcd_words(value, "token"), hold->told.token) &&
                crl_etcd_number(value, "since", &hold->told.since);
+  if (crl_etcd_number(value, "fence", &fence) && fence > hold->created)
+    hold->told.fence = (uint64_t)fence;
   if (note != NULL) memcpy(hold->told.note, note, strnlen(note, CORRAL_LOCK_NOTE));
   cJSON_Delete(value);
 }
@@ -211,10 +217,10 @@ static int is_mine(const key_now *hold, const corral_op *op) {
 }
 
 /* Results of a hold whose lease of `ttl` seconds began after `sent` (host->now_ms). */
-static int granted(const crl_etcd_handle *h, corral_op *op, int64_t fence, int64_t ttl,
+static int granted(const crl_etcd_handle *h, corral_op *op, uint64_t fence, int64_t ttl,
                    int64_t sent) {
   int64_t left = ttl * 1000 - (h->store->host->now_ms() - sent);
-  op->lock_state.fence = (uint64_t)fence;
+  op->lock_state.fence = fence;
   op->lock_state.left_ms = left > 0 ? left : 0;
   return CORRAL_OK;
 }
@@ -227,7 +233,7 @@ static int renew(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
     sent = h->store->host->now_ms();
     status = relet(h, hold, corral_op_hold_ms(op), &ttl);
   }
-  return status == CORRAL_OK ? granted(h, op, hold->created, ttl, sent) : status;
+  return status == CORRAL_OK ? granted(h, op, hold->told.fence, ttl, sent) : status;
 }
 
 /* Refuses a LOCK. A waiter with a watch learns of the key's end, so left_ms isn't asked for
@@ -243,11 +249,19 @@ static int busy(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
              : crl_etcd_fail(h, CORRAL_EFOREIGN, "the key holds what corral did not write", "");
 }
 
+static void set_holder(corral_hold *hold, const corral_op *op, const char *note, size_t len) {
+  memcpy(hold->token, op->token, CORRAL_TOKEN);
+  memset(hold->note, 0, sizeof hold->note);
+  if (note != NULL) memcpy(hold->note, note, len < CORRAL_LOCK_NOTE ? len : CORRAL_LOCK_NOTE);
+}
+
 /* Puts the key under this token's lease, if there is no such key. */
 static int put(crl_etcd_handle *h, corral_op *op, int64_t id, int64_t *ret_revision,
                key_now *hold) {
   char value[CRL_ETCD_VALUE64];
-  make_value(h, op, value);
+  corral_hold new = {.since = h->store->host->wall_ms()};
+  set_holder(&new, op, op->lock.note, op->lock.note_len);
+  make_value(&new, value);
   crl_etcd_say(h,
                "{\"compare\":[{\"key\":\"%s\",\"target\":\"CREATE\",\"result\":\"EQUAL\",\"create_"
                "revision\":\"0\"}],"
@@ -307,9 +321,10 @@ static int lock(crl_etcd_handle *h, corral_op *op) {
   }
   int status = lease_and_put(h, op, &ttl, &revision, &hold, &leased);
   int is_new = status == CORRAL_OK && revision > 0;
-  if (is_new && leased == CORRAL_OK) return granted(h, op, revision, ttl, sent);
+  if (is_new && leased == CORRAL_OK) return granted(h, op, (uint64_t)revision, ttl, sent);
   if (is_new) { /* the lease's remaining time is unknown */
-    hold = (key_now){.created = revision, .modified = revision, .lease = h->lease};
+    hold = (key_now){.modified = revision, .lease = h->lease};
+    hold.told.fence = (uint64_t)revision;
     status = renew(h, op, &hold);
   } else if (status == CORRAL_OK && is_mine(&hold, op)) {
     status = renew(h, op, &hold);
@@ -330,12 +345,58 @@ static int lost(crl_etcd_handle *h, corral_op *op, const key_now *hold) {
   return CORRAL_ELOST;
 }
 
+static int is_from(const key_now *hold, const corral_op *op) {
+  const uint8_t *from = op->lock_extend.from;
+  return from != NULL && hold->ours && memcmp(hold->told.token, from, CORRAL_TOKEN) == 0;
+}
+
+/* Puts the key with this token under its lease, if it is still as it was seen; else *ret_revision
+ * is 0, and *hold as it is now. The fencing token: larger than the one before, and smaller than the
+ * revision at which the next key is created. */
+static int put_over(crl_etcd_handle *h, const corral_op *op, int64_t *ret_revision, key_now *hold) {
+  char value[CRL_ETCD_VALUE64];
+  hold->told.fence = (uint64_t)hold->modified + 1;
+  set_holder(&hold->told, op, op->lock_extend.note, op->lock_extend.note_len);
+  make_value(&hold->told, value);
+  crl_etcd_say(
+      h,
+      "{\"compare\":[{\"key\":\"%s\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":"
+      "\"%" PRId64 "\"}],"
+      "\"success\":[{\"request_put\":{\"key\":\"%s\",\"value\":\"%s\",\"lease\":\"%" PRId64 "\"}}],"
+      "\"failure\":[{\"request_range\":{\"key\":\"%s\"}}]}",
+      h->key, hold->modified, h->key, value, h->lease, h->key);
+  return change(h, ret_revision, hold);
+}
+
+/* The hold of op->lock_extend.from becomes this token's. ELOST: it was over, or another's first. */
+static int take_over(crl_etcd_handle *h, corral_op *op, key_now *hold) {
+  int64_t id = h->lease, ttl, left, revision = 0, before = 0;
+  int status = ends_in(h, hold->lease, &left);
+  if (status != CORRAL_OK) return status;
+  status = grant(h, left > op->lock_extend.hold_ms ? left : op->lock_extend.hold_ms, &id, &ttl);
+  if (status != CORRAL_OK && status != CORRAL_EBUSY) return status; /* EBUSY: of an earlier try */
+  do {
+    before = hold->lease;
+    status = put_over(h, op, &revision, hold);
+  } while (status == CORRAL_OK && revision == 0 && is_from(hold, op));
+  if (status == CORRAL_EINDOUBT) return status;
+  if (status == CORRAL_OK && revision == 0 && is_mine(hold, op)) return renew(h, op, hold);
+  revoke(h, status == CORRAL_OK && revision != 0 ? before : h->lease);
+  if (status != CORRAL_OK || revision == 0) return status != CORRAL_OK ? status : CORRAL_ELOST;
+  hold->lease = h->lease;
+  hold->modified = revision;
+  return renew(h, op, hold);
+}
+
 static int extend(crl_etcd_handle *h, corral_op *op) {
   key_now hold = {0};
   if (op->flags & CORRAL_OP_SHARED)
     return crl_etcd_fail(h, CORRAL_EUNSUPPORTED, "no shared locks", "");
   int status = look(h, &hold);
-  if (status == CORRAL_OK) status = is_mine(&hold, op) ? renew(h, op, &hold) : CORRAL_ELOST;
+  if (status == CORRAL_OK && is_from(&hold, op))
+    status = take_over(h, op, &hold);
+  else if (status == CORRAL_OK)
+    status = is_mine(&hold, op) ? renew(h, op, &hold) : CORRAL_ELOST;
   return status == CORRAL_ELOST ? lost(h, op, &hold) : status;
 }
 

@@ -571,6 +571,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   info->handles = 1;
   info->reach = CORRAL_REACH_HOST;
   info->poll_max_ms = POLL_MAX_MS;
+  info->adopts = 1;
   info->name = st->label;
   info->permits = 1;
   info->turns = 1;

@@ -225,6 +225,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->handles = is_local(s) ? 2 : 4;
   info->servers = s->count;
   info->reach = CORRAL_REACH_FLEET;
+  info->adopts = 1;
   info->clock_skew_ms = 2000; /* greet.c corrects larger differences */
   info->name = s->name;
   info->permits = 1;

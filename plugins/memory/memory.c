@@ -373,6 +373,7 @@ static int memory_open(const corral_host *host, const corral_uri *uri, void **re
   info->max_key = CRL_MEMORY_MAX_KEY;
   info->handles = 1;
   info->reach = CORRAL_REACH_PROCESS;
+  info->adopts = 1;
   info->name = st->label;
   info->permits = 1;
   info->turns = 1;

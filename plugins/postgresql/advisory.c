@@ -267,7 +267,7 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (status != CORRAL_OK) return status;
   crl_pg_question q = {.first = lock_of(s, op),
                        .second = op->lock.hold_ms,
-                       .text = crl_pg_note_of(h->session, op, note)};
+                       .text = crl_pg_note_of(h->session, op->lock.note, op->lock.note_len, note)};
   memcpy(h->session->note, note, sizeof note);
   status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
                       &q, deadline, &r, op->error);

@@ -211,6 +211,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->handles = 4;
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;
+  info->adopts = !s->advisory;
   info->name = s->name;
   *ret_store = s;
   return CORRAL_OK;

@@ -47,6 +47,7 @@ typedef enum crl_pg_statement {
   CRL_PG_HOLDERS,
   CRL_PG_LISTENS,
   CRL_PG_REDATE,
+  CRL_PG_TAKE_OVER,
   CRL_PG_STATEMENTS
 } crl_pg_statement;
 
@@ -137,7 +138,7 @@ int64_t crl_pg_ms_at(const PGresult *r, int column, int row);
 /* table.c */
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline);
 /* The note as text that this server takes; other bytes become '?'. */
-const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
+const char *crl_pg_note_of(const crl_pg_session *c, const char *text, size_t text_len,
                            char room[CORRAL_LOCK_NOTE + 1]);
 /* The payload for NOTIFY; "": no NOTIFY. */
 const char *crl_pg_key_text(const crl_pg_store *s, const corral_op *op, char room[CRL_PG_KEY_TEXT]);

@@ -27,9 +27,10 @@
 #define LOCKED                                                                                     \
   "WITH old AS (SELECT token, until FROM @ WHERE name = $1 FOR NO KEY UPDATE), done AS (UPDATE @ " \
   "AS l "
-#define IF_HELD                                                                                    \
-  " FROM old WHERE l.name = $1 AND old.token = $2 AND old.until > " NOW                            \
+#define IF_HELD_BY(tokens)                                                                         \
+  " FROM old WHERE l.name = $1 AND old.token IN (" tokens ") AND old.until > " NOW                 \
   " RETURNING l.fence, floor(" LEFT_OF("l.until") ")::bigint AS ms) "
+#define IF_HELD IF_HELD_BY("$2")
 #define ELSE_WHO                                                                                   \
   " UNION ALL SELECT false, 0, CASE WHEN token = $2 THEN 0 ELSE greatest(0, ceil(" LEFT_OF(        \
       "until") "))::bigint END"                                                                    \
@@ -90,6 +91,14 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
     [CRL_PG_EXTEND] =
         LOCKED "SET until = greatest(l.until, " LIFE "), fence = greatest(l.fence, $4)" IF_HELD
                "SELECT true, fence, ms FROM done" ELSE_WHO,
+    /* The hold of the token with which $5 begins, in hex, becomes that of $2; the rest of $5 is its
+     * note. */
+    [CRL_PG_TAKE_OVER] =
+        LOCKED "SET token = $2, note = substr($5, 33), until = greatest(l.until, " LIFE
+               "), fence = CASE WHEN l.token = $2 THEN greatest(l.fence, $4) ELSE "
+               "greatest($4, " NEXT_FENCE
+               ") END" IF_HELD_BY("$2, decode(left($5, 32), 'hex')") "SELECT true, fence, ms FROM "
+                                                                     "done" ELSE_WHO,
     [CRL_PG_UNLOCK] = LOCKED "SET token = NULL, note = NULL, since = NULL, until = " NOW IF_HELD
                              "SELECT " TELLS " = '', fence, 0 FROM done" ELSE_WHO,
     /* Columns: held?, fencing token, until, since, the server's time, token, note. */

@@ -15,12 +15,12 @@ static size_t utf8(const unsigned char *at, size_t left) {
   return is_odd ? 0 : n;
 }
 
-const char *crl_pg_note_of(const crl_pg_session *c, const corral_op *op,
+const char *crl_pg_note_of(const crl_pg_session *c, const char *text, size_t text_len,
                            char room[CORRAL_LOCK_NOTE + 1]) {
   const char *encoding = PQparameterStatus(c->conn, "server_encoding");
   int all = encoding != NULL && strcmp(encoding, "UTF8") == 0;
-  const unsigned char *note = (const unsigned char *)op->lock.note;
-  size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE, at = 0;
+  const unsigned char *note = (const unsigned char *)text;
+  size_t len = text_len < CORRAL_LOCK_NOTE ? text_len : CORRAL_LOCK_NOTE, at = 0;
   while (at < len && note[at] != 0) {
     size_t n = utf8(note + at, len - at);
     if (n == 0 || (n > 1 && !all))
@@ -94,6 +94,21 @@ static int redate(crl_pg_handle *h, corral_op *op, const crl_pg_question *q, int
   return CORRAL_EBUSY;
 }
 
+/* Sets the question of a LOCK_EXTEND. */
+static crl_pg_statement extends(const crl_pg_session *c, const corral_op *op, crl_pg_question *q,
+                                char room[CRL_PG_KEY_TEXT]) {
+  const corral_lock_extend_args *args = &op->lock_extend;
+  char note[CORRAL_LOCK_NOTE + 1];
+  q->first = args->hold_ms;
+  q->second = (int64_t)args->fence;
+  if (args->from == NULL) return CRL_PG_EXTEND;
+  for (size_t i = 0; i < CORRAL_TOKEN; i++) snprintf(room + 2 * i, 3, "%02x", args->from[i]);
+  snprintf(room + (size_t)2 * CORRAL_TOKEN, sizeof note, "%s",
+           crl_pg_note_of(c, args->note, args->note_len, note));
+  q->text = room;
+  return CRL_PG_TAKE_OVER;
+}
+
 int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   static const crl_pg_statement verbs[] = {CRL_PG_TAKE, CRL_PG_EXTEND, CRL_PG_UNLOCK, CRL_PG_SHOW};
   crl_pg_store *s = h->store;
@@ -106,13 +121,13 @@ int crl_pg_in_table(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     return s->host->fail(op->error, CORRAL_EREFUSED, "%s: a fencing token has 63 bits at most",
                          s->name);
   crl_pg_question q = {.name = op->key, .name_len = op->key_len, .token = op->token};
+  crl_pg_statement what = verbs[op->verb - CORRAL_VERB_LOCK];
   if (op->verb == CORRAL_VERB_LOCK) q.first = op->lock.hold_ms;
-  if (op->verb == CORRAL_VERB_LOCK_EXTEND) q.first = op->lock_extend.hold_ms;
-  if (op->verb == CORRAL_VERB_LOCK_EXTEND) q.second = (int64_t)op->lock_extend.fence;
-  if (op->verb == CORRAL_VERB_LOCK) q.text = crl_pg_note_of(h->session, op, text);
+  if (op->verb == CORRAL_VERB_LOCK)
+    q.text = crl_pg_note_of(h->session, op->lock.note, op->lock.note_len, text);
+  if (op->verb == CORRAL_VERB_LOCK_EXTEND) what = extends(h->session, op, &q, text);
   if (op->verb == CORRAL_VERB_UNLOCK) q.text = crl_pg_key_text(s, op, text);
-  int status =
-      crl_pg_ask(s, h->session, verbs[op->verb - CORRAL_VERB_LOCK], &q, deadline, &r, op->error);
+  int status = crl_pg_ask(s, h->session, what, &q, deadline, &r, op->error);
   if (status == CORRAL_EFOREIGN) op->lock_state.left_ms = -1;
   if (status != CORRAL_OK) return status;
   status = op->verb == CORRAL_VERB_LOCK_SHOW ? show_row(s, op, r) : judge(op, r);

@@ -111,6 +111,7 @@ void crl_redis_cluster_describe(crl_redis_cluster *c, corral_store_info *info) {
   info->confirms = c->base.confirm_replicas > 0;
   info->permits = 1;
   info->turns = 1;
+  info->adopts = 1;
 }
 
 static int cluster_open(const corral_host *host, const corral_uri *uri, void **ret_store,

@@ -78,11 +78,18 @@ static void put_unlock(crl_redis_handle *h, const corral_op *op, int round) {
 }
 
 static void put_extend(crl_redis_handle *h, const corral_op *op, int round) {
-  put_keyed(h, op, round, CRL_REDIS_LOCK_EXTEND, 4);
+  const uint8_t *from = op->lock_extend.from;
+  size_t len = op->lock_extend.note_len;
+  char note[CORRAL_LOCK_NOTE] = {0};
+  put_keyed(h, op, round, CRL_REDIS_LOCK_EXTEND, from != NULL ? 6 : 4);
   crl_redis_out_word(&h->out, op->token, CORRAL_TOKEN);
   crl_redis_out_number(&h->out, op->lock_extend.hold_ms);
   crl_redis_out_number(&h->out, mode_of(op));
   crl_redis_out_number(&h->out, (int64_t)op->lock_extend.fence);
+  if (from == NULL) return;
+  if (len > 0) memcpy(note, op->lock_extend.note, len < sizeof note ? len : sizeof note);
+  crl_redis_out_word(&h->out, from, CORRAL_TOKEN);
+  crl_redis_out_word(&h->out, note, sizeof note);
 }
 
 static int repairs(const crl_redis_handle *h, const corral_op *op) {

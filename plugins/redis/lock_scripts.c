@@ -20,6 +20,9 @@
  * Only redis.pcall is used, and its errors are returned as they are, as in scripts.c. */
 #include "redis.h"
 
+/* C99 promises no string of more than 4095 bytes; gcc and clang have no limit. */
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
 #define CALL "local call, k, pack = redis.pcall, KEYS[1], struct.pack\n"
 
 /* The server's time in microseconds and in ms. */
@@ -221,16 +224,27 @@ static const char lock_text[] = CALL TIME GET
     "end\n" EXTENDS "return write(hold(mode, length, till, since, f, note), mode, till) or " ANSWER
     "0, now, till - now, f)\n";
 
-/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token. */
-static const char extend_text[] = BEGIN LOOK WRITE
-    "if not mine then return " ANSWER "-9, now, math.max(others - now, 0), 0) end\n"
+/* ARGV: token, lease ms, mode (2: becomes shared), least fencing token; and, of a hold that is
+ * taken over, `from` and the new note (80 bytes). Then `token` is `from`, if the record has no hold
+ * of ARGV[1]. */
+static const char extend_text[] = BEGIN
+    "local from = ARGV[5]\n"
+    "if not from or type(got) ~= 'string' or string.find(got, token, 33, true) then\n"
+    "  from = nil\n"
+    "else\n"
+    "  token = from\n"
+    "end\n" LOOK WRITE "if not mine then return " ANSWER
+    "-9, now, math.max(others - now, 0), 0) end\n"
     "local mode, length, till, since, f, note = " OWN
+    "if from and mode == 2 and ARGV[3] ~= '2' then return " ANSWER
+    "-9, now, math.max(others, till) - now, 0) end\n"
+    "if from then f, note = fence + 1, ARGV[6] end\n"
     "if ARGV[3] == '2' and mode ~= 3 then mode = 2 end\n"
     "local lasts = tonumber(ARGV[2])\n"
     "f = math.max(f, tonumber(ARGV[4]))\n"
-    "fence = math.max(fence, f)\n" EXTENDS
-    "return write(hold(mode, length, till, since, f, note), mode, till) or " ANSWER
-    "0, now, till - now, f)\n";
+    "fence = math.max(fence, f)\n" EXTENDS "local own = hold(mode, length, till, since, f, note)\n"
+    "if from then own = ARGV[1] .. string.sub(own, 17) end\n"
+    "return write(own, mode, till) or " ANSWER "0, now, till - now, f)\n";
 
 /* ARGV: the first 48 bytes of the record with this hold alone, which end in its token, and the
  * record that is left of it. A record's key lives for a minute after its last hold, so its TTL
@@ -263,7 +277,7 @@ static const char repair_text[] =
 
 static const crl_redis_script scripts[] = {
     {"38e60560d0c7e5b8af586929d6636012ba4ce3cd", lock_text},
-    {"ece396ccb3f8fd9c76a86efc7701d9fd37beb0a8", extend_text},
+    {"06540369ff9d373aebac081c3a36af32c3fc4487", extend_text},
     {"b69a93debc45c91af43bbba34b9c2e535d402e5b", unlock_text},
     {"26379eb93f6fd8bc1b95dbad771d5285d476d59f", repair_text},
 };

@@ -258,6 +258,7 @@ int crl_redis_open(const corral_host *host, const corral_uri *uri, void **ret_st
   info->confirms = s->confirm_replicas > 0;
   info->permits = 1;
   info->turns = 1;
+  info->adopts = 1;
   *ret_store = s;
   return CORRAL_OK;
 }

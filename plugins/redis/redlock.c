@@ -187,6 +187,7 @@ static int redlock_open(const corral_host *host, const corral_uri *uri, void **r
   info->handles = 4;
   info->name = lock->name;
   info->locks_only = 1;
+  info->adopts = 1;
   *ret_store = lock;
   return CORRAL_OK;
 }

@@ -52,6 +52,8 @@ typedef struct crl_redlock_task {
   crl_redlock_answer answers[CRL_REDLOCK_MEMBERS];
   crl_redlock_entry entries[CRL_REDLOCK_MEMBERS];
   uint8_t token[CORRAL_TOKEN];
+  uint8_t from[CORRAL_TOKEN];
+  int has_from; /* LOCK_EXTEND: the hold of `from` becomes this token's */
   const uint8_t *key;
   const char *note;
   size_t key_len, note_len;

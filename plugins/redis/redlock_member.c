@@ -34,8 +34,21 @@ void crl_redlock_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t
 
 /* ---- tasks --------------------------------------------------------------------------------- */
 
+/* The note that the verb is to write. */
+static const char *note_of(const corral_op *op, corral_verb verb, size_t *ret_len) {
+  int takes_over = op->verb == CORRAL_VERB_LOCK_EXTEND && op->lock_extend.from != NULL;
+  const char *note = NULL;
+  *ret_len = 0;
+  if (verb == CORRAL_VERB_LOCK) note = op->lock.note, *ret_len = op->lock.note_len;
+  if (takes_over && verb == CORRAL_VERB_LOCK_EXTEND)
+    note = op->lock_extend.note, *ret_len = op->lock_extend.note_len;
+  if (note == NULL) *ret_len = 0;
+  return note;
+}
+
 crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, int64_t deadline) {
-  size_t note_len = verb == CORRAL_VERB_LOCK && op->lock.note != NULL ? op->lock.note_len : 0;
+  size_t note_len;
+  const char *note = note_of(op, verb, &note_len);
   crl_redlock_task *task = calloc(1, sizeof *task + op->key_len + note_len);
   if (task == NULL) return NULL;
   task->refs = 1;
@@ -49,7 +62,10 @@ crl_redlock_task *crl_redlock_task_new(const corral_op *op, corral_verb verb, in
   memcpy(task->bytes, op->key, op->key_len);
   task->key = task->bytes;
   task->key_len = op->key_len;
-  if (note_len > 0) memcpy(task->bytes + op->key_len, op->lock.note, note_len);
+  task->has_from =
+      verb == CORRAL_VERB_LOCK_EXTEND && op->verb == verb && op->lock_extend.from != NULL;
+  if (task->has_from) memcpy(task->from, op->lock_extend.from, CORRAL_TOKEN);
+  if (note_len > 0) memcpy(task->bytes + op->key_len, note, note_len);
   task->note = (const char *)task->bytes + op->key_len;
   task->note_len = note_len;
   for (size_t i = 0; i < CRL_REDLOCK_MEMBERS; i++) {
@@ -234,7 +250,11 @@ static void set_args(corral_op *op, const crl_redlock_task *task) {
                                     .note_len = task->note_len};
       break;
     case CORRAL_VERB_LOCK_EXTEND:
-      op->lock_extend = (corral_lock_extend_args){.hold_ms = task->hold_ms, .fence = task->fence};
+      op->lock_extend = (corral_lock_extend_args){.hold_ms = task->hold_ms,
+                                                  .fence = task->fence,
+                                                  .from = task->has_from ? task->from : NULL,
+                                                  .note = task->note,
+                                                  .note_len = task->note_len};
       break;
     case CORRAL_VERB_LOCK_SHOW: op->lock_show.foreign_ms = task->foreign_ms; break;
     default: break;

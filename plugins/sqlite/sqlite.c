@@ -202,6 +202,7 @@ static int sqlite_open(const corral_host *host, const corral_uri *uri, void **re
   info->locks_only = 1;
   info->permits = 1;
   info->turns = 1;
+  info->adopts = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -35,9 +35,9 @@ static lock_child_said watch(locking *l, int *number) {
   char why[LOCK_WHY_ROOM];
   struct pollfd fds[3] = {
       {l->child.link, POLLIN, 0}, {l->child.signals, POLLIN, 0}, {l->lost[0], POLLIN, 0}};
-  int tick = (int)(l->want.ttl_ms / LOCK_TICKS);
+  int64_t tick = l->want.ttl_ms / LOCK_TICKS;
   for (;;) {
-    int ready = poll(fds, 3, tick);
+    int ready = poll(fds, 3, (int)lock_warn(l, lock_left_ms(l), tick));
     if (!l->is_lost) lock_child_extend(&l->child, lock_left_ms(l));
     if (ready <= 0) continue;
     if (fds[2].revents != 0) hear_lost(l);
@@ -68,9 +68,10 @@ static int run(locking *l) {
   int number = 0;
   l->caught = lock_child_caught(&l->child, &told);
   if (l->caught != 0) return lock_release(l, CLI_SIGNAL + l->caught);
-  lock_child_go(&l->child, l->fence, lock_left_ms(l));
+  lock_child_go(&l->child, l->fence, l->ticket, lock_left_ms(l));
   lock_child_said said = watch(l, &number);
   lock_child_finish(&l->child);
+  l->leaves = l->want.leave && said == LOCK_CHILD_ENDED;
   return lock_release(l, exit_of(l, said, number));
 }
 
@@ -90,6 +91,7 @@ static int lock_command(locking *l) {
   l->interrupt = l->child.signals;
   int exit_status = take_and_run(l);
   corral_close(l->corral);
+  corral_close(l->counters);
   lock_child_finish(&l->child);
   if (l->caught != 0 && exit_status == CLI_SIGNAL + l->caught) cli_die_of(l->caught);
   return exit_status;
@@ -97,12 +99,13 @@ static int lock_command(locking *l) {
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 
-/* True when this command runs under that lock, and would wait for itself. A lock's key differs from
- * that of a run of the same name. */
+/* True when this command runs under that lock, and would wait for itself, unless it takes it over.
+ * A lock's key differs from that of a run of the same name. */
 static bool is_nested(const locking *l) {
   static char key[LOCK_NAME_MOST + 8];
   int n = snprintf(key, sizeof key, "lock:%s", l->want.name);
-  if (lock_is_kept(l) || cli_nested(l->cli, key, (size_t)n)) return true;
+  if (l->want.lock.adopt == NULL && (lock_is_kept(l) || cli_nested(l->cli, key, (size_t)n)))
+    return true;
   if (l->want.verb == LOCK_RUN) cli_nest(l->cli, key, (size_t)n);
   return false;
 }

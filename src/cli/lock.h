@@ -39,12 +39,16 @@ typedef struct lock_options {
   int64_t max_ms;  /* INT64_MAX: no limit */
   int64_t wait_ms; /* CORRAL_OFF: one try; 0: no limit */
   int64_t grace_ms;
+  int64_t warn_ms;       /* 0: it is not said that the end is near */
   int64_t conflict_exit; /* -1: CLI_BUSY, or CLI_DEADLINE */
   int64_t lost_exit;
   int64_t pid;     /* the script's process; 0: the one that runs this command */
   int lost_signal; /* what it gets when the lock is lost; 0: nothing */
   bool fence;      /* the fencing token is printed */
   bool yes;        /* --break doesn't ask */
+  const char *fence_store;
+  bool ticket; /* the command has the hold's ticket */
+  bool leave;  /* the hold is left when the command ends */
 } lock_options;
 
 /* The state of one `corral lock`. */
@@ -54,11 +58,15 @@ typedef struct locking {
   lock_child child;
   int interrupt; /* readable when the wait for the lock is to end */
   corral *corral;
+  corral *counters; /* of --fence-store; NULL: none */
   corral_lock *lock;
   uint64_t fence;
-  int64_t max_end; /* cli_now_ms; INT64_MAX: no limit */
-  int lost[2];     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
+  char ticket[CORRAL_LOCK_TICKET]; /* for the command; empty: none */
+  bool leaves;                     /* the hold is not ended, but left to a successor */
+  int64_t max_end;                 /* cli_now_ms; INT64_MAX: no limit */
+  int lost[2];                     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
   bool is_lost;
+  bool warned;              /* it was said that the end is near */
   char why[LOCK_WHY_ROOM];  /* it is lost, or was not released; else empty */
   int caught;               /* the last signal that was handed on; 0: none */
   atomic_bool says_trouble; /* the next trouble with the store is to be reported */
@@ -80,9 +88,12 @@ int64_t lock_left_ms(const locking *l);
 bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]);
 /* Says, once, that the hold is lost. */
 void lock_say_lost(locking *l, const char *why);
+/* Says, once until more is left again, that left_ms is no more than --warn. Returns the time until
+ * that is to be asked again, in ms, `most` at most. */
+int64_t lock_warn(locking *l, int64_t left_ms, int64_t most);
 /* Writes why a hold that has --grace left is about to end, and what follows. */
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
-/* Gives up the hold. Returns the exit status: `exit_status`, or --lost-exit. */
+/* Gives up the hold, or leaves it. Returns the exit status: `exit_status`, or --lost-exit. */
 int lock_release(locking *l, int exit_status);
 
 /* ---- lock_show.c, lock_break.c, lock_list.c, lock_watch.c ----------------------------------- */

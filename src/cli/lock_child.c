@@ -5,6 +5,7 @@
 #include "cli.h"
 
 #include <corral/child.h>
+#include <corral/lock.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,6 +30,7 @@ typedef struct packet {
   int32_t number;
   int64_t until; /* boot_ms */
   uint64_t fence;
+  char ticket[CORRAL_LOCK_TICKET];
 } packet;
 
 /* The state of the guard process. */
@@ -74,14 +76,20 @@ static void become(const guard *g, int report, pid_t parent) {
   _exit(CLI_FAILED);
 }
 
-/* 0, or the errno of what failed. */
-static int start(guard *g, uint64_t fence) {
+static bool set_environment(const packet *go) {
   char text[24];
+  (void)snprintf(text, sizeof text, "%" PRIu64, go->fence);
+  return setenv("CORRAL_FENCE", text, 1) == 0 &&
+         (go->ticket[0] != '\0' ? setenv("CORRAL_LOCK_TICKET", go->ticket, 1)
+                                : unsetenv("CORRAL_LOCK_TICKET")) == 0;
+}
+
+/* 0, or the errno of what failed. */
+static int start(guard *g, const packet *go) {
   int report[2];
   int code = 0;
   pid_t self = getpid();
-  (void)snprintf(text, sizeof text, "%" PRIu64, fence);
-  if (setenv("CORRAL_FENCE", text, 1) != 0 || pipe2(report, O_CLOEXEC) != 0) return errno;
+  if (!set_environment(go) || pipe2(report, O_CLOEXEC) != 0) return errno;
   g->pid = fork();
   if (g->pid == 0) become(g, report[1], self);
   if (g->pid < 0) code = errno;
@@ -157,20 +165,18 @@ static void watch(guard *g) {
   }
 }
 
-static bool await_go(guard *g, uint64_t *fence) {
-  packet p = {0};
+static bool await_go(guard *g, packet *ret) {
   ssize_t n;
-  do n = recv(g->link, &p, sizeof p, 0);
+  do n = recv(g->link, ret, sizeof *ret, 0);
   while (n < 0 && errno == EINTR);
-  g->until = p.until;
-  *fence = p.fence;
-  return n == (ssize_t)sizeof p && p.kind == ORDER_GO;
+  g->until = ret->until;
+  return n == (ssize_t)sizeof *ret && ret->kind == ORDER_GO;
 }
 
 /* Never returns. The guard leaves the process group once the command is in it: signals to the group
  * don't reach the guard. */
 static void be_guard(guard *g) {
-  uint64_t fence = 0;
+  packet go = {0};
   sigset_t all;
   sigset_t chld;
   (void)sigfillset(&all);
@@ -179,8 +185,8 @@ static void be_guard(guard *g) {
   (void)sigprocmask(SIG_SETMASK, &all, NULL);
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
   g->children = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (!await_go(g, &fence)) _exit(0);
-  int code = g->children >= 0 ? start(g, fence) : errno;
+  if (!await_go(g, &go)) _exit(0);
+  int code = g->children >= 0 ? start(g, &go) : errno;
   /* A session of its own keeps the signals of the terminal and of the group from the guard. A mere
    * group of its own would not do: at the end of the command, whose parent the guard is, the kernel
    * would hang up on a group with a stopped member and no shell behind it. */
@@ -226,8 +232,10 @@ static void order_guard(const lock_child *child, packet p) {
   (void)send(child->link, &p, sizeof p, MSG_NOSIGNAL);
 }
 
-void lock_child_go(const lock_child *child, uint64_t fence, int64_t left_ms) {
-  order_guard(child, (packet){.kind = ORDER_GO, .until = boot_ms() + left_ms, .fence = fence});
+void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, int64_t left_ms) {
+  packet go = {.kind = ORDER_GO, .until = boot_ms() + left_ms, .fence = fence};
+  (void)snprintf(go.ticket, sizeof go.ticket, "%s", ticket);
+  order_guard(child, go);
 }
 
 void lock_child_extend(const lock_child *child, int64_t left_ms) {

@@ -39,8 +39,9 @@ typedef enum lock_child_said {
 /* Makes the guard, with the present environment. From here on standard input and output are the
  * command's: this process has /dev/null instead. False with errno set. */
 bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms);
-/* Starts the command, with the fencing token in CORRAL_FENCE. The hold has left_ms left. */
-void lock_child_go(const lock_child *child, uint64_t fence, int64_t left_ms);
+/* Starts the command, with the fencing token in CORRAL_FENCE and the hold's ticket, unless it is
+ * empty, in CORRAL_LOCK_TICKET. The hold has left_ms left. */
+void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, int64_t left_ms);
 /* The hold has left_ms left from now; it never gets shorter. The guard sends SIGTERM grace_ms
  * before its end, SIGKILL at its end. */
 void lock_child_extend(const lock_child *child, int64_t left_ms);

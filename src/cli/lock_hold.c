@@ -43,6 +43,7 @@ static int try_take(locking *l, int64_t wait_ms, corral_cancel_token *cancel_tok
   corral_lock_options options = l->want.lock;
   *error = (corral_error){0};
   options.cancel_token = cancel_token;
+  options.fence = l->counters;
   options.note = l->want.note;
   options.on_lost = on_lost;
   options.lost_arg = &l->lost[1];
@@ -120,18 +121,38 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
       cli_say("%s: waited for %s: %s", text, cli_duration_text(waited, o->wait_ms), error->text);
     return o->conflict_exit >= 0 ? (int)o->conflict_exit : busy ? CLI_BUSY : CLI_DEADLINE;
   }
+  if (status == CORRAL_ELOST) return cli_say("%s: %s", text, error->text), (int)o->lost_exit;
   if (status == CORRAL_EFOREIGN && o->lock.repair_ms <= 0)
     return cli_fail("%s: %s; --repair D lets it end after D", text,
                     error->text[0] != '\0' ? error->text : corral_status_text(status));
   return report(l, status, error);
 }
 
+/* The hold's ticket, if it is wanted. Not CORRAL_OK: there is none, and the hold was given up. */
+static int get_ticket(locking *l, corral_error *error) {
+  char ticket[CORRAL_LOCK_TICKET];
+  if (!l->want.ticket && !l->want.leave) return CORRAL_OK;
+  int status = corral_lock_ticket(l->lock, ticket, error);
+  if (status == CORRAL_OK && l->want.ticket) memcpy(l->ticket, ticket, sizeof ticket);
+  if (status != CORRAL_OK) (void)corral_lock_release(l->lock, NULL);
+  return status;
+}
+
+static bool open_counters(locking *l) {
+  cli_globals there = *l->cli;
+  corral_options options = {.size = sizeof options};
+  there.store = l->want.fence_store;
+  there.is_default = false;
+  return l->want.fence_store == NULL || cli_open(&there, false, &options, &l->counters);
+}
+
 bool lock_take(locking *l, int *ret_status) {
   corral_error error = {0};
   corral_options options = {.size = sizeof options, .on_event = on_event, .event_arg = l};
   *ret_status = CLI_FAILED;
-  if (!cli_open(l->cli, false, &options, &l->corral)) return false;
+  if (!cli_open(l->cli, false, &options, &l->corral) || !open_counters(l)) return false;
   int status = take(l, &error);
+  if (status == CORRAL_OK) status = get_ticket(l, &error);
   if (status == CORRAL_OK) {
     l->fence = corral_lock_fence(l->lock);
     l->max_end = l->want.max_ms < INT64_MAX ? cli_now_ms() + l->want.max_ms : INT64_MAX;
@@ -176,6 +197,24 @@ void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_R
         (unsigned long long)l->fence, grace, follows);
 }
 
+int64_t lock_warn(locking *l, int64_t left_ms, int64_t most) {
+  char text[CLI_KEY_TEXT];
+  char left[CLI_DURATION_TEXT];
+  int64_t wait = left_ms - l->want.warn_ms;
+  if (l->want.warn_ms == 0 || l->is_lost) return most;
+  if (wait > 0) {
+    l->warned = false;
+    return wait < most ? wait : most;
+  }
+  if (!l->warned)
+    cli_say("%s: %s left%s", cli_key_text(text, l->want.name, strlen(l->want.name)),
+            cli_duration_text(left, left_ms),
+            left_to_max(l) <= left_ms + CLOCKS_MS ? " until --max"
+                                                  : " of the hold, which could not be extended");
+  l->warned = true;
+  return most;
+}
+
 bool lock_hear_lost(locking *l, char why[LOCK_WHY_ROOM]) {
   ssize_t n = read(l->lost[0], why, LOCK_WHY_ROOM - 1);
   if (n <= 0) return false;
@@ -197,7 +236,7 @@ static void say_times(const locking *l) {
 int lock_release(locking *l, int exit_status) {
   char text[CLI_KEY_TEXT];
   corral_error error = {0};
-  int status = corral_lock_release(l->lock, &error);
+  int status = (l->leaves ? corral_lock_detach : corral_lock_release)(l->lock, &error);
   l->lock = NULL;
   if (status == CORRAL_ELOST) {
     lock_say_lost(l, error.text);

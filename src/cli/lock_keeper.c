@@ -133,6 +133,7 @@ static int take_and_serve(keeper *k) {
     exit_status = CLI_OK;
   }
   corral_close(l->corral);
+  corral_close(l->counters);
   return exit_status;
 }
 

@@ -21,7 +21,12 @@ enum {
   OPT_BREAK,
   OPT_YES,
   OPT_LIST,
-  OPT_WATCH
+  OPT_WATCH,
+  OPT_WARN,
+  OPT_FENCE_STORE,
+  OPT_ADOPT,
+  OPT_TICKET,
+  OPT_LEAVE
 };
 
 static const struct option longs[] = {
@@ -41,6 +46,11 @@ static const struct option longs[] = {
     {"yes", no_argument, NULL, OPT_YES},
     {"list", no_argument, NULL, OPT_LIST},
     {"watch", no_argument, NULL, OPT_WATCH},
+    {"warn", required_argument, NULL, OPT_WARN},
+    {"fence-store", required_argument, NULL, OPT_FENCE_STORE},
+    {"adopt", required_argument, NULL, OPT_ADOPT},
+    {"ticket", no_argument, NULL, OPT_TICKET},
+    {"leave", no_argument, NULL, OPT_LEAVE},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
@@ -74,6 +84,7 @@ static bool set_option(lock_options *o, int option) {
     case 'n': o->lock.wait_ms = CORRAL_OFF; return true;
     case OPT_NOTE: return set_note(o);
     case OPT_GRACE: return cli_duration("lock: --grace", optarg, 0, day_ms, &o->grace_ms);
+    case OPT_WARN: return cli_duration("lock: --warn", optarg, 1, day_ms, &o->warn_ms);
     case 'E': return cli_count("lock: --conflict-exit", optarg, 0, 255, &o->conflict_exit);
     case OPT_LOST_EXIT: return cli_count("lock: --lost-exit", optarg, 0, 255, &o->lost_exit);
     case OPT_SHOW: return set_verb(o, LOCK_SHOW);
@@ -87,6 +98,10 @@ static bool set_option(lock_options *o, int option) {
     case OPT_YES: o->yes = true; return true;
     case OPT_LIST: return set_verb(o, LOCK_LIST);
     case OPT_WATCH: return set_verb(o, LOCK_WATCH);
+    case OPT_FENCE_STORE: o->fence_store = optarg; return true;
+    case OPT_ADOPT: o->lock.adopt = optarg; return true;
+    case OPT_TICKET: o->ticket = true; return true;
+    case OPT_LEAVE: o->leave = true; return true;
     default: return cli_flag_set(&flags, option, optarg);
   }
 }
@@ -99,6 +114,7 @@ static int64_t least_end(const lock_options *o) {
 /* Sets what follows from other options. */
 static void complete(lock_options *o) {
   o->ttl_ms = o->lock.ttl_ms != 0 ? o->lock.ttl_ms : cli_flag_default("lock", "ttl");
+  if (o->lock.adopt != NULL) o->lock.wait_ms = CORRAL_OFF;
   o->wait_ms = o->lock.wait_ms;
   o->max_ms = o->lock.max_ms > 0 ? o->lock.max_ms : INT64_MAX;
   o->lock.keep = 1;
@@ -130,6 +146,14 @@ static bool check_verb(const lock_options *o) {
     cli_say("lock: --fence is for a script: --take or --check is accepted with it");
   else if (o->yes && o->verb != LOCK_BREAK)
     cli_say("lock: --yes answers a question: --break is accepted with it");
+  else if (o->warn_ms != 0 && o->verb != LOCK_RUN)
+    cli_say("lock: --warn is for a command: one is accepted with it");
+  else if (o->lock.adopt != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
+    cli_say("lock: --adopt takes a lock over: a command, or --take, is accepted with it");
+  else if (o->fence_store != NULL && o->verb != LOCK_RUN && o->verb != LOCK_TAKE)
+    cli_say("lock: --fence-store is for taking: a command, or --take, is accepted with it");
+  else if ((o->ticket || o->leave) && o->verb != LOCK_RUN)
+    cli_say("lock: --%s is for a command: one is accepted with it", o->leave ? "leave" : "ticket");
   else
     return true;
   return false;
@@ -149,8 +173,9 @@ static bool check(lock_options *o) {
     return false;
   else if (o->lock.shared > 0 && o->lock.permits > 0)
     cli_say("lock: --permits can't be combined with --shared: one of them is accepted");
-  else if (o->grace_ms > least_end(o) / 2)
-    cli_say("lock: --grace: too long for a --%s of %s: accepted is 0 to half of that, %s",
+  else if (o->grace_ms > least_end(o) / 2 || o->warn_ms > least_end(o) / 2)
+    cli_say("lock: --%s: too long for a --%s of %s: accepted is 0 to half of that, %s",
+            o->grace_ms > least_end(o) / 2 ? "grace" : "warn",
             o->max_ms < o->ttl_ms ? "max" : "ttl", cli_duration_text(least, least_end(o)),
             cli_duration_text(most, least_end(o) / 2));
   else

@@ -362,3 +362,39 @@ void case_an_extend_raises_a_fencing_token(void) {
   wants_more("a lock after an extend to a larger fencing token", &wish,
              lock_take(c, k, OTHER, ALONE, LONG_MS));
 }
+
+static told take_over(client *c, const key *k, unsigned holder, unsigned from) {
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, k, holder);
+  uint8_t of[CORRAL_TOKEN];
+  memcpy(of, token(from), sizeof of);
+  op.lock_extend.from = of;
+  op.lock_extend.note = "heir";
+  op.lock_extend.note_len = 4;
+  int status = client_perform(c, &op, 1, now_ms() + LIMIT_MS);
+  if (status != CORRAL_OK)
+    failed("LOCK_EXTEND: the handle broke: %s: %s", corral_status_name(status), client_error(c));
+  return told_of(&op, k, holder, client_error(c));
+}
+
+void case_a_hold_is_taken_over_once(void) {
+  enum { HEIR = 77 };
+  if (!declared()->adopts) cant("the store declares that holds can't be taken over (adopts)");
+  client *c = client_new(), *other = client_new();
+  const key *k = lock_new("k");
+  told t = lock_take(c, k, OWNER, ALONE, LONG_MS);
+  wants("a lock", t.status, CORRAL_OK);
+  uint64_t last = t.fence;
+  wants_more("a hold that is taken over", &last, take_over(other, k, HEIR, OWNER));
+  wants("the same request again", take_over(c, k, HEIR, OWNER).status, CORRAL_OK);
+  wants("a second heir", take_over(c, k, OTHER, OWNER).status, CORRAL_ELOST);
+  wants("an extend by the earlier holder", lock_extend(c, k, OWNER, ALONE, LONG_MS).status,
+        CORRAL_ELOST);
+  wants("an unlock by the earlier holder", unlock(c, k, OWNER).status, CORRAL_ELOST);
+  shown_lock s = lock_show(c, k);
+  const corral_hold *hold = hold_of(&s, HEIR);
+  check(hold != NULL && s.live == 1, "LOCK_SHOW doesn't tell the hold of who took it over");
+  check(memcmp(hold->note, "heir", 5) == 0, "LOCK_SHOW tells the note of the earlier holder");
+  wants("an extend by the heir", lock_extend(c, k, HEIR, ALONE, LONG_MS).status, CORRAL_OK);
+  wants("an unlock by the heir", unlock(c, k, HEIR).status, CORRAL_OK);
+  wants_more("a lock after that", &last, lock_take(c, k, OTHER, ALONE, LONG_MS));
+}

@@ -462,7 +462,8 @@ extern const size_t test_case_count;
 #define CASES_FENCE(X)                                                                             \
   X(fencing_tokens_grow_over_release_and_expiry, NEEDS_NO_VALUES)                                  \
   X(fencing_tokens_grow_over_a_thousand_holds, NEEDS_NO_VALUES)                                    \
-  X(an_extend_raises_a_fencing_token, NEEDS_NO_VALUES)
+  X(an_extend_raises_a_fencing_token, NEEDS_NO_VALUES)                                             \
+  X(a_hold_is_taken_over_once, NEEDS_NO_VALUES)
 
 #define CASES_SHARED(X)                                                                            \
   X(shared_holds_stand_together, NEEDS_NO_VALUES)                                                  \

@@ -156,6 +156,31 @@ static void post(crl_lock_taking *taking, void *teller) {
   crl_notifier_post(lock->hold->context->events.notifier, &lock->notice, SIZE_MAX);
 }
 
+/* ---- an end that is near ------------------------------------------------------------------- */
+
+static void warn_later(crl_notice *notice) {
+  corral_lock *lock = (corral_lock *)(void *)((char *)notice - offsetof(corral_lock, warning));
+  crl_frame of_lock, of_all;
+  if (atomic_load(&lock->hold->lost) != 0) return;
+  crl_frame_enter(&of_all, lock->hold->context);
+  crl_frame_enter(&of_lock, lock);
+  lock->on_warn(lock, crl_lock_left_ms(lock->hold), lock->warn_arg);
+  crl_frame_leave(&of_lock);
+  crl_frame_leave(&of_all);
+}
+
+/* Under the table's mutex. */
+static void post_warning(crl_lock_taking *taking, void *unused) {
+  corral_lock *lock = (corral_lock *)(void *)taking;
+  (void)unused;
+  lock->warned = 1;
+  if (lock->on_warn == NULL) return;
+  lock->warning.tell = warn_later;
+  crl_notifier_post(lock->hold->context->events.notifier, &lock->warning, SIZE_MAX);
+}
+
+/* ---- a taking's callbacks ------------------------------------------------------------------ */
+
 typedef struct handing {
   corral_lock *lock;
   const corral_lock_options *options;
@@ -167,12 +192,15 @@ static void hand_over(crl_lock_taking *taking, void *arg) {
   if (taking != &h->lock->taking) return;
   h->lock->on_lost = h->options->on_lost;
   h->lock->lost_arg = h->options->lost_arg;
+  h->lock->on_warn = h->options->on_warn;
+  h->lock->warn_arg = h->options->warn_arg;
+  if (h->lock->warned) post_warning(taking, NULL);
   if (h->lock->told) post(taking, NULL);
 }
 
 void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options) {
   handing h = {.lock = lock, .options = options};
-  if (options->on_lost != NULL)
+  if (options->on_lost != NULL || options->on_warn != NULL)
     crl_lock_table_each(lock->hold->context->locks, &lock->hold->entry, hand_over, &h);
 }
 
@@ -226,6 +254,11 @@ static void on_lost(crl_renewed_lease *kept) {
 
 static void on_limit(crl_renewed_lease *kept) { lose_later(hold_of(kept), CORRAL_LOST_EXPIRED); }
 
+static void on_warn(crl_renewed_lease *kept) {
+  crl_hold *hold = hold_of(kept);
+  crl_lock_table_each(hold->context->locks, &hold->entry, post_warning, NULL);
+}
+
 /* valid_until on the renewer's clock, crl_env_now_ms. */
 static int64_t limit_of(const crl_hold *hold) {
   return crl_env_now_ms() + atomic_load(&((crl_hold *)(uintptr_t)hold)->valid_until) -
@@ -258,6 +291,8 @@ static void begin_to_keep(crl_hold *hold, int keep, int64_t sent) {
                                    .fence = hold->fence,
                                    .on_lost = on_lost,
                                    .on_limit = on_limit,
+                                   .on_warn = on_warn,
+                                   .warn_ms = atomic_load(&hold->warn_ms),
                                    .on_extended = on_extended};
   /* A store may grant less than ttl_ms: the first extension is due after a third of the grant. */
   int64_t missing = sent + ttl_ms - atomic_load(&hold->valid_until);
@@ -273,6 +308,16 @@ static void keep_until(crl_hold *hold, int64_t max_ms, int64_t from) {
   }
 }
 
+/* 1: a taking with these options is to be warned. */
+static int warns(crl_hold *hold, const corral_lock_options *options) {
+  int64_t seen = atomic_load(&hold->warn_ms);
+  if (options->on_warn == NULL || options->warn_ms <= 0) return 0;
+  while (options->warn_ms > seen &&
+         !atomic_compare_exchange_weak(&hold->warn_ms, &seen, options->warn_ms)) {
+  }
+  return 1;
+}
+
 /* The table comes last: from then on, other threads with the same owner may use the lock. The end
  * of its connection is told for holds in the table. */
 void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t owner,
@@ -285,7 +330,7 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
   hold->since = sent;
   hold->first.taking.shared = atomic_load(&hold->entry.shared);
   if (keep) keep_until(hold, options->max_ms, sent);
-  if (keep || options->on_lost != NULL || atomic_load(&hold->has_more))
+  if (warns(hold, options) || keep || options->on_lost != NULL || atomic_load(&hold->has_more))
     begin_to_keep(hold, keep, sent);
   crl_lock_table_add(hold->context->locks, &hold->entry);
   if (ends != NULL) crl_ends_attend(ends, token);
@@ -303,6 +348,7 @@ static void keep_again(crl_hold *hold, int keep) {
   for (; state == CRL_LOCK_ENTERS; state = atomic_load(&hold->kept_state)) crl_env_pause_us(10);
   if (keep || atomic_load(&hold->has_more))
     crl_renewer_keep(hold->context->renewer, &hold->kept, hold->token, hold->ttl_ms, !keep);
+  if (hold->warn_ms > 0) crl_renewer_warn(hold->context->renewer, &hold->kept, hold->warn_ms);
 }
 
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
@@ -310,13 +356,13 @@ int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
   crl_hold *hold = lock->hold;
   int keep = options->keep > 0;
   if (keep) keep_until(hold, options->max_ms, crl_env_boot_ms());
-  if (keep || options->on_lost != NULL) keep_again(hold, keep);
+  if (warns(hold, options) || keep || options->on_lost != NULL) keep_again(hold, keep);
   return atomic_load(&hold->lost) == 0 ? CORRAL_OK : crl_lock_say_lost(lock, 0, error);
 }
 
 /* ---- extend, release ----------------------------------------------------------------------- */
 
-static int check_held(corral_lock *lock, const char *what, corral_error *error) {
+int crl_lock_check_held(corral_lock *lock, const char *what, corral_error *error) {
   if (lock == NULL || lock->magic != MAGIC)
     return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
   int status = crl_context_check(lock->hold->context, error);
@@ -345,7 +391,7 @@ int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_er
 }
 
 int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
-  int status = check_held(lock, "corral_lock_extend", error);
+  int status = crl_lock_check_held(lock, "corral_lock_extend", error);
   if (status != CORRAL_OK) return status;
   if (ttl_ms != 0 && (ttl_ms < 50 || ttl_ms > 86400000))
     return crl_status_fail(error, CORRAL_EINVAL,
@@ -360,7 +406,7 @@ static void make_shared(crl_lock_taking *taking, void *arg) {
 }
 
 int corral_lock_downgrade(corral_lock *lock, corral_error *error) {
-  int status = check_held(lock, "corral_lock_downgrade", error);
+  int status = crl_lock_check_held(lock, "corral_lock_downgrade", error);
   crl_hold *hold = status == CORRAL_OK ? lock->hold : NULL;
   if (hold == NULL || atomic_load(&hold->entry.shared)) return status;
   if (hold->is_permit)
@@ -392,9 +438,9 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error) {
   return status;
 }
 
-/* The last taking is given back: the hold ends. A loss that the renewer met after the taking had
- * begun to leave is told here. */
-static int end(corral_lock *lock, corral_error *error) {
+/* The last taking is given back: the hold ends, or is left to others (`detaches`). A loss that the
+ * renewer met after the taking had begun to leave is told here. */
+static int end(corral_lock *lock, int detaches, corral_error *error) {
   crl_hold *hold = lock->hold;
   corral_error detail = {0};
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
@@ -403,10 +449,10 @@ static int end(corral_lock *lock, corral_error *error) {
   crl_times_add(crl_lock_table_holds(hold->context->locks),
                 (crl_env_boot_ms() - hold->since) * 1000);
   if (was_lost && lock->on_lost != NULL && !lock->told) tell(lock);
-  int status = crl_lock_unlock(hold, &detail);
+  int status = detaches ? CORRAL_OK : crl_lock_unlock(hold, &detail);
   if (status == CORRAL_ELOST || was_lost) return crl_lock_say_lost(lock, detail.code, error);
   if (status != CORRAL_OK) return crl_status_fail(error, status, "%s", detail.text);
-  emit(hold, CORRAL_EVENT_UNLOCKED, NULL);
+  if (!detaches) emit(hold, CORRAL_EVENT_UNLOCKED, NULL);
   return CORRAL_OK;
 }
 
@@ -421,7 +467,7 @@ static int read_on(corral_lock *lock, corral_error *error) {
 
 /* Until it is dropped from the table, a taking keeps its hold alive; from then on another one may
  * free the hold, and with it the hold's first taking. */
-int crl_lock_give(corral_lock *lock, corral_error *error) {
+static int give(corral_lock *lock, int detaches, corral_error *error) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_hold *hold = lock->hold;
   crl_hold *memory = lock->memory;
@@ -430,6 +476,8 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   corral_error detail = {0};
   int status = CORRAL_OK,
       reads = crl_lock_table_let_go(context->locks, &hold->entry, &lock->taking);
+  if (lock->warning.tell != NULL)
+    (void)crl_notifier_withdraw(context->events.notifier, &lock->warning);
   if (crl_notifier_withdraw(context->events.notifier, &lock->notice)) tell(lock);
   if (atomic_load(&hold->lost) != 0)
     status = crl_lock_say_lost(lock, 0, &detail);
@@ -437,7 +485,7 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
     status = read_on(lock, &detail);
   lock->magic = 0;
   if (crl_lock_table_drop(context->locks, &hold->entry, &lock->taking)) {
-    status = end(lock, error);
+    status = end(lock, detaches, error);
     crl_lock_table_wake(context->locks, hash);
     crl_lock_free(hold);
   } else if (status != CORRAL_OK && error != NULL) {
@@ -447,18 +495,32 @@ int crl_lock_give(corral_lock *lock, corral_error *error) {
   return status;
 }
 
-int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
+int crl_lock_give(corral_lock *lock, corral_error *error) { return give(lock, 0, error); }
+
+static int check_give(const corral_lock *lock, const char *what, corral_error *error) {
   if (lock->magic != MAGIC)
-    return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_release: not a lock that is held");
+    return crl_status_fail(error, CORRAL_EINVAL, "%s: not a lock that is held", what);
   int status = crl_context_check(lock->hold->context, error);
   if (status != CORRAL_OK || !crl_frame_within(lock)) return status;
   return crl_status_fail(error, CORRAL_EINVAL,
-                         "corral_lock_release: within on_lost of this very lock, which is still "
-                         "to be released after it");
+                         "%s: within on_lost of this very lock, which is still to be released "
+                         "after it",
+                         what);
+}
+
+int crl_lock_check_release(const corral_lock *lock, corral_error *error) {
+  return check_give(lock, "corral_lock_release", error);
 }
 
 int corral_lock_release(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
   int status = crl_lock_check_release(lock, error);
   return status == CORRAL_OK ? crl_lock_give(lock, error) : status;
+}
+
+int corral_lock_detach(corral_lock *lock, corral_error *error) {
+  if (lock == NULL) return CORRAL_OK;
+  int status = check_give(lock, "corral_lock_detach", error);
+  if (status == CORRAL_OK) status = crl_ticket_check(lock->hold->context, error);
+  return status == CORRAL_OK ? give(lock, 1, error) : status;
 }

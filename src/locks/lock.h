@@ -2,8 +2,9 @@
  *
  * lock.c has the public functions on a hold and extends it, take.c and take_async.c take locks
  * (taking.h), show.c tells who has one or waits for it, desk.c breaks holds of others, list.c and
- * watching.c list and watch locks, table.c has this process's holds and waiters, steps.c the threads
- * on which event loops' locks ask the store. */
+ * watching.c list and watch locks, ticket.c writes and reads the tickets by which holds are handed
+ * over, fence.c counts fencing tokens in a second store, table.c has this process's holds and
+ * waiters, steps.c the threads on which event loops' locks ask the store. */
 #ifndef CRL_LOCK_H
 #define CRL_LOCK_H
 
@@ -22,6 +23,10 @@ struct corral_lock {
   void *lost_arg;
   int told;          /* the hold was lost: on_lost, if there is one, was called or will be */
   crl_notice notice; /* for on_lost */
+  corral_lock_warn_fn *on_warn; /* with what follows: as on_lost */
+  void *warn_arg;
+  int warned; /* the hold's end was near before on_warn was set */
+  crl_notice warning;
 };
 
 /* A hold, which its owner has by one or more takings. */
@@ -40,6 +45,7 @@ typedef struct crl_hold {
   int64_t since;              /* crl_env_boot_ms */
   _Atomic int64_t keep_until; /* crl_env_boot_ms; extended no longer than that; INT64_MAX: no limit;
                                  0: not at all */
+  _Atomic int64_t warn_ms;    /* the longest of the takings' that have an on_warn; 0: none has */
   _Atomic int lost;           /* CORRAL_LOST_...; never changes once set */
   crl_renewed_lease kept;
   _Atomic int kept_state; /* CRL_LOCK_UNKEPT, ... */
@@ -71,8 +77,8 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
  * kept, if the options say so. CORRAL_OK; CORRAL_ELOST: it was lost before. */
 int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
                          corral_error *error);
-/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, also
- * one that came before. */
+/* A taking that has begun is its caller's: from now on the options' on_lost is told its loss, and
+ * on_warn that its end is near, also if that came before. */
 void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options);
 /* Extends the hold: LOCK_EXTEND. */
 int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
@@ -83,10 +89,30 @@ int crl_lock_unlock(const crl_hold *hold, corral_error *error);
 int crl_lock_say_lost(corral_lock *lock, int why, corral_error *error);
 /* crl_ends_options.ended, of a context: the hold with this token is lost. */
 void crl_lock_cut(void *context, const uint8_t *token);
+/* CORRAL_OK: the lock is held, as far as is known. CORRAL_EINVAL (not a lock; `what` is the public
+ * function's name), CORRAL_EFORKED, CORRAL_ELOST. */
+int crl_lock_check_held(corral_lock *lock, const char *what, corral_error *error);
 /* CORRAL_OK: this call may release the lock. CORRAL_EINVAL, CORRAL_EFORKED. */
 int crl_lock_check_release(const corral_lock *lock, corral_error *error);
 /* Gives back one taking; the last one releases the lock. */
 int crl_lock_give(corral_lock *lock, corral_error *error);
+
+/* A hold, as a ticket names it. */
+typedef struct crl_ticket {
+  uint8_t token[CORRAL_TOKEN];
+  uint64_t fence;
+  int mode; /* CORRAL_LOCK_EXCLUSIVE, ... */
+} crl_ticket;
+
+/* Counts on for a hold that was granted: *ret is larger than `floor`, and than all that was counted
+ * for locks of this name in the store of `counters`. Asks that store, for its op_ms at most. */
+int crl_fence_count(crl_context *counters, const crl_hold *hold, uint64_t floor, uint64_t *ret,
+                    corral_error *error);
+
+/* Reads a ticket of the hold's lock; CORRAL_EINVAL. */
+int crl_ticket_read(const crl_hold *hold, const char *text, crl_ticket *ret, corral_error *error);
+/* CORRAL_OK, or CORRAL_EUNSUPPORTED: this store's holds can't be handed over. */
+int crl_ticket_check(const crl_context *context, corral_error *error);
 
 /* Writes at most `room` holders of a lock, from its record as LOCK_SHOW found it; returns how many
  * there are. `holders` may be NULL when room is 0. */

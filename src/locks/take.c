@@ -83,24 +83,35 @@ static int meet_foreign(crl_taking *t) {
   return repaired || gone ? CORRAL_EBUSY : CORRAL_EFOREIGN;
 }
 
+/* The hold was granted, but is of no use. */
+static int give_up(crl_taking *t, int status, const char *what, const char *why) {
+  t->doubtful = 1;
+  return crl_status_fail(&t->detail, status, "%s: %.160s", what, why);
+}
+
 /* Raises the granted fencing token above those that this process has seen: a server that forgot the
  * lock, and whose clock is behind, gave it. The record then has it, and later tokens are larger. */
-static int raise_fence(crl_taking *t) {
+static int raise_fence(crl_taking *t, uint64_t least) {
+  static const char what[] = "the fencing token could not be raised above earlier ones";
   corral_error detail;
-  if (t->lock->fence > t->seen) return CORRAL_OK;
+  if (t->lock->fence >= least) return CORRAL_OK;
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &detail);
-  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = t->seen + 1};
+  op.lock_extend = (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms, .fence = least};
+  int64_t sent = crl_env_boot_ms();
   crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
   switch (op.status) {
-    case CORRAL_OK: t->lock->fence = op.lock_state.fence; return CORRAL_OK;
+    case CORRAL_OK:
+      crl_lock_granted(t->lock, &op, sent);
+      t->lock->fence = op.lock_state.fence;
+      if (t->counters == NULL || op.lock_state.fence >= least) return CORRAL_OK;
+      return give_up(t, CORRAL_EUNSUPPORTED, what, "this store's tokens are its own");
     case CORRAL_ELOST:
     case CORRAL_EINDOUBT:
-    case CORRAL_EUNAVAILABLE:
-      t->doubtful = 1;
-      return crl_status_fail(&t->detail, CORRAL_EINDOUBT,
-                             "the fencing token could not be raised above earlier ones: %.160s",
-                             detail.text);
-    default: emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text); return CORRAL_OK;
+    case CORRAL_EUNAVAILABLE: return give_up(t, CORRAL_EINDOUBT, what, detail.text);
+    default:
+      if (t->counters != NULL) return give_up(t, op.status, what, detail.text);
+      emit(t, CORRAL_EVENT_LOCK_FENCE, detail.text);
+      return CORRAL_OK;
   }
 }
 
@@ -115,6 +126,20 @@ static void note_place(crl_taking *t, size_t place) {
   t->pauses = 0;
 }
 
+/* The fencing token of a hold that was granted: larger than all that are known, here or, with
+ * `counters`, there. */
+static int set_fence(crl_taking *t) {
+  uint64_t floor = t->lock->fence > t->seen ? t->lock->fence : t->seen, least = t->seen + 1;
+  corral_error detail = {0};
+  int status = t->counters == NULL ? CORRAL_OK
+                                   : crl_fence_count(t->counters, t->lock, floor, &least, &detail);
+  if (status != CORRAL_OK) return give_up(t, status, "the hold was given back", detail.text);
+  status = raise_fence(t, least);
+  if (status != CORRAL_OK || crl_lock_left_ms(t->lock) > 0) return status;
+  return give_up(t, CORRAL_EINDOUBT, "the lock was granted too late",
+                 "its time had passed when the reply came");
+}
+
 static int judge(crl_taking *t, const corral_op *op) {
   t->other_ms =
       op->status == CORRAL_EBUSY || op->status == CORRAL_EFOREIGN ? op->lock_state.left_ms : -1;
@@ -122,11 +147,7 @@ static int judge(crl_taking *t, const corral_op *op) {
     case CORRAL_OK:
       crl_lock_granted(t->lock, op, t->sent);
       t->lock->fence = op->lock_state.fence;
-      if (crl_lock_left_ms(t->lock) > 0) return raise_fence(t);
-      t->doubtful = 1;
-      return crl_status_fail(
-          &t->detail, CORRAL_EINDOUBT,
-          "the lock was granted too late: its time had passed when the reply came");
+      return set_fence(t);
     case CORRAL_EFOREIGN: return meet_foreign(t);
     case CORRAL_EBUSY:
       t->doubtful |= (op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)) != 0;
@@ -162,6 +183,28 @@ static int ask(crl_taking *t) {
   t->queued_there = t->watches && (ops[0].flags & CORRAL_OP_QUEUED) != 0;
   t->told |= t->queued_there || (up && !crl_watch_registers(t->context->watch));
   return judge(t, &ops[0]);
+}
+
+/* Takes over the hold of a ticket. A repeated request finds the hold as its own. */
+static int adopt(crl_taking *t) {
+  corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &t->detail);
+  t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
+  op.flags = t->from.mode == CORRAL_LOCK_SHARED ? CORRAL_OP_SHARED : 0u;
+  op.lock_extend =
+      (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms,
+                                .fence = (t->from.fence > t->seen ? t->from.fence : t->seen) + 1,
+                                .from = t->from.token,
+                                .note = t->lock->note,
+                                .note_len = strlen(t->lock->note)};
+  t->sent = crl_env_boot_ms();
+  crl_pool_perform(t->context->pool, &op, 1, crl_env_now_ms() + t->context->op_ms);
+  int status = judge(t, &op);
+  if (status != CORRAL_ELOST) return status;
+  int taken = op.lock_state.left_ms != 0;
+  crl_status_fail(&t->detail, status, "the hold that the ticket is of is over: %s",
+                  taken ? "somebody else has the lock" : "its time passed, or it was released");
+  t->detail.code = taken ? CORRAL_LOST_TAKEN : CORRAL_LOST_EXPIRED;
+  return status;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------- */
@@ -369,6 +412,7 @@ static int end_without(crl_taking *t, int status) {
     crl_status_fail(t->error, status, "%s", t->detail.text);
   else
     crl_status_plain(t->error, status);
+  if (status == CORRAL_ELOST && t->error != NULL) t->error->code = t->detail.code;
   return status;
 }
 
@@ -452,6 +496,16 @@ static int check_kind(const crl_taking *t, corral_error *error) {
                          info->name);
 }
 
+/* The hold of a ticket is shared, a permit, or neither, as it was. */
+static int read_ticket(crl_taking *t, corral_error *error) {
+  int status = crl_ticket_check(t->context, error);
+  if (status == CORRAL_OK) status = crl_ticket_read(t->lock, t->options.adopt, &t->from, error);
+  t->adopts = 1;
+  t->options.shared = t->from.mode == CORRAL_LOCK_SHARED ? 1 : CORRAL_OFF;
+  t->options.permits = t->from.mode == CORRAL_LOCK_PERMIT ? 1 : CORRAL_OFF;
+  return status;
+}
+
 int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
                     int by_call, corral_error *error) {
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
@@ -459,26 +513,32 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
   if (status == CORRAL_OK) status = check_turns(t, error);
   if (status == CORRAL_OK) status = check_kind(t, error);
+  if (status == CORRAL_OK && t->options.fence != NULL)
+    status = crl_context_enter(t->options.fence, &t->counters, error);
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;
   crl_hold *hold = t->lock;
+  if (t->options.adopt != NULL && (status = read_ticket(t, error)) != CORRAL_OK) {
+    crl_lock_free(hold);
+    return status;
+  }
   t->owner = owner_of(&t->options, by_call);
   t->has_ttl = gives_ttl(user);
   hold->first.taking.shared = t->options.shared > 0;
   hold->is_permit = t->options.permits > 0;
-  if (join_hold(t)) return CORRAL_OK;
+  if (!t->adopts && join_hold(t)) return CORRAL_OK;
   write_note(hold, t->options.note);
   hold->ttl_ms = t->options.ttl_ms;
   atomic_store(&hold->entry.shared, t->options.shared > 0);
-  if (t->options.wait_ms > 0) t->deadline = t->began_us / 1000 + t->options.wait_ms;
+  if (t->options.wait_ms > 0 && !t->adopts) t->deadline = t->began_us / 1000 + t->options.wait_ms;
   return CORRAL_OK;
 }
 
 int crl_taking_turn(crl_taking *t) {
   if (t->again) return 0;
   if (t->deadline != 0) return go_on(t);
-  t->status = is_left(t) ? CORRAL_ECANCELLED : ask(t);
+  t->status = is_left(t) ? CORRAL_ECANCELLED : t->adopts ? adopt(t) : ask(t);
   return 0;
 }
 

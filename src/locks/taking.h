@@ -10,10 +10,13 @@
 typedef struct crl_taking {
   crl_context *context;
   corral_lock_options options;
-  corral_error *error; /* the caller's; may be NULL */
+  corral_error *error;   /* the caller's; may be NULL */
+  crl_context *counters; /* NULL: the lock's own store alone counts fencing tokens */
   crl_hold *lock;
   uint64_t owner;
   int has_ttl;      /* the options name one */
+  int adopts;       /* it takes over the hold of a ticket, */
+  crl_ticket from;  /* which is this one */
   int again;        /* lock->first is a taking of a hold that the owner has already */
   int64_t deadline; /* crl_env_now_ms; 0: one try */
   _Atomic int left; /* its caller has left it */

@@ -125,7 +125,7 @@ static void drop(crl_job *job) {
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most) {
   lock(notifier);
   int takes = notifier->queued < most;
-  if (takes) {
+  if (takes && !notice->queued) {
     notice->next = NULL;
     notice->link = notifier->tail;
     notice->queued = 1;

@@ -22,8 +22,8 @@ typedef struct crl_notice {
 crl_notifier *crl_notifier_new(crl_workers *workers);
 /* Calls the callbacks that are queued, then frees. Must not be called from within a callback. */
 void crl_notifier_free(crl_notifier *notifier);
-/* Queues a notice; 0 when `most` are queued already. Without a thread to be had the notice waits
- * for the next post, its withdrawal, or crl_notifier_free. */
+/* Queues a notice, unless it is queued already; 0 when `most` are. Without a thread to be had the
+ * notice waits for the next post, its withdrawal, or crl_notifier_free. */
 int crl_notifier_post(crl_notifier *notifier, crl_notice *notice, size_t most);
 /* 1: the notice was queued, and won't be told. 0: it was not queued; if it is being told, this
  * waits for the end of that, except within it. */

@@ -28,7 +28,8 @@ typedef struct text_row {
 static const text_row option_texts[] = {CORRAL_TEXT_MAP(ROW)};
 #undef ROW
 static const text_row lock_texts[] = {{"note", "note", offsetof(corral_lock_options, note)},
-                                      {"owner", "owner", offsetof(corral_lock_options, owner)}};
+                                      {"owner", "owner", offsetof(corral_lock_options, owner)},
+                                      {"adopt", "adopt", offsetof(corral_lock_options, adopt)}};
 
 /* A sized struct of the user's: first fields of the call or the corral; from `at` on, the rows'
  * fields. */

@@ -120,6 +120,7 @@ typedef struct now_here {
   /* The record is to be replaced, also by a refusal: for an implausible end, of which `until`,
    * `own` and the head are corrected, or for the queue. */
   int is_changed;
+  const uint8_t *from; /* `own` is the hold of this token, which is to become the op's */
 } now_here;
 
 /* Hold number `i`, with implausible numbers corrected. */
@@ -255,6 +256,36 @@ static void replace(now_here *here, keeps own, const uint8_t *token, uint8_t *ro
                                  .expires = w.last + CORRAL_LOCK_MEMORY_MS};
 }
 
+/* True when the token has a hold or a place in the record, be it over. */
+static int has_had(const now_here *here, const uint8_t *token) {
+  const uint8_t *at = here->record + CORRAL_LOCK_HEAD;
+  size_t i = 0;
+  while (i < here->head.count && memcmp(at + i * CORRAL_LOCK_HOLD, token, CORRAL_TOKEN) != 0) i++;
+  return i < here->head.count;
+}
+
+/* Looks for the hold of lock_extend.from, where the op's token has had none. */
+static void look_from(now_here *here, const corral_op *op) {
+  const uint8_t *from = op->lock_extend.from;
+  now_here other = {.record = here->record, .head = here->head, .now = here->now};
+  if (from == NULL || has_had(here, op->token)) return;
+  look(&other, from);
+  if (!other.mine || (other.own.mode == CORRAL_LOCK_SHARED && !(op->flags & CORRAL_OP_SHARED)))
+    return;
+  *here = other;
+  here->from = from;
+}
+
+/* The hold of another token becomes the op's: a new fencing token, and a new note. */
+static void take_over(const corral_op *op, now_here *here) {
+  size_t len =
+      op->lock_extend.note_len < CORRAL_LOCK_NOTE ? op->lock_extend.note_len : CORRAL_LOCK_NOTE;
+  memcpy(here->own.token, op->token, CORRAL_TOKEN);
+  here->own.fence = here->head.fence + 1;
+  memset(here->own.note, 0, sizeof here->own.note);
+  if (len > 0) memcpy(here->own.note, op->lock_extend.note, len);
+}
+
 static void grant(corral_op *op, now_here *here, int64_t hold_ms) {
   int64_t until = here->now + hold_ms;
   here->own.since = sooner(here->own.since, here->now);
@@ -387,16 +418,18 @@ static void lost(corral_op *op, const now_here *here) {
 }
 
 static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
+  look_from(here, op);
   if (!here->mine) {
     lost(op, here);
     return;
   }
+  if (here->from != NULL) take_over(op, here);
   if (op->flags & CORRAL_OP_SHARED && here->own.mode != CORRAL_LOCK_PERMIT)
     here->own.mode = CORRAL_LOCK_SHARED;
   if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;
   if (here->own.fence > here->head.fence) here->head.fence = here->own.fence;
   grant(op, here, op->lock_extend.hold_ms);
-  replace(here, ITS_HOLD, op->token, room, change);
+  replace(here, ITS_HOLD, here->from != NULL ? here->from : op->token, room, change);
 }
 
 static void unlock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {

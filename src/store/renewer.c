@@ -65,9 +65,17 @@ static void unlock(crl_renewer *renewer) {
   pthread_mutex_unlock(&renewer->mutex);
 }
 
+static int64_t warn_at(const crl_renewed_lease *lease) {
+  int lasts = lease->token != NULL && !lease->fails;
+  return lease->warn_ms > 0 && !lease->warned && !lasts ? lease->limit - lease->warn_ms : INT64_MAX;
+}
+
 static int64_t due_at(const crl_renewed_lease *lease) {
   if (lease->over) return INT64_MAX;
-  return lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit;
+  int64_t at =
+              lease->token != NULL && lease->next_at < lease->limit ? lease->next_at : lease->limit,
+          warns = warn_at(lease);
+  return warns < at ? warns : at;
 }
 
 static void take_out(crl_renewer *renewer, crl_renewed_lease *lease) {
@@ -131,7 +139,9 @@ static corral_op extension(crl_renewed_lease *lease, int64_t now) {
 /* `now`: when the extension was collected; `sent`: the same by crl_env_boot_ms. */
 static void judge(crl_renewer *renewer, crl_renewed_lease *lease, const corral_op *op, int64_t now,
                   int64_t sent) {
+  lease->fails = op->status != CORRAL_OK;
   if (op->status == CORRAL_OK) {
+    lease->warned = 0;
     if (!lease->is_lock) lease->lease_ms = op->extend.lease_ms;
     lease->next_at = now + lease->lease_ms / 3;
     if (!lease->confirms)
@@ -159,7 +169,7 @@ static void extend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, 
   size_t n = 0;
   int64_t shortest = INT64_MAX, sent = crl_env_boot_ms();
   for (size_t i = 0; i < count; i++) {
-    if (now >= due[i]->limit || due[i]->token == NULL) continue;
+    if (now >= due[i]->limit || due[i]->token == NULL || now < due[i]->next_at) continue;
     of[n] = due[i];
     if (due[i]->ticks != NULL) due[i]->tick = atomic_fetch_add(due[i]->ticks, 1) + 1;
     ops[n++] = extension(due[i], now);
@@ -174,9 +184,13 @@ static void attend(crl_renewer *renewer, crl_renewed_lease **due, size_t count, 
                    int64_t soonest) {
   extend(renewer, due, count, now, soonest);
   for (size_t i = 0; i < count; i++) {
-    if (now < due[i]->limit) continue;
-    due[i]->over = 1;
-    due[i]->on_limit(due[i]);
+    if (now >= due[i]->limit) {
+      due[i]->over = 1;
+      due[i]->on_limit(due[i]);
+    } else if (!due[i]->over && now >= warn_at(due[i])) {
+      due[i]->warned = 1;
+      due[i]->on_warn(due[i]);
+    }
   }
 }
 
@@ -226,6 +240,17 @@ static void lock_idle(crl_renewer *renewer, const crl_renewed_lease *lease) {
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit) {
   lock_idle(renewer, lease);
   lease->limit = limit;
+  lease->warned = lease->fails = 0;
+  put_in(renewer, lease);
+  int64_t at = due_at(lease);
+  unlock(renewer);
+  (void)crl_task_at(&renewer->task, at);
+}
+
+void crl_renewer_warn(crl_renewer *renewer, crl_renewed_lease *lease, int64_t warn_ms) {
+  lock_idle(renewer, lease);
+  lease->warn_ms = warn_ms;
+  lease->warned = 0;
   put_in(renewer, lease);
   int64_t at = due_at(lease);
   unlock(renewer);

@@ -39,10 +39,16 @@ typedef struct crl_renewed_lease {
    * move the limit, and set the token to NULL. */
   void (*on_extended)(struct crl_renewed_lease *lease, const corral_op *op, int64_t sent);
   int64_t other_ms; /* a lock, for on_lost: left_ms of the reply that told the loss */
+  /* A lock: on_warn is called, on a thread of the library, when less than warn_ms is left of one
+   * that isn't extended, or whose extensions fail; again after each extension. 0: never. */
+  int64_t warn_ms;
+  void (*on_warn)(struct crl_renewed_lease *lease);
   /* the renewer's own */
   int64_t next_at;
   crl_heap_node due, end;
   int busy, over;
+  int fails;  /* the last extension had no success */
+  int warned; /* since the last extension */
 } crl_renewed_lease;
 
 /* Starts no thread. NULL without memory. */
@@ -54,6 +60,8 @@ void crl_renewer_free(crl_renewer *renewer);
 void crl_renewer_hold(crl_renewer *renewer, crl_renewed_lease *lease, int64_t since);
 /* Sets the new limit of a held lease. */
 void crl_renewer_move(crl_renewer *renewer, crl_renewed_lease *lease, int64_t limit);
+/* From now on warn_ms of a held lock is this. */
+void crl_renewer_warn(crl_renewer *renewer, crl_renewed_lease *lease, int64_t warn_ms);
 /* From now on extends a lock that was not extended yet, or extends it to more; or `confirms` it, if
  * it isn't extended anyway. */
 void crl_renewer_keep(crl_renewer *renewer, crl_renewed_lease *lease, const uint8_t *token,
