@@ -3,8 +3,8 @@
  * one run (a GET of a small key; and EVALSHA of "return 1", because every correct lock needs a
  * script on this server); and the server's own time for each. Contended: from just before the
  * release to the return of the next holder's take, among processes that all wait: woken, polling,
- * and in turn (`fair`). Greedy processes take the lock again at once: how often the last holder gets
- * it, the longest wait, and the fewest and most holds of a process.
+ * and in turn (`fair`). Greedy processes take the lock again at once: how often the last holder
+ * gets it, the longest wait, and the fewest and most holds of a process.
  *
  *   bench_lock [PROCESSES]     contenders, 8. It starts its own redis-server and connects by TCP
  *                              and by a unix socket. */

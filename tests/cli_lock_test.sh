@@ -270,7 +270,8 @@ in_turn() {
   await queued turns && grep -q '^held alone by ' out &&
     grep -q "^place 1 in the queue: $(uname -n)/[0-9/]* next, for [0-9.ms]*\$" out &&
     status 0 "$CORRAL" --json lock --show turns &&
-    grep -q '"waiters":\[{"who":"[^"]* next","shared":false,"permit":false,"waited_ms":[0-9]*}\]}$' out &&
+    grep -q '"waiters":\[{"who":"[^"]* next","shared":false,"permit":false,' out &&
+    grep -q '"waited_ms":[0-9]*}\]}$' out &&
     kill "$(cat turns.pid)" "$(cat turns.child)" &&
     ends 143 "$pid" turns.err && ends 0 $waiter turns2.err && [ "$(cat turns2.out)" = mine ]
 }

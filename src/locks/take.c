@@ -249,9 +249,9 @@ static int64_t stand_back(crl_taking *t, uint64_t dice, int64_t now) {
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The pause of one that waits for its turn, in ms. Far from that it pauses for half of the time
- * that the places before it will take if they go on as they did, and leaves the watch meanwhile: so a
- * crowd asks a few times per turn and not at each release. Where the store wakes nobody, the first
- * of the queue looks as often as the first of a crowd without turns would. */
+ * that the places before it will take if they go on as they did, and leaves the watch meanwhile: so
+ * a crowd asks a few times per turn and not at each release. Where the store wakes nobody, the
+ * first of the queue looks as often as the first of a crowd without turns would. */
 static int64_t turn_pause(crl_taking *t, uint64_t dice) {
   int is_near = t->place > 0 && t->place <= 2;
   int64_t far_ms = t->place > 2 ? (int64_t)(t->place - 2) * t->each_us / 2000 : 0,
