@@ -506,8 +506,7 @@ static int lmdb_inspect(void *store_, const corral_inquiry *inquiry, corral_erro
 }
 
 static int lmdb_list(void *store_, const corral_listing *listing, corral_error *error) {
-  store *st = store_;
-  return crl_lmdb_list(&st->wanted, listing, error);
+  return crl_lmdb_list(&((store *)store_)->wanted, listing, error);
 }
 
 static void lmdb_close(void *store_) { free(store_); }
@@ -571,10 +570,8 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   info->handles = 1;
   info->reach = CORRAL_REACH_HOST;
   info->poll_max_ms = POLL_MAX_MS;
-  info->adopts = 1;
   info->name = st->label;
-  info->permits = 1;
-  info->turns = 1;
+  info->adopts = info->permits = info->turns = 1;
   *ret_store = st;
   return CORRAL_OK;
 }
