@@ -107,9 +107,8 @@ static void each_sentinel_and_the_primary_are_looked_at(void **state) {
 static void a_sentinel_by_a_plain_uri_is_not_fit(void **state) {
   (void)state;
   redis_server *sentinel = redis_sentinels_sentinel(set, 0);
-  int status = doctor("%s", redis_server_uri(sentinel));
-  assert_int_equal(status, 125); /* as every command of corral fails there */
-  has("redis+sentinel://");
+  /* as every command of corral fails there */
+  await_doctor(redis_server_uri(sentinel), 125, "redis+sentinel://");
 }
 
 static void sentinels_without_a_quorum_are_not_fit(void **state) {

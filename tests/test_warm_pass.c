@@ -116,6 +116,7 @@ static void what_is_no_record_is_none(void **state) {
       "corral-warm 1\npass 1 9999999999999999 5\nfree\n",
       "corral-warm 1\npass 10000000000000000 9 5\nfree\n",
       "corral-warm 1\npass 1 9 5\nfree\nrubbish",
+      "corral-warm 1\npass 0 9 5\nfree\nwarmer 1 1\n",
   };
   for (size_t i = 0; i < sizeof records / sizeof records[0]; i++) {
     read_text(records[i]);

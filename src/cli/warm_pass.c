@@ -68,7 +68,7 @@ static bool is_disjoint(const warm_pass *p) {
 }
 
 static bool read_all(reader *r, warm_pass *p) {
-  if (!is_next(r, head) || !read_number(r, 16, &p->id) || !is_next(r, " ") ||
+  if (!is_next(r, head) || !read_number(r, 16, &p->id) || p->id == 0 || !is_next(r, " ") ||
       !read_number(r, 10, &p->total) || !is_next(r, " ") || !read_number(r, 10, &p->next) ||
       p->next > p->total || !is_next(r, "\nfree") || !read_ranges(r, p, 0))
     return false;
