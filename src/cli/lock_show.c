@@ -137,6 +137,10 @@ int lock_look(locking *l, lock_tell_fn *tell) {
   corral_options options = {.size = sizeof options};
   if (!cli_open_to_look(l->cli, &options, &l->corral, &is_absent)) return CLI_FAILED;
   if (is_absent && !l->cli->quiet) cli_say("lock: %s isn't there", l->cli->store);
+  if (is_absent) { /* any request would make it */
+    corral_close(l->corral);
+    l->corral = NULL;
+  }
   if (is_absent || read_holders(l, &holders, &count)) exit_status = tell(l, holders, count);
   free(holders);
   corral_close(l->corral);
