@@ -63,8 +63,9 @@ static void check_warm(words *w) {
   warm_options *o = calloc(1, sizeof *o);
   if (o == NULL) abort();
   if (warm_options_parse(o, w->count, w->text) == -1)
-    MUST(o->file_count >= 1 && o->threads >= 1 && o->threads <= WARM_THREADS &&
-         o->tag_count <= CLI_TAGS && o->policy.wait_ms > 0);
+    MUST((o->file_count >= 1 || o->keys_query != NULL || o->sitemap_count >= 1) &&
+         o->threads >= 1 && o->threads <= WARM_THREADS && o->tag_count <= CLI_TAGS &&
+         o->policy.wait_ms > 0);
   free(o->files);
   free(o);
 }
