@@ -274,7 +274,8 @@ refuses() {
   status 125 "$CORRAL" "$@" && [ ! -s out ] && one_line "$text" err
 }
 wrong_use() {
-  refuses "one of --take, --check, --release and --show is accepted" lock --take --release n &&
+  refuses "one of --take, --check, --release, --show, --list, --watch and --break is accepted" \
+    lock --take --release n &&
     refuses "no NAME given" lock --take &&
     refuses "--take takes one NAME and no command" lock --take n -- true &&
     refuses "--pid names a script" lock --pid 1 n -- true &&

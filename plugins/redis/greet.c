@@ -16,11 +16,13 @@
 
 typedef enum greeting { AUTH, SELECT, PING, SETNAME, MYID, ROLE, INFO, TIME, GREETINGS } greeting;
 
-/* Parts of the greeting: ALL but PING; BARE; the REST of ALL, behind BARE. */
-typedef enum part { ALL, BARE, REST } part;
+/* Parts of the greeting: ALL but PING; BARE; the REST of ALL, behind BARE; ROLE alone, of a server
+ * without TIME. */
+typedef enum part { ALL, BARE, REST, ONLY_ROLE } part;
 
 static int is_in(part which, greeting what) {
   if (which == ALL) return what != PING;
+  if (which == ONLY_ROLE) return what == ROLE;
   return which == BARE ? what <= PING : what > PING;
 }
 
@@ -32,7 +34,7 @@ static int is_said(const crl_redis_store *s, part which, greeting what) {
     case SELECT: return s->db != 0;
     case MYID: return s->kind == CRL_REDIS_NODE;
     case ROLE:
-      return s->kind == CRL_REDIS_PRIMARY ||
+      return which == ONLY_ROLE || s->kind == CRL_REDIS_PRIMARY ||
              (s->kind == CRL_REDIS_PLAIN && atomic_load(&own->demoted) > 0);
     case INFO: return !s->is_quiet && !atomic_load(&own->informed);
     case TIME: return s->kind != CRL_REDIS_SENTINEL;
@@ -102,7 +104,8 @@ static int is_harmless(const crl_redis_handle *h, greeting what, const redisRepl
   if (crl_redis_reply_is_error(reply, "NOPERM"))
     return what == SETNAME || what == MYID || what == TIME ||
            (what == ROLE && h->store->kind == CRL_REDIS_PLAIN);
-  if (what == TIME) return crl_redis_reply_is_error(reply, "ERR unknown command");
+  if (what == TIME || (what == ROLE && h->lacks_time))
+    return crl_redis_reply_is_error(reply, "ERR unknown command");
   if (what != SETNAME) return 0;
   int status = crl_redis_reply_error(h->store, reply, CORRAL_OK, NULL);
   return status == CORRAL_OK || status == CORRAL_EUNSUPPORTED ||
@@ -129,6 +132,11 @@ static int hear_role(const crl_redis_handle *h, const redisReply *reply, corral_
                                 "%s: a strange answer to ROLE: is it a Redis server?",
                                 h->store->name);
   if (strcmp(role->str, "master") == 0) return CORRAL_OK;
+  if (h->lacks_time && strcmp(role->str, "sentinel") == 0)
+    return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
+                                "%.80s: is a sentinel: write %s+sentinel://HOST:PORT/NAME",
+                                h->store->name, h->store->tls ? "rediss" : "redis");
+  if (h->lacks_time && atomic_load(&h->store->demoted) == 0) return CORRAL_OK;
   if (h->store->kind == CRL_REDIS_PLAIN && reply->elements > 2 &&
       reply->element[1]->type == REDIS_REPLY_STRING &&
       reply->element[2]->type == REDIS_REPLY_INTEGER)
@@ -166,6 +174,7 @@ static int hear_refusal(crl_redis_handle *h, greeting what, const redisReply *re
     return crl_redis_reply_error(h->store, reply, otherwise[what], error);
   if (what == SETNAME) warn(h->store, NO_NAME);
   if (what == TIME) warn(h->store, NO_TIME);
+  if (what == TIME && crl_redis_reply_is_error(reply, "ERR unknown command")) h->lacks_time = 1;
   return CORRAL_OK;
 }
 
@@ -286,6 +295,11 @@ static int reach_by_kind(crl_redis_store *s, int64_t deadline, crl_redis_handle 
   int hung_up;
   if (atomic_load(&s->is_proxy)) return reach_proxy(s, deadline, ret, error);
   int status = reach(s, ALL, deadline, ret, &hung_up, error);
+  if (status == CORRAL_OK && (*ret)->lacks_time && s->kind == CRL_REDIS_PLAIN) {
+    status = greet(*ret, ONLY_ROLE, deadline, &hung_up, error); /* a sentinel has no TIME either */
+    if (status != CORRAL_OK) drop(*ret);
+    return status;
+  }
   if (!hung_up || s->kind != CRL_REDIS_PLAIN || s->is_quiet) return status;
   if (reach(s, BARE, deadline, ret, &hung_up, &unused) != CORRAL_OK) return status;
   hung_up = 0;

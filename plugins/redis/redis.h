@@ -253,6 +253,7 @@ typedef struct crl_redis_handle {
   int asks_time;       /* 1: the commands of this round begin with TIME */
   int unstaged;        /* 1: this user may not write staging keys, or they are elsewhere */
   int is_bare;         /* 1: of a proxy, which knows no TIME */
+  int lacks_time;      /* 1: the server knows no TIME */
   int waits;           /* 1: the commands of this round end with WAIT */
   int no_set_claim;    /* 1: this server, or user, has no SET NX GET */
   unsigned demoted;    /* store->demoted when this handle was opened */
