@@ -254,24 +254,15 @@ static void only_the_data_file_may_be_a_link_and_that_must_lead_to_one(void **st
   assert_false(is_there(file("nowhere")));
 }
 
-static void a_missing_folder_is_made_for_this_user_alone(void **state) {
+static void missing_folders_are_made_for_this_user_alone(void **state) {
   (void)state;
-  static const char *const paths[][2] = {{"a", "a/c"}, {"b", "b//c"}};
-  for (size_t i = 0; i < 2; i++) {
-    struct stat st;
-    kit k = opened(address(paths[i][1], ""));
-    assert_int_equal(stat(file(paths[i][0]), &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0700);
-    assert_int_equal(stat(file(paths[i][1]), &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    closed(&k);
-  }
-}
-
-static void a_folder_whose_parent_is_missing_is_not_made_but_named(void **state) {
-  (void)state;
-  refused(address("nosuch/folder/x", ""), CORRAL_EIO, "/nosuch: No such file or directory");
-  assert_false(is_there(file("nosuch")));
+  struct stat st;
+  kit k = opened(address("a/b/c", ""));
+  assert_int_equal(stat(file("a/b"), &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0700);
+  assert_int_equal(stat(file("a/b/c"), &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+  closed(&k);
 }
 
 static void a_link_leads_to_the_same_store(void **state) {
@@ -326,8 +317,7 @@ int main(void) {
       cmocka_unit_test(another_users_file_is_refused_unless_it_is_shared),
       cmocka_unit_test(a_folder_where_everybody_may_rename_is_refused_unless_it_is_shared),
       cmocka_unit_test(only_the_data_file_may_be_a_link_and_that_must_lead_to_one),
-      cmocka_unit_test(a_missing_folder_is_made_for_this_user_alone),
-      cmocka_unit_test(a_folder_whose_parent_is_missing_is_not_made_but_named),
+      cmocka_unit_test(missing_folders_are_made_for_this_user_alone),
       cmocka_unit_test(a_link_leads_to_the_same_store),
       cmocka_unit_test(places_where_no_file_can_be_are_named),
       cmocka_unit_test(a_folder_without_write_permission_is_named),

@@ -51,20 +51,13 @@ static int join(char to[PATH_MAX], const char *a, const char *b, const char *c) 
   return 0;
 }
 
-/* Makes the folder of a file, if its parent is there: where that is missing, the path is more
- * likely a mistake. */
-static int make_folder(char *path) {
-  char *last = strrchr(path, '/');
-  while (last != NULL && last > path && last[-1] == '/') last--;
+static int make_parents(char *path) {
   for (char *at = strchr(path + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
     struct stat st;
     *at = '\0';
-    int code = at != last || mkdir(path, 0700) == 0 ? 0 : errno;
-    if (stat(path, &st) == 0)
-      code = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-    else if (code == 0)
-      code = errno;
-    if (code != 0) return code; /* `path` ends at the folder that isn't there */
+    int code = mkdir(path, 0700) == 0 ? 0 : errno;
+    if (code != 0 && stat(path, &st) == 0) code = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (code != 0) return code; /* `path` ends at the folder that couldn't be made */
     *at = '/';
   }
   return 0;
@@ -92,7 +85,7 @@ static int resolve(crl_lmdb_files *f, const char *path) {
 int crl_lmdb_files_find(crl_lmdb_files *f, const char *path, corral_error *error) {
   int code = join(f->data, path, "", "");
   f->fd = -1;
-  if (code == 0) code = make_folder(f->data);
+  if (code == 0) code = make_parents(f->data);
   if (code != 0) return crl_lmdb_fail(f->host, code == ENAMETOOLONG ? path : f->data, code, error);
   code = resolve(f, path);
   return code == 0 ? CORRAL_OK : crl_lmdb_fail(f->host, path, code, error);
