@@ -115,7 +115,7 @@
 #define WRITE                                                                                      \
   "local function barred(kind, most, writer, reader, n, any)\n"                                    \
   "  if kind == 6 then return writer or n > 0 end\n"                                               \
-  "  if kind == 7 then return writer or reader or n >= (most > 0 and most or 1024) end\n"           \
+  "  if kind == 7 then return writer or reader or n >= (most > 0 and most or 1024) end\n"          \
   "  return any\n"                                                                                 \
   "end\n"                                                                                          \
   "local function write(own, kind, till, number)\n"                                                \
