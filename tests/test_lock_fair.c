@@ -277,6 +277,32 @@ static void *hold_until_the_end(void *arg) {
   return NULL;
 }
 
+static long long calls(void) {
+  const char *at = strstr(redis_server_ask(redis, "INFO commandstats"), "cmdstat_evalsha:calls=");
+  assert_non_null(at);
+  return strtoll(strchr(at, '=') + 1, NULL, 10);
+}
+
+static long long cost_of_a_try(corral *c, int fair) {
+  corral_lock *lock;
+  long long before = calls();
+  assert_int_equal(
+      corral_lock_take(c, "n", 1, CORRAL_LOCK(.fair = fair, .wait_ms = CORRAL_OFF), &lock, &error),
+      CORRAL_EBUSY);
+  return calls() - before;
+}
+
+static void one_try_in_turn_costs_what_any_costs(void **state) {
+  (void)state;
+  corral *own = opened(REDIS, NULL, NULL), *other = opened(REDIS, NULL, NULL);
+  corral_lock *lock = take(own, "n", CORRAL_LOCK(.ttl_ms = 3600000));
+  assert_int_equal(cost_of_a_try(other, CORRAL_OFF), 1);
+  assert_int_equal(cost_of_a_try(other, 1), 1);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  corral_close(other);
+  corral_close(own);
+}
+
 /* The third of the queue, where each holder has the lock for more than a second: it is woken at
  * each change, and looks once in a second beside. */
 static void asks_seldom_behind_slow_holders(int store) {
@@ -379,6 +405,7 @@ int main(void) {
       cmocka_unit_test(a_waiter_that_dies_costs_its_turn_only),
       cmocka_unit_test(a_waiter_that_is_cancelled_leaves_the_queue_at_once),
       cmocka_unit_test(a_waiter_that_is_woken_asks_seldom_behind_slow_holders),
+      cmocka_unit_test(one_try_in_turn_costs_what_any_costs),
       cmocka_unit_test(place_and_queue_are_told),
       cmocka_unit_test(a_store_without_turns_says_so),
   };

@@ -151,7 +151,8 @@ static int judge(crl_taking *t, const corral_op *op) {
       return set_fence(t);
     case CORRAL_EFOREIGN: return meet_foreign(t);
     case CORRAL_EBUSY:
-      t->doubtful |= (op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)) != 0;
+      t->doubtful |=
+          op->flags & CORRAL_OP_QUEUED || (op->flags & CORRAL_OP_FAIR && op->lock.wish_ms > 0);
       if (t->options.fair > 0) note_place(t, (size_t)op->lock_state.fence);
       return CORRAL_EBUSY;
     case CORRAL_EINDOUBT:
