@@ -405,6 +405,48 @@ static void a_cancelled_wait_leaves_no_hold(void **state) {
   closed(&d);
 }
 
+static size_t count_waiting(corral *c) {
+  size_t count = 0;
+  assert_int_equal(corral_lock_waiters(c, "n", 1, NULL, 0, &count, NULL), CORRAL_OK);
+  return count;
+}
+
+static void until_so_many_wait(corral *c, size_t count) {
+  int64_t until = crl_env_now_ms() + LOOP_PATIENCE_MS;
+  while (count_waiting(c) != count) {
+    if (crl_env_now_ms() > until) fail_msg("%zu wait, not %zu", count_waiting(c), count);
+    crl_env_pause_us(1000);
+  }
+}
+
+static void of_a_corrals_calls_in_turn_one_has_a_place_until_it_is_cancelled(void **state) {
+  (void)state;
+  loop_desk d = opened(), e = opened();
+  const corral_lock_options *fair = CORRAL_LOCK(.wait_ms = 600000, .fair = 1);
+  corral_lock *lock;
+  assert_int_equal(corral_lock_take(d.c, "n", 1, CORRAL_LOCK(.ttl_ms = LONG_MS), &lock, NULL),
+                   CORRAL_OK);
+  taker first = {0}, behind = {0}, other = {0};
+  begin(d.loop, "n", fair, &first);
+  until_so_many_wait(d.c, 1);
+  begin(e.loop, "n", fair, &other);
+  until_so_many_wait(d.c, 2);
+  begin(d.loop, "n", fair, &behind);
+  await_counter(d.c, CORRAL_EVENT_LOCK_WAIT, 2);
+  assert_int_equal(count_waiting(d.c), 2);
+  corral_async_call_cancel(first.r.call);
+  corral_async_call_cancel(behind.r.call);
+  RUN_UNTIL(d.loop, first.r.gones + behind.r.gones, 2);
+  until_so_many_wait(d.c, 1);
+  assert_int_equal(corral_lock_release(lock, NULL), CORRAL_OK);
+  RUN_UNTIL(e.loop, other.r.gones, 1);
+  assert_int_equal(other.r.status, CORRAL_OK);
+  assert_int_equal(released(e.loop, other.lock), CORRAL_OK);
+  assert_int_equal(count_waiting(d.c), 0);
+  closed(&e);
+  closed(&d);
+}
+
 static void a_hold_that_was_granted_before_the_cancel_is_released(void **state) {
   (void)state;
   loop_desk d = opened();
@@ -681,6 +723,7 @@ int main(void) {
       T(two_calls_by_one_owner_that_begin_together_share_the_hold),
       T(functions_of_a_loop_are_owners_of_their_own),
       T(a_cancelled_wait_leaves_no_hold),
+      T(of_a_corrals_calls_in_turn_one_has_a_place_until_it_is_cancelled),
       T(a_hold_that_was_granted_before_the_cancel_is_released),
       T(two_takings_by_one_owner_that_are_cancelled_leave_no_hold),
       T(the_close_of_a_loop_leaves_no_hold),

@@ -256,6 +256,91 @@ static void a_waiter_that_is_cancelled_leaves_the_queue_at_once(void **state) {
   }
 }
 
+/* ---- load ---------------------------------------------------------------------------------- */
+
+static _Atomic int ends, asked;
+
+static void count_asked(const corral_event_info *info, void *arg) {
+  (void)arg;
+  if (info->event == CORRAL_EVENT_LOCK_ASKED) atomic_fetch_add(&asked, 1);
+}
+
+static void *hold_until_the_end(void *arg) {
+  waiter *w = arg;
+  corral_lock *lock;
+  if (corral_lock_take(w->c, "n", 1, CORRAL_LOCK(.fair = 1, .wait_ms = PATIENCE_MS, .keep = 1),
+                       &lock, NULL) != CORRAL_OK)
+    abort();
+  atomic_fetch_add(&granted, 1);
+  while (!atomic_load(&ends)) crl_env_pause_us(1000);
+  if (corral_lock_release(lock, NULL) != CORRAL_OK) abort();
+  return NULL;
+}
+
+static long long calls(void) {
+  const char *at = strstr(redis_server_ask(redis, "INFO commandstats"), "cmdstat_evalsha:calls=");
+  assert_non_null(at);
+  return strtoll(strchr(at, '=') + 1, NULL, 10);
+}
+
+static long long cost_of_a_try(corral *c, int fair) {
+  corral_lock *lock;
+  long long before = calls();
+  assert_int_equal(
+      corral_lock_take(c, "n", 1, CORRAL_LOCK(.fair = fair, .wait_ms = CORRAL_OFF), &lock, &error),
+      CORRAL_EBUSY);
+  return calls() - before;
+}
+
+static void one_try_in_turn_costs_what_any_costs(void **state) {
+  (void)state;
+  corral *own = opened(REDIS, NULL, NULL), *other = opened(REDIS, NULL, NULL);
+  corral_lock *lock = take(own, "n", CORRAL_LOCK(.ttl_ms = 3600000));
+  assert_int_equal(cost_of_a_try(other, CORRAL_OFF), 1);
+  assert_int_equal(cost_of_a_try(other, 1), 1);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  corral_close(other);
+  corral_close(own);
+}
+
+/* The third of the queue, where each holder has the lock for more than a second: it is woken at
+ * each change, and looks once in a second beside. */
+static void asks_seldom_behind_slow_holders(int store) {
+  corral *own = opened(store, NULL, NULL);
+  waiter next = {.c = opened(store, NULL, NULL)}, w[3] = {0};
+  for (int i = 0; i < 3; i++) w[i].c = opened(store, NULL, i == 2 ? count_asked : NULL);
+  corral_lock *lock = take(own, "n", CORRAL_LOCK(.fair = 1, .ttl_ms = 3600000));
+  atomic_store(&granted, 0);
+  atomic_store(&ends, 0);
+  if (pthread_create(&next.thread, NULL, hold_until_the_end, &next) != 0) abort();
+  until_there_wait(own, 1);
+  for (int i = 0; i < 3; i++) {
+    start(&w[i], i, CORRAL_LOCK(.wait_ms = 3600000));
+    until_there_wait(own, (size_t)i + 2);
+  }
+  crl_env_pause_us(1500000);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  while (atomic_load(&granted) == 0) crl_env_pause_us(1000);
+  crl_env_pause_us(500000); /* all have learned their new places */
+  int before = atomic_load(&asked);
+  crl_env_pause_us(3000000);
+  int asks = atomic_load(&asked) - before;
+  atomic_store(&granted, 0);
+  atomic_store(&ends, 1);
+  pthread_join(next.thread, NULL);
+  for (int i = 0; i < 3; i++) assert_int_equal(joined(&w[i]), CORRAL_OK);
+  if (asks > 8) fail_msg("%s: %d requests in three seconds", uris[store], asks);
+  for (int i = 0; i < 3; i++) corral_close(w[i].c);
+  corral_close(next.c);
+  corral_close(own);
+}
+
+static void a_waiter_that_is_woken_asks_seldom_behind_slow_holders(void **state) {
+  (void)state;
+  asks_seldom_behind_slow_holders(MEMORY);
+  asks_seldom_behind_slow_holders(REDIS);
+}
+
 /* ---- what is told -------------------------------------------------------------------------- */
 
 static _Atomic int told_second;
@@ -319,6 +404,8 @@ int main(void) {
       cmocka_unit_test(who_takes_again_at_once_comes_after_those_that_wait),
       cmocka_unit_test(a_waiter_that_dies_costs_its_turn_only),
       cmocka_unit_test(a_waiter_that_is_cancelled_leaves_the_queue_at_once),
+      cmocka_unit_test(a_waiter_that_is_woken_asks_seldom_behind_slow_holders),
+      cmocka_unit_test(one_try_in_turn_costs_what_any_costs),
       cmocka_unit_test(place_and_queue_are_told),
       cmocka_unit_test(a_store_without_turns_says_so),
   };

@@ -90,6 +90,15 @@ static void a_held_lock_is_not_evicted_whatever_is_written(void **state) {
   survives_a_flood(lmdb_uri("?size=1m"), 3000);
 }
 
+/* A waiter for which there is no room has no place, and waits for the lock as others do. */
+static void waits_without_a_place(const kit *k, const char *name) {
+  corral_op op = take_op(name, 2, CORRAL_OP_FAIR);
+  op.lock.wish_ms = CORRAL_LOCK_WISH_MS;
+  assert_int_equal(run(k, &op), CORRAL_EBUSY);
+  assert_int_equal(op.lock_state.fence, 0);
+  assert_in_range(op.lock_state.left_ms, 1, HOUR);
+}
+
 /* Takes locks until the store is full: further ones are refused, none is lost, and releases make
  * room again. */
 static void refuses_when_full(const char *text, unsigned most) {
@@ -105,6 +114,7 @@ static void refuses_when_full(const char *text, unsigned most) {
   assert_in_range(held, 50, most - 1);
   assert_int_equal(op.status, CORRAL_EREFUSED);
   assert_non_null(strstr(error.text, "size="));
+  waits_without_a_place(&k, "held0");
   for (unsigned i = 0; i < held; i++)
     assert_int_equal(verb(&k, CORRAL_VERB_LOCK_EXTEND, numbered(key, "held", i), 1), CORRAL_OK);
   assert_int_equal(takes(&k, "held0", 1, 0), CORRAL_OK); /* this token has a hold already */

@@ -255,6 +255,24 @@ static void a_turn_that_cant_be_right_is_dated_anew(void **state) {
   free(l.record);
 }
 
+/* A stranger, or damage, wrote it. */
+static void a_place_whose_number_of_permits_cant_be_right_holds_nobody_up(void **state) {
+  (void)state;
+  static const uint64_t numbers[] = {0, UINT64_C(1) << 53, INT64_MAX, UINT64_MAX};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    lab l = crowded(1);
+    assert_int_equal(asks_permit(&l, 2), CORRAL_EBUSY);
+    waits_at(&l, 3, ALONE, 2);
+    crl_record_put(l.record + CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD + 40, numbers[i], 8);
+    assert_int_equal(unlocks(&l, 1), CORRAL_OK);
+    assert_int_equal(head_of(&l).turn_until, l.now + TURN);
+    waits_at(&l, 3, ALONE, 2);
+    l.now += TURN;
+    assert_int_equal(asks(&l, 3, ALONE), CORRAL_OK);
+    free(l.record);
+  }
+}
+
 static void a_queue_has_so_many_places(void **state) {
   (void)state;
   lab l = crowded(CORRAL_LOCK_PLACES + 1);
@@ -281,6 +299,7 @@ int main(void) {
       cmocka_unit_test(a_wish_doesnt_bar_the_queue),
       cmocka_unit_test(a_turn_that_an_older_corral_took_away_begins_anew),
       cmocka_unit_test(a_turn_that_cant_be_right_is_dated_anew),
+      cmocka_unit_test(a_place_whose_number_of_permits_cant_be_right_holds_nobody_up),
       cmocka_unit_test(a_queue_has_so_many_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,7 @@ static void a_race_that_is_lost_until_the_deadline_has_changed_nothing(void **st
     assert_int_equal(perform(&d.c, &op, 1), CORRAL_OK);
     assert_int_equal(op.status, verbs[i] == CORRAL_VERB_LOCK ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE);
     if (verbs[i] == CORRAL_VERB_LOCK) assert_int_equal(op.lock_state.left_ms, -1);
+    assert_int_equal(op.lock_state.fence, 0); /* neither a token nor a place in the queue */
     assert_non_null(strstr(d.c.error.text, "others changed the lock"));
     ended(&d);
   }

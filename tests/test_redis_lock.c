@@ -56,6 +56,18 @@ static int64_t any_since(int64_t now) {
   return times[pick(sizeof times / sizeof *times)];
 }
 
+static int any_mode(int mode) {
+  static const int foreign[] = {0, CORRAL_LOCK_WAITING, CORRAL_LOCK_WAITING + 4, UINT8_MAX};
+  if (pick(16) == 0) return foreign[pick(sizeof foreign / sizeof *foreign)];
+  return pick(3) == 0 ? mode + CORRAL_LOCK_WAITING : mode;
+}
+
+/* Number of permits of a place. */
+static uint64_t any_limit(void) {
+  static const uint64_t foreign[] = {0, UINT64_C(1) << 53, INT64_MAX, UINT64_MAX};
+  return pick(8) == 0 ? foreign[pick(sizeof foreign / sizeof *foreign)] : 1 + pick(3);
+}
+
 /* Stores a random record: holds and places of all modes and tokens that are over, alive or about to
  * end; ends and fencing tokens in the past and the future; wishes and turns. Its key lives a minute
  * longer than its last hold, as that of each record does. */
@@ -75,10 +87,10 @@ static void plant(model *m, const char *key, int64_t now) {
     hold[i].mode = count == 1 || pick(6) == 0 ? CORRAL_LOCK_EXCLUSIVE
                    : pick(8) == 0             ? CORRAL_LOCK_SHARED
                                               : most;
-    if (pick(3) == 0) hold[i].mode += CORRAL_LOCK_WAITING;
+    hold[i].mode = any_mode(hold[i].mode);
     hold[i].until = now + (int64_t)pick(3) * 1000 - 1000 + (int64_t)pick(30);
     hold[i].since = any_since(now);
-    hold[i].fence = hold[i].mode > CORRAL_LOCK_WAITING ? 1 + pick(3) : (uint64_t)now * 1000 - i;
+    hold[i].fence = hold[i].mode >= CORRAL_LOCK_WAITING ? any_limit() : (uint64_t)now * 1000 - i;
     hold[i].length_ms = pick(2) == 0 ? 0 : 1 + pick(HOUR);
     if (pick(4) == 0) hold[i].until = far_end(now, hold[i].length_ms);
     if (hold[i].until > last) last = hold[i].until;

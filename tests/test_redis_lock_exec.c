@@ -88,14 +88,24 @@ static void a_key_of_another_type_is_foreign_and_stays_as_it_is(void **state) {
 
 /* ---- servers that refuse ------------------------------------------------------------------- */
 
-/* With scripts a hold can be lengthened and released on a full server; without scripts it stays
- * until its end. The lock's record is never damaged. */
+static int waits_in_turn(client *c, const char *key, unsigned holder) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK, key, holder, CORRAL_OP_FAIR);
+  op.lock.wish_ms = CORRAL_LOCK_WISH_MS;
+  return done(c, &op);
+}
+
+/* With scripts a hold can be lengthened and released on a full server, and a place be given back;
+ * without scripts they stay until their end. The lock's record is never damaged. */
 static void a_full_server_refuses_new_holds_and_by_scripts_lets_old_ones_go(void **state) {
   (void)state;
   for (int way = 0; way < WAYS; way++) {
     client c = begin_as(ways[way]);
     assert_int_equal(locks(&c, "old", 1, 0), CORRAL_OK);
+    assert_int_equal(locks(&c, "queue", 1, 0), CORRAL_OK);
+    assert_int_equal(waits_in_turn(&c, "queue", 2), CORRAL_EBUSY);
     redis_server_ask(server, "CONFIG SET maxmemory 1");
+    assert_int_equal(waits_in_turn(&c, "queue", 3), CORRAL_EBUSY);
+    assert_int_equal(unlocks(&c, "queue", 2), way == 0 ? CORRAL_OK : CORRAL_EREFUSED);
     assert_int_equal(locks(&c, "new", 1, 0), CORRAL_EREFUSED);
     assert_non_null(strstr(c.error.text, "OOM"));
     assert_int_equal(pttl("new"), -2);

@@ -187,6 +187,31 @@ static void people_with_an_sql_prompt_can_read_who_holds_what(void **state) {
   closed(&k);
 }
 
+static int waits(const kit *k, const char *name, unsigned holder, const char *note) {
+  corral_op op = hold_op(CORRAL_VERB_LOCK, name, holder, 5000);
+  op.flags = CORRAL_OP_FAIR;
+  op.lock.wish_ms = CORRAL_LOCK_WISH_MS;
+  op_notes(&op, note);
+  return by(k, &op, HOLD_PATIENCE_MS);
+}
+
+static void who_waits_in_turn_is_no_holder_in_the_table(void **state) {
+  (void)state;
+  kit k = opened(uri);
+  assert_int_equal(take(&k, "n", 1, 5000), CORRAL_OK);
+  assert_int_equal(waits(&k, "n", 2, "second"), CORRAL_EBUSY);
+  assert_int_equal(waits(&k, "n", 3, "third"), CORRAL_EBUSY);
+  assert_int_equal(unlock(&k, "n", 1), CORRAL_OK);
+  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'n' AND "
+                             "holds = 0 AND who IS NULL"),
+                   1);
+  assert_int_equal(waits(&k, "n", 2, "second"), CORRAL_OK);
+  assert_int_equal(number_of("SELECT count(*) FROM corral_lock WHERE CAST(name AS TEXT) = 'n' AND "
+                             "holds = 1 AND who = 'second'"),
+                   1);
+  closed(&k);
+}
+
 /* ---- fencing ------------------------------------------------------------------------------- */
 
 static void fencing_tokens_grow_for_ever(void **state) {
@@ -527,6 +552,7 @@ int main(void) {
       CASE(names_are_bytes_of_any_value),
       CASE(values_and_repair_are_refused_with_a_text),
       CASE(people_with_an_sql_prompt_can_read_who_holds_what),
+      CASE(who_waits_in_turn_is_no_holder_in_the_table),
       CASE(fencing_tokens_grow_for_ever),
       CASE(a_wall_clock_that_is_set_back_lowers_no_fencing_token_also_of_forgotten_rows),
       CASE(rows_that_are_over_are_swept_and_those_in_use_are_not),

@@ -61,12 +61,13 @@ static int frees(const corral_op *op) {
   }
 }
 
-/* 1: a LOCK that needs more room was refused; the room that is left is for UNLOCK and
- * LOCK_EXTEND. */
+/* 1: a LOCK needs more room and gets none: a waiter has no place then, and another one is refused.
+ * The room that is left is for UNLOCK and LOCK_EXTEND. */
 static int is_refused(crl_lmdb_tx *tx, corral_op *op, size_t old,
                       const corral_lock_change *change) {
   if (!tx->full || op->verb != CORRAL_VERB_LOCK || change->size <= old) return 0;
   op->lock_state.fence = 0;
+  if (op->status == CORRAL_EBUSY) return 1;
   op->lock_state.left_ms = 0;
   op->status = tx->env->host->fail(
       op->error, CORRAL_EREFUSED, "%.100s: held locks take all of size=: a larger one accepts more",

@@ -191,13 +191,13 @@ static int change_one(crl_memcached_handle *h, corral_op *op, slot *s, int64_t d
 
 /* ---- users' locks -------------------------------------------------------------------------- */
 
-/* Sets the status of an operation that ran out of time before it wrote. */
+/* Sets the results of an operation that ran out of time before it wrote. */
 static void out_of_time(const crl_memcached_handle *h, corral_op *op) {
   int is_take = op->verb == CORRAL_VERB_LOCK;
   crl_memcached_fail(
       h, op, is_take ? CORRAL_EBUSY : CORRAL_EUNAVAILABLE,
       "others changed the lock between each read and write until the time allowed was over");
-  op->lock_state.left_ms = is_take ? -1 : 0;
+  op->lock_state = (corral_lock_state){.left_ms = is_take ? -1 : 0};
 }
 
 static void show(const crl_memcached_handle *h, corral_op *op, slot *s) {

@@ -42,8 +42,10 @@ static int store(crl_memory *m, crl_memory_shard *s, uint64_t hash, const corral
   return CORRAL_OK;
 }
 
+/* A refusal stands without the place in the queue that there is no room for. */
 static void give_up(const crl_memory *m, corral_op *op, int status) {
   op->lock_state.fence = 0;
+  if (op->status == CORRAL_EBUSY) return;
   op->lock_state.left_ms = 0;
   if (status == CORRAL_ENOMEM)
     op->status = m->host->fail(op->error, status, "no memory for a lock");

@@ -109,13 +109,13 @@
 /* Writes the holds and places of other tokens, except the first place if that `passes`, and `own`,
  * if given, which has this mode and ends at `till`: this token's hold, or with `number` its place:
  * a new one, 0, or in the place of that number. The first place's turn begins when no hold is in
- * its way. Returns an error or nil. A hold can be lengthened and ended even when the server is out
- * of memory, because a script that has written may go on writing, and PEXPIRE is never refused for
- * memory. */
+ * its way. Returns an error or nil. A hold can be lengthened and ended, and a place given back, even
+ * when the server is out of memory, because a script that has written may go on writing, and PEXPIRE
+ * is never refused for memory. */
 #define WRITE                                                                                      \
   "local function barred(kind, most, writer, reader, n, any)\n"                                    \
   "  if kind == 6 then return writer or n > 0 end\n"                                               \
-  "  if kind == 7 then return writer or reader or n >= most end\n"                                 \
+  "  if kind == 7 then return writer or reader or n >= (most > 0 and most or 1024) end\n"          \
   "  return any\n"                                                                                 \
   "end\n"                                                                                          \
   "local function write(own, kind, till, number)\n"                                                \
@@ -151,7 +151,7 @@
   "  local record = pack('<c4i4i8i8i8', 'crk1', #holds, fence, wish, t) .. table.concat(holds)\n"  \
   "  local life = last - now + 60000\n"                                                            \
   "  local r = call('SET', k, record, 'PX', life)\n"                                               \
-  "  if r.err and mine and string.find(r.err, 'OOM', 1, true) then\n"                              \
+  "  if r.err and (mine or not own) and string.find(r.err, 'OOM', 1, true) then\n"                 \
   "    call('PEXPIRE', k, life)\n"                                                                 \
   "    r = call('SET', k, record, 'PX', life)\n"                                                   \
   "  end\n"                                                                                        \
@@ -276,9 +276,9 @@ static const char repair_text[] =
     "return type(e) == 'table' and e or struct.pack('<i8i8i8i8', -12, now, ARGV[2], 0)\n";
 
 static const crl_redis_script scripts[] = {
-    {"38e60560d0c7e5b8af586929d6636012ba4ce3cd", lock_text},
-    {"06540369ff9d373aebac081c3a36af32c3fc4487", extend_text},
-    {"b69a93debc45c91af43bbba34b9c2e535d402e5b", unlock_text},
+    {"1e1dfdcdab142a02d6e5e19b73fd28a25d49e569", lock_text},
+    {"e53af4a5ed312293ed4972036b0d66f96a293df9", extend_text},
+    {"0e58d9093d749c5033f08653d64a3773bd381ce8", unlock_text},
     {"26379eb93f6fd8bc1b95dbad771d5285d476d59f", repair_text},
 };
 

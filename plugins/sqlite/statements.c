@@ -109,12 +109,22 @@ void crl_sqlite_look_done(crl_sqlite_handle *h) {
   sqlite3_clear_bindings(h->prepared[CRL_SQLITE_LOOK]);
 }
 
+/* Counts the holds of a record, without places in the queue; *ret_who is the first one's note. */
+static int count_holds(const uint8_t *record, size_t size, const char **ret_who) {
+  enum { AT_MODE = 16, AT_NOTE = 48 };
+  int holds = 0;
+  for (size_t at = CORRAL_LOCK_HEAD; at < size; at += CORRAL_LOCK_HOLD)
+    if (record[at + AT_MODE] < CORRAL_LOCK_WAITING && holds++ == 0)
+      *ret_who = (const char *)record + at + AT_NOTE;
+  return holds;
+}
+
 int crl_sqlite_put(crl_sqlite_handle *h, const corral_op *op, const corral_lock_change *change) {
   sqlite3_stmt *s = h->prepared[CRL_SQLITE_PUT];
   uint64_t fence = 0;
-  int holds = h->room[4] | h->room[5] << 8;
+  const char *who = NULL;
+  int holds = count_holds(h->room, change->size, &who);
   for (int i = 7; i >= 0; i--) fence = fence << 8 | h->room[8 + i];
-  const char *who = (const char *)h->room + CORRAL_LOCK_HEAD + 48;
   sqlite3_bind_blob64(s, 1, op->key, op->key_len, SQLITE_STATIC);
   sqlite3_bind_blob64(s, 2, h->room, change->size, SQLITE_STATIC);
   sqlite3_bind_int64(s, 3, (sqlite3_int64)fence);

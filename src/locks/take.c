@@ -22,7 +22,8 @@ enum {
    * CORRAL_LOCK_TURN_MS */
   TURN_NAP_MS = 150,
   /* wakes in a row without the lock, after which a writer leaves the watch for a while */
-  FRUITLESS = 3
+  FRUITLESS = 3,
+  CHANGES = 3 /* changes of the record that a turn makes: a release, a grant, a place */
 };
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -150,7 +151,8 @@ static int judge(crl_taking *t, const corral_op *op) {
       return set_fence(t);
     case CORRAL_EFOREIGN: return meet_foreign(t);
     case CORRAL_EBUSY:
-      t->doubtful |= (op->flags & (CORRAL_OP_QUEUED | CORRAL_OP_FAIR)) != 0;
+      t->doubtful |=
+          op->flags & CORRAL_OP_QUEUED || (op->flags & CORRAL_OP_FAIR && op->lock.wish_ms > 0);
       if (t->options.fair > 0) note_place(t, (size_t)op->lock_state.fence);
       return CORRAL_EBUSY;
     case CORRAL_EINDOUBT:
@@ -251,13 +253,14 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The pause of a waiter for its turn, in ms. Far from that it lasts for half of the time that the
  * places before it will take if they go on as they did, and the waiter leaves the watch meanwhile:
- * so a crowd asks a few times per turn and not at each release. Where the store wakes nobody, the
- * first of the queue looks as often as the first of a crowd without turns would. */
+ * so a crowd asks a few times per turn and not at each change. Where turns last so long that this
+ * would be more, the waiter stays in the watch. Where the store wakes nobody, the first of the queue
+ * looks as often as the first of a crowd without turns would. */
 static int64_t turn_pause(crl_taking *t, uint64_t dice) {
-  int is_near = t->place > 0 && t->place <= 2;
+  int is_near = t->place > 0 && t->place <= 2, is_quick = t->each_us < 1000 * CHANGES * TURN_NAP_MS;
   int64_t far_ms = t->place > 2 ? (int64_t)(t->place - 2) * t->each_us / 2000 : 0,
           most = smaller(t->options.poll_max_ms, TURN_NAP_MS);
-  if (t->watches && far_ms > 1) {
+  if (t->watches && is_quick && far_ms > 1) {
     crl_watch_leave(t->context->watch, &t->watcher);
     t->watches = t->told = 0;
     t->backs++;

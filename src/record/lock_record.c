@@ -126,7 +126,7 @@ typedef struct now_here {
 /* Hold number `i`, with implausible numbers corrected. */
 static void hold_at(now_here *here, size_t i, corral_hold *hold) {
   crl_lock_record_hold(here->record, i, hold);
-  hold->fence = believed(hold->fence);
+  if (!crl_lock_record_waits(hold)) hold->fence = believed(hold->fence);
   if (redate(hold, here->now)) here->is_changed = 1;
 }
 
@@ -188,11 +188,16 @@ typedef struct crowd {
   uint64_t permits;
 } crowd;
 
+/* How many permits there may be for a place; a number that can't be right is the largest. */
+static uint64_t most_for(const corral_hold *place) {
+  return (int64_t)place->fence > 0 ? place->fence : CORRAL_LOCK_HOLDS;
+}
+
 static int is_barred(const corral_hold *place, const crowd *holds) {
   switch (place->mode - CORRAL_LOCK_WAITING) {
     case CORRAL_LOCK_SHARED: return holds->writer || holds->permits > 0;
     case CORRAL_LOCK_PERMIT:
-      return holds->writer || holds->reader || holds->permits >= place->fence;
+      return holds->writer || holds->reader || holds->permits >= most_for(place);
     default: return holds->any;
   }
 }
