@@ -173,6 +173,10 @@ static crl_ask climb_without(crl_flight *flight, int64_t now) {
 
 static crl_ask go_without(crl_flight *flight, int64_t now) {
   int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
+  if (flight->plan.returns && !flight->last_look && !is_error) {
+    flight->returned = 1;
+    return fail(flight, flight->status);
+  }
   if (flight->plan.can_compute && !flight->last_look && !is_error)
     return climb_without(flight, now);
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
@@ -371,9 +375,10 @@ static crl_ask on_host(crl_flight *flight, const crl_told *told) {
 }
 
 /* Serves a value that is to be rebuilt. It is rebuilt behind the answer, without the store, unless
- * this process has just done so. */
+ * this process does so, or has just done so. */
 static crl_ask refresh_without(crl_flight *flight, int64_t now) {
-  int rests = flight->recalls || flight->slow || flight->last_look || flight->pause_until > now;
+  int rests = flight->recalls || flight->slow || flight->last_look || flight->plan.returns ||
+              flight->pause_until > now;
   flight->refresh = flight->degraded =
       !rests && flight->plan.can_compute && flight->plan.background;
   return answer(flight, CRL_ANSWER_STALE);
