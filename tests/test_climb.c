@@ -24,6 +24,8 @@ static corral_policy away(int64_t when_away) {
   { .can_compute = 1, .limited = 1, .ladder = 1 }
 #define BEHIND                                                                                     \
   { .can_compute = 1, .background = 1, .limited = 1, .ladder = 1 }
+#define RETURNS                                                                                    \
+  { .can_compute = 1, .background = 1, .returns = 1 }
 
 /* ---- the host lock ------------------------------------------------------------------------- */
 
@@ -303,6 +305,29 @@ static void an_error_is_the_answer_if_the_policy_says_so(void **state) {
         "ok sie 50", "away");
 }
 
+/* Its caller goes back to the herd, unless this process has the answer. */
+static void what_somebody_else_rebuilds_is_not_computed_without_the_store(void **state) {
+  (void)state;
+  corral_policy stale = away(CORRAL_AWAY_STALE), error = away(CORRAL_AWAY_ERROR);
+  const crl_flight_plan plan = RETURNS;
+  story s = begin_with(&usual, plan);
+  tell(&s, "away");
+  assert_int_equal(s.flight.answer, CRL_ANSWER_ERROR);
+  assert_true(s.flight.returned);
+  s = begin_with(&error, plan);
+  tell(&s, "away");
+  assert_int_equal(s.flight.answer, CRL_ANSWER_ERROR);
+  assert_false(s.flight.returned);
+  CLIMB(&stale, RETURNS, "0 get: away\n1 held: ok swr 50\n2 answer stale\n2 done\n", "away",
+        "ok swr 50");
+  CLIMB(&stale, RETURNS, "0 get: away\n1 held: ok sie 50\n2 answer error EUNAVAILABLE\n2 done\n",
+        "away", "ok sie 50");
+  CLIMB(
+      &usual, RETURNS,
+      "0 get: miss\n1 claim: ok\n2 compute: value\n3 settle: ok\n4 answer computed, kept\n4 done\n",
+      "miss", "ok", "value", "ok");
+}
+
 static void
 a_failure_that_this_process_remembers_is_the_answer_without_the_store_too(void **state) {
   (void)state;
@@ -344,6 +369,7 @@ int main(void) {
       T(what_this_process_holds_is_rebuilt_behind_its_answer_when_its_fresh_life_is_over),
       T(what_may_serve_on_errors_alone_serves_when_the_compute_fails),
       T(an_error_is_the_answer_if_the_policy_says_so),
+      T(what_somebody_else_rebuilds_is_not_computed_without_the_store),
       T(a_failure_that_this_process_remembers_is_the_answer_without_the_store_too),
   };
   return cmocka_run_group_tests_name("climb", tests, NULL, NULL);

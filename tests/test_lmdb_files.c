@@ -1,6 +1,8 @@
 /* test_lmdb_files.c: existing files and folders at the path of an lmdb: store. */
+#include <corral.h>
 #include <sys/stat.h>
 
+#include "os/env.h"
 #include "support/lmdb_kit.h"
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -291,6 +293,43 @@ static void places_where_no_file_can_be_are_named(void **state) {
   refused("lmdb:/tmp/x?size=1", CORRAL_EURI, "size");
 }
 
+static int fill_next_number(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)key;
+  (void)key_len;
+  int next = atomic_fetch_add((_Atomic int *)arg, 1) + 1;
+  return corral_fill_bytes(fill, &next, sizeof next);
+}
+
+static int number_of(corral *c, const corral_policy *policy) {
+  corral_value *value;
+  int number;
+  assert_int_equal(corral_get(c, "k", 1, CORRAL_CALL(.policy = policy), &value), CORRAL_OK);
+  memcpy(&number, corral_value_data(value), sizeof number);
+  corral_value_unref(value);
+  return number;
+}
+
+/* It is rebuilt behind the answer, as for any store. */
+static void where_no_file_can_be_a_stale_value_of_this_process_is_rebuilt(void **state) {
+  (void)state;
+  _Atomic int made = 0;
+  corral *c;
+  const corral_policy *policy =
+      CORRAL_POLICY(.ttl_ms = 1, .swr_ms = 3600000, .when_away = CORRAL_AWAY_STALE);
+  assert_int_equal(mkdir(file("none"), 0700), 0);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = address("none", ""),
+                                              .compute = fill_next_number, .compute_arg = &made),
+                               &c, NULL),
+                   CORRAL_OK);
+  int first = number_of(c, policy), number = first;
+  for (int64_t until = crl_env_now_ms() + 30000; number == first && crl_env_now_ms() < until;) {
+    crl_env_pause_us(5000);
+    number = number_of(c, policy);
+  }
+  assert_int_not_equal(number, first);
+  corral_close(c);
+}
+
 static void a_folder_without_write_permission_is_named(void **state) {
   (void)state;
   if (geteuid() == 0) {
@@ -320,6 +359,7 @@ int main(void) {
       cmocka_unit_test(missing_folders_are_made_for_this_user_alone),
       cmocka_unit_test(a_link_leads_to_the_same_store),
       cmocka_unit_test(places_where_no_file_can_be_are_named),
+      cmocka_unit_test(where_no_file_can_be_a_stale_value_of_this_process_is_rebuilt),
       cmocka_unit_test(a_folder_without_write_permission_is_named),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

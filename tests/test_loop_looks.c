@@ -360,6 +360,70 @@ static void while_the_store_is_away_a_stale_value_is_answered_and_computed_once(
   outdated_desk_end(&d, &leader);
 }
 
+static void get_stale(corral_loop *loop, const char *makes, request *r) {
+  *r = (request){.makes = makes};
+  ask(loop, "stale", CORRAL_POLICY(.ttl_ms = 1, .swr_ms = HOUR, .wait_ms = 60000), r);
+}
+
+/* Whoever has the lease is waited for by those who then find no store to look at. */
+static void what_is_rebuilt_when_the_store_goes_away_is_computed_once(void **state) {
+  (void)state;
+  static request r[CROWD];
+  request old, leader;
+  loop_desk d = opened();
+  get_stale(d.loop, "old", &old);
+  RUN_UNTIL(d.loop, old.gones, 1);
+  crl_env_pause_us(5000);
+  get_stale(d.loop, NULL, &leader);
+  RUN_UNTIL(d.loop, leader.starts, 1);
+  assert_string_equal(leader.text, "old");
+  redis_server_kill(server);
+  for (int i = 0; i < CROWD; i++) get_stale(d.loop, "mine", &r[i]);
+  for (int i = 0; i < 100; i++) {
+    crl_env_pause_us(1000);
+    corral_loop_dispatch(d.loop);
+  }
+  make(&leader, "new");
+  for (int i = 0; i < CROWD; i++) {
+    RUN_UNTIL(d.loop, r[i].gones, 1);
+    assert_int_equal(r[i].starts, 0);
+    assert_string_equal(r[i].text, "new");
+  }
+  outdated_desk_end(&d, &leader);
+}
+
+static void invalidate_elsewhere(const char *key) {
+  corral *other = NULL;
+  corral_error error;
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &other, &error),
+                   CORRAL_OK);
+  assert_int_equal(corral_invalidate(other, key, strlen(key), NULL), CORRAL_OK);
+  corral_close(other);
+}
+
+/* What failed last may be there again: a call that can ask the store asks it. */
+static void once_the_store_is_back_what_was_invalidated_elsewhere_is_no_answer(void **state) {
+  (void)state;
+  request old, leader, r;
+  if (server == NULL) skip();
+  loop_desk d = desk_open(
+      CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 5000, .breaker_failures = 1000));
+  redis_server_kill(server);
+  get_outdated(d.loop, HOUR, "old", &old);
+  RUN_UNTIL(d.loop, old.gones, 1);
+  crl_env_pause_us(5000);
+  get_outdated(d.loop, HOUR, NULL, &leader);
+  RUN_UNTIL(d.loop, leader.starts, 1);
+  redis_server_restart(server);
+  invalidate_elsewhere("outdated");
+  get_outdated(d.loop, HOUR, "mine", &r);
+  RUN_UNTIL(d.loop, r.gones, 1);
+  assert_string_equal(r.text, "mine");
+  make(&leader, "new");
+  RUN_UNTIL(d.loop, leader.gones, 1);
+  closed(&d);
+}
+
 /* The child has a copy of the connection, so the server's end alone doesn't take it out of the
  * loop's set. */
 static void a_fork_leaves_the_looks_to_the_parent(void **state) {
@@ -480,6 +544,8 @@ int main(void) {
       TEST(a_silent_server_costs_no_answer),
       TEST(while_the_store_is_away_what_is_outdated_is_computed_once),
       TEST(while_the_store_is_away_a_stale_value_is_answered_and_computed_once),
+      TEST(what_is_rebuilt_when_the_store_goes_away_is_computed_once),
+      TEST(once_the_store_is_back_what_was_invalidated_elsewhere_is_no_answer),
       TEST(a_fork_leaves_the_looks_to_the_parent),
       TEST(a_cancelled_look_is_told_nothing_and_who_joined_it_goes_on),
       TEST(a_cancel_token_ends_a_look_at_once),

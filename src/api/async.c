@@ -209,7 +209,7 @@ static void end_plain(corral_async_call *call, int status) {
 
 /* Makes the call's run, if it leads, or is to look by itself. */
 static void fly(corral_async_call *call) {
-  if (call->join.state == CRL_JOIN_LOOKS) crl_join_fly(&call->join);
+  if (call->join.state == CRL_JOIN_LOOKS) crl_join_fly(&call->join, 1);
 }
 
 /* Gives the call's run to the scheduler. */
@@ -275,26 +275,31 @@ int crl_async_begin(corral_async_call *call, crl_hit *hit, crl_outcome *outcome)
   return call->join.state == CRL_JOIN_ENDED ? CORRAL_OK : go_on(call);
 }
 
+/* Goes on by the join, whose outcome is `outcome`: the call may end. */
+static void bring(corral_async_call *call, crl_outcome *outcome) {
+  fly(call);
+  if (call->join.state == CRL_JOIN_ENDED) {
+    end(call, outcome);
+    return;
+  }
+  int status = go_on(call);
+  if (status != CORRAL_OK) end_plain(call, status);
+}
+
 static void look(corral_async_call *call) {
   crl_outcome outcome;
   call->join.outcome = &outcome;
   do crl_join_look(&call->join);
   while (call->join.state == CRL_JOIN_WAITS && atomic_load(&call->join.listener.stirred));
-  int status = CORRAL_OK;
-  if (call->join.state == CRL_JOIN_WAITS) {
-    status = arm(call);
-    if (status == CORRAL_OK) return;
-    crl_async_leave(call);
-  } else {
+  if (call->join.state != CRL_JOIN_WAITS) {
     stop_waiting(call);
-    fly(call);
-    if (call->join.state == CRL_JOIN_ENDED) {
-      end(call, &outcome);
-      return;
-    }
-    status = go_on(call);
+    bring(call, &outcome);
+    return;
   }
-  if (status != CORRAL_OK) end_plain(call, status);
+  int status = arm(call);
+  if (status == CORRAL_OK) return;
+  crl_async_leave(call);
+  end_plain(call, status);
 }
 
 /* `runs` counts the look no more. */
@@ -317,13 +322,10 @@ void crl_async_looked(void *arg, crl_async_look *look) {
   call->join.outcome = &outcome;
   int is_over = crl_looks_judge(look, &call->join, &outcome.value);
   if (!is_over && call->join.state == 0) crl_join_enter(&call->join);
-  if (!is_over) fly(call);
-  if (is_over || call->join.state == CRL_JOIN_ENDED) {
+  if (is_over)
     end(call, &outcome);
-    return;
-  }
-  int status = go_on(call);
-  if (status != CORRAL_OK) end_plain(call, status);
+  else
+    bring(call, &outcome);
 }
 
 static void end_answered(corral_async_call *call, crl_outcome *answer) {
@@ -333,7 +335,13 @@ static void end_answered(corral_async_call *call, crl_outcome *answer) {
   }
   crl_outcome outcome = *answer;
   free(answer);
-  end(call, &outcome);
+  if (!outcome.returned) {
+    end(call, &outcome);
+    return;
+  }
+  call->join.outcome = &outcome;
+  crl_join_return(&call->join);
+  bring(call, &outcome);
 }
 
 /* Begins the wait on the entry of the call's own flight, unless the call was cancelled meanwhile.

@@ -157,7 +157,7 @@ static int look_first(many *m) {
     settle(m, l);
   }
   for (size_t i = 0; made == 0 && i < count; i++) {
-    crl_join_fly(m->joins[i]);
+    crl_join_fly(m->joins[i], 0);
     settle(m, &m->legs[m->looking[i]]);
   }
   return count > 0;

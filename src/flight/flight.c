@@ -173,8 +173,10 @@ static crl_ask climb_without(crl_flight *flight, int64_t now) {
 
 static crl_ask go_without(crl_flight *flight, int64_t now) {
   int is_error = flight->policy->when_away == CORRAL_AWAY_ERROR && !is_taken(flight->status);
-  if (flight->plan.can_compute && !flight->last_look && !is_error)
-    return climb_without(flight, now);
+  int computes = flight->plan.can_compute && !flight->last_look && !is_error;
+  flight->returned = computes && flight->plan.returns;
+  if (flight->returned) return fail(flight, flight->status);
+  if (computes) return climb_without(flight, now);
   if (flight->sie_until > now) return answer(flight, CRL_ANSWER_STALE);
   return fail(flight, flight->last_look && !is_error ? CORRAL_EDEADLINE : flight->status);
 }
@@ -240,8 +242,7 @@ static void remember(crl_flight *flight, const crl_told *told) {
 }
 
 static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_claim) {
-  int taken = !may_claim || told->look.lease_left > 0;
-  if (taken) {
+  if (!may_claim || told->look.lease_left > 0) {
     if (told->look.lives.swr > 0) return conclude(flight, CRL_ANSWER_STALE);
     /* Only one waiter of a host looks at the store: the one with the host lock. */
     if (flight->plan.ladder && !flight->on_host && !flight->last_look) return CRL_ASK_HOST;
@@ -365,17 +366,16 @@ static crl_ask on_host_busy(crl_flight *flight, const crl_told *told) {
 static crl_ask on_host(crl_flight *flight, const crl_told *told) {
   if (told->status == CORRAL_EBUSY) return on_host_busy(flight, told);
   flight->on_host = told->status == CORRAL_OK;
-  if (flight->on_host && !flight->degraded) return CRL_ASK_GET;
   if (!flight->on_host) flight->plan.ladder = 0;
   return flight->degraded ? climb(flight, told->now) : CRL_ASK_GET;
 }
 
 /* Serves a value that is to be rebuilt. It is rebuilt behind the answer, without the store, unless
- * this process has just done so. */
+ * this process does so, or has just done so. */
 static crl_ask refresh_without(crl_flight *flight, int64_t now) {
   int rests = flight->recalls || flight->slow || flight->last_look || flight->pause_until > now;
-  flight->refresh = flight->degraded =
-      !rests && flight->plan.can_compute && flight->plan.background;
+  int may = flight->plan.can_compute && flight->plan.background && !flight->plan.returns;
+  flight->refresh = flight->degraded = !rests && may;
   return answer(flight, CRL_ANSWER_STALE);
 }
 

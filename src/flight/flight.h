@@ -95,6 +95,8 @@ typedef struct crl_flight_plan {
   uint8_t alone;        /* crl_alone: compute alone from the beginning */
   uint8_t expects_none; /* the store should have nothing: where no rung is before it, CLAIM is the
                            first look */
+  uint8_t returns; /* somebody else rebuilds the value: without the store it isn't computed, but an
+                      error, with flight->returned */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -127,6 +129,7 @@ typedef struct crl_flight {
   uint8_t others_lead; /* the last look found another holder's lease */
   uint8_t answer;      /* crl_answer: for ANSWER, now or after the RELEASE */
   uint8_t kept;        /* corral_kept: for COMPUTED */
+  uint8_t returned;    /* ERROR: by plan.returns */
   /* crl_made; 0 before COMPUTE. At DONE a success replaces the stale answer, for callers that still
    * wait */
   uint8_t made;

@@ -19,6 +19,7 @@ typedef struct crl_outcome {
   int64_t age_ms;
   uint64_t version;
   int32_t failure;     /* for which a stale value is the answer; 0: none */
+  int returned;        /* an error: the call is to go on by crl_join_return */
   corral_value *value; /* the caller's own, made already; it can't be shared. NULL: none */
   corral_error error;
 } crl_outcome;

@@ -173,6 +173,37 @@ static void keep_stale(crl_join *join, crl_found *found, const crl_told *told) {
   join->stale_until = crl_env_now_ms() + told->look.lives.sie;
 }
 
+int crl_join_begin_look(crl_join *join, crl_found *found) {
+  int status =
+      crl_cancelled(join->call->cancel_token)
+          ? CORRAL_ECANCELLED
+          : crl_found_init(found, join->context, join->call->policy, &join->name, join->hash);
+  if (status != CORRAL_OK) crl_join_fail(join, status);
+  return status == CORRAL_OK;
+}
+
+/* True when the store gave no answer, and is away, not slow: see flight.c. */
+static int is_away(const crl_told *told) {
+  return told->status != CORRAL_OK && told->status != CORRAL_EMISS &&
+         told->status != CORRAL_EFOREIGN && told->status != CORRAL_ENEWER && !told->slow;
+}
+
+/* Answers by what this process has for a store that is away, fresh or stale, where the policy
+ * allows that. 0: the call goes on. */
+static int ends_by_own(crl_join *join) {
+  crl_found found;
+  crl_lives lives;
+  if (join->call->policy->when_away != CORRAL_AWAY_STALE) return 0;
+  if (!crl_join_begin_look(join, &found)) return 1;
+  int serves = crl_found_take_own(&found, &lives) && (lives.fresh > 0 || lives.swr > 0);
+  if (serves && lives.fresh > 0)
+    answer_by_look(join, &found, CORRAL_OUTBOX, CORRAL_EVENT_OUTBOX_HIT);
+  else if (serves)
+    answer_by_look(join, &found, CORRAL_STALE, CORRAL_EVENT_STALE);
+  crl_found_clean(&found);
+  return serves;
+}
+
 /* Looked apart from the herd, and found no fresh value: takes part in it now. The look is good for
  * this call alone: those who join may have begun after it. */
 static void enter_looked(crl_join *join, crl_found *found, crl_told *told) {
@@ -190,6 +221,10 @@ static void enter_looked(crl_join *join, crl_found *found, crl_told *told) {
       begin_flight(join, found, told);
       break;
     case CRL_ENTER_JOINS:
+      if (is_away(told) && ends_by_own(join)) {
+        crl_entry_unref(entry);
+        break;
+      }
       keep_stale(join, found, told);
       join_flight(join, entry);
       break;
@@ -201,65 +236,30 @@ static void enter_looked(crl_join *join, crl_found *found, crl_told *told) {
   }
 }
 
-int crl_join_begin_look(crl_join *join, crl_found *found) {
-  int status =
-      crl_cancelled(join->call->cancel_token)
-          ? CORRAL_ECANCELLED
-          : crl_found_init(found, join->context, join->call->policy, &join->name, join->hash);
-  if (status != CORRAL_OK) crl_join_fail(join, status);
-  return status == CORRAL_OK;
-}
-
-/* Answers by what this process has, fresh or stale, where its policy allows that. 0: the call goes
- * on. */
-static int ends_by_own(crl_join *join) {
-  crl_found found;
-  crl_lives lives;
-  if (join->call->policy->when_away != CORRAL_AWAY_STALE) return 0;
-  if (!crl_join_begin_look(join, &found)) return 1;
-  int serves = crl_found_take_own(&found, &lives) && (lives.fresh > 0 || lives.swr > 0);
-  if (serves && lives.fresh > 0)
-    answer_by_look(join, &found, CORRAL_OUTBOX, CORRAL_EVENT_OUTBOX_HIT);
-  else if (serves)
-    answer_by_look(join, &found, CORRAL_STALE, CORRAL_EVENT_STALE);
-  crl_found_clean(&found);
-  return serves;
-}
-
 static void go_on(crl_join *join, crl_found *found, crl_told *told) {
   if (told->status == CORRAL_OK && hits(join, &told->look)) {
     answer_by_look(join, found, CORRAL_FRESH, CORRAL_EVENT_HIT);
   } else if (join->leads == NULL && crl_call_computes(join->call)) {
-    int fails = told->status != CORRAL_OK && told->status != CORRAL_EMISS;
-    if (!fails || !ends_by_own(join)) enter_looked(join, found, told);
+    enter_looked(join, found, told);
   } else {
     crl_found_tell_miss(found, told);
     begin_flight(join, found, told);
   }
 }
 
-/* True when the key's server gave no answer of use to those who asked it last. */
-static int store_fails(const crl_join *join) {
-  crl_key key;
-  if (crl_key_make(&key, CRL_KEY_VALUE, &join->context->space, &join->name) != CORRAL_OK) return 0;
-  int fails = crl_pool_fails(join->context->pool, key.stored, key.stored_len);
-  crl_key_clean(&key);
-  return fails;
+void crl_join_fly(crl_join *join, int returns) {
+  if (join->leads == NULL) {
+    join->returns = returns && crl_call_computes(join->call);
+    enter_alone(join, CRL_ALONE_NOT);
+    join->returns = 0;
+  } else {
+    lead(join, NULL, CRL_ALONE_NOT);
+  }
 }
 
-/* A call that was to look apart from the herd goes on by itself. Where its look would fail it
- * answers by what this process has, or has its part in the herd: by themselves all such calls would
- * compute. */
-void crl_join_fly(crl_join *join) {
-  if (join->leads == NULL && crl_call_computes(join->call) && store_fails(join)) {
-    join->has_looked = 1;
-    if (!ends_by_own(join)) enter(join, NULL);
-  }
-  if (join->state != CRL_JOIN_LOOKS) return;
-  if (join->leads == NULL)
-    enter_alone(join, CRL_ALONE_NOT);
-  else
-    lead(join, NULL, CRL_ALONE_NOT);
+void crl_join_return(crl_join *join) {
+  join->has_looked = 1;
+  enter(join, NULL);
 }
 
 void crl_join_looked(crl_join *join, crl_found *found, crl_told *told) {
@@ -354,7 +354,14 @@ void crl_run_tell_deadline(const crl_join *join) {
 /* True when the store is what kept the call waiting: it was slow to the flight that had this entry,
  * or is to others. */
 static int meets_trouble(const crl_join *join, const crl_entry *entry) {
-  return crl_herd_is_slow(entry) || (crl_call_computes(join->call) && store_fails(join));
+  crl_key key;
+  if (crl_herd_is_slow(entry)) return 1;
+  if (!crl_call_computes(join->call) ||
+      crl_key_make(&key, CRL_KEY_VALUE, &join->context->space, &join->name) != CORRAL_OK)
+    return 0;
+  int meets = crl_pool_fails(join->context->pool, key.stored, key.stored_len);
+  crl_key_clean(&key);
+  return meets;
 }
 
 /* The deadline has come, or no time is left to enter anew. */

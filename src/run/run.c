@@ -195,7 +195,8 @@ static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
                           .early = join->early != 0,
                           .anew = policy->anew > 0,
                           .alone = (uint8_t)alone,
-                          .expects_none = join->expects_none != 0};
+                          .expects_none = join->expects_none != 0,
+                          .returns = join->returns != 0};
   if (policy->soft_ms > 0) plan.soft_until = join->deadline - policy->wait_ms + policy->soft_ms;
   plan.dice = crl_env_dice();
   return crl_flight_start(&r->flight, &r->policy, &plan);

@@ -165,6 +165,7 @@ typedef struct crl_join {
   int owns;         /* the flight of `entry` is its own */
   int early;        /* rebuild even a fresh value */
   int expects_none; /* nothing should be stored */
+  int returns;      /* its run may end by crl_join_return: somebody else rebuilds the value */
 } crl_join;
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
@@ -182,8 +183,11 @@ void crl_join_looked(crl_join *join, crl_found *found, crl_told *told);
 /* CRL_JOIN_LOOKS: goes on by a look that was made, and takes over what it found. began_us: when the
  * look began (crl_env_now_us); 0: that isn't known. */
 void crl_join_have(crl_join *join, const corral_op *op, int64_t began_us);
-/* CRL_JOIN_LOOKS: makes a run that begins with that look. */
-void crl_join_fly(crl_join *join);
+/* CRL_JOIN_LOOKS: makes a run that begins with that look. `returns`: where it looks apart from the
+ * herd, and the store is away, its outcome may say `returned`: then crl_join_return is next. */
+void crl_join_fly(crl_join *join, int returns);
+/* Its run has ended so: has its part in the herd. By themselves all such calls would compute. */
+void crl_join_return(crl_join *join);
 /* Blocks until there is a result for a call that waits, and goes on by it. */
 void crl_join_wait(crl_join *join);
 /* The same without blocking; `join` may still wait when it returns. */
