@@ -569,6 +569,29 @@ static void who_watches_is_told_each_change_of_holders_and_no_extension(void **s
   each(SHARED, 0, each_change);
 }
 
+enum { SECONDS = 2200 }; /* ms: the server tells the connection's time in whole seconds */
+
+static void grows_older(void) {
+  pthread_t thread;
+  seen.count = 0;
+  seen.cancel = corral_cancel_token_new();
+  assert_int_equal(pthread_create(&thread, NULL, watch_it, NULL), 0);
+  (void)sees(1, 0);
+  corral_lock *lock = take(a, "watched", CORRAL_LOCK(.ttl_ms = HOUR));
+  (void)sees(2, 1);
+  crl_env_pause_us(1000 * SECONDS);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  (void)sees(3, 0);
+  corral_cancel_token_cancel(seen.cancel);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  corral_cancel_token_free(seen.cancel);
+}
+
+static void that_a_holders_connection_grows_older_is_no_change(void **state) {
+  (void)state;
+  each(TIED, 0, grows_older);
+}
+
 static int once(const void *name, size_t len, const corral_lock_holder *holders, size_t count,
                 void *arg) {
   (void)name, (void)len, (void)holders, (void)count;
@@ -645,6 +668,7 @@ int main(void) {
       cmocka_unit_test(a_namespace_lists_its_own_locks_and_no_others),
       cmocka_unit_test(too_many_to_list_is_told),
       cmocka_unit_test(who_watches_is_told_each_change_of_holders_and_no_extension),
+      cmocka_unit_test(that_a_holders_connection_grows_older_is_no_change),
       cmocka_unit_test(a_watch_ends_when_its_function_says_so_or_cannot_begin),
       cmocka_unit_test(how_long_locks_are_waited_for_and_held_is_counted),
       cmocka_unit_test(what_cannot_be_listed_is_named), /* kills servers */
