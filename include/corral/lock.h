@@ -97,8 +97,9 @@ typedef struct corral_lock_options {
   /* ticket of a hold of this lock (corral_lock_ticket): that hold is taken over, in place of a new
    * one, without waiting, shared or not as it is; NULL: a new one */
   const char *adopt;
-  /* corral whose store keeps the counter of the fencing tokens, one that doesn't forget; open until
-   * the lock is taken; NULL: the lock's own store does */
+  /* another corral, whose store keeps the counter of the fencing tokens: one that doesn't forget;
+   * open until corral_lock_take returns (corral_lock_take_async: until `done` or `gone`); NULL: the
+   * lock's own store counts */
   corral *fence;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
@@ -159,7 +160,8 @@ enum {
  * shared one, as corral_lock_downgrade. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
  * before; since when isn't known (see on_lost). CORRAL_EINDOUBT (no reply, though asked twice),
  * CORRAL_EUNAVAILABLE: the hold is over by its ttl_ms at the latest. CORRAL_EINVAL (not a lock,
- * within its on_lost or within on_event), CORRAL_EFORKED: nothing was done, `lock` is not freed. */
+ * within its on_lost or on_warn, or within on_event), CORRAL_EFORKED: nothing was done, `lock` is
+ * not freed. */
 CORRAL_API int corral_lock_release(corral_lock *lock, corral_error *error);
 /* Extends the hold: it ends no earlier than ttl_ms from now (50 to 86,400,000; 0: the lock's own).
  * CORRAL_ELOST, CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE, CORRAL_EINVAL. */
