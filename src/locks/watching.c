@@ -101,6 +101,7 @@ static int go_on(watching *w, corral_cancel_token *cancel_token, corral_lock_tel
 int corral_lock_watch(corral *c, const void *name, size_t name_len,
                       corral_cancel_token *cancel_token, corral_lock_tell_fn *to, void *arg,
                       corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   watching w = {.told = 0};
   int status = crl_context_enter(c, &w.context, error);
   if (status == CORRAL_OK && to == NULL)
