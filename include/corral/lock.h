@@ -47,7 +47,7 @@ typedef struct corral_lock corral_lock;
   X(keep, "keep", "hold", "flag", -1, -1, 1, "", NONE,                                             \
     "Extended every third of its ttl until its release.")                                          \
   X(max_ms, "max", "hold", "ms", -1, -1, 31536000000, "lock", NONE,                                \
-    "Longest hold: then it is extended no more, and ends by its ttl.")                             \
+    "Longest hold: not extended then, it ends by its ttl.")                                        \
   X(warn_ms, "warn", "hold", "ms", -1, -1, 86400000, "", NONE,                                     \
     "So long before the end of a hold that isn't extended, on_warn is called.")                    \
   X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
@@ -63,9 +63,9 @@ typedef struct corral_lock corral_lock;
   X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
     "Longest such pause.")                                                                         \
   X(permits, "permits", "hold", "count", -1, -1, 1024, "lock", NONE,                               \
-    "One of so many that may hold it at once (a semaphore); each taker's own number counts.")      \
+    "One of N at once (semaphore); each taker's N counts.")                                        \
   X(fair, "fair", "waiting", "flag", -1, -1, 1, "lock", NONE,                                      \
-    "In turn: the processes that wait so get it in the order in which they came.")
+    "In turn: processes that wait so get it as they came.")
 /* clang-format on */
 
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
