@@ -712,6 +712,9 @@ wrong_use() {
       lock --warn 6s n -- true &&
     refuses "--warn is for a command" lock --take --warn 1s n &&
     refuses "--fence-store is for taking" lock --fence-store lmdb:x --show n &&
+    refuses "--fence-store memory: forgets" lock --fence-store memory: n -- true &&
+    refuses "--fence-store: the lock's own store can't count" \
+      --store "lmdb:$dir/own" lock --fence-store "lmdb:$dir/own" n -- true &&
     refuses "--leave is for a command" lock --take --leave n &&
     refuses "--ticket is for a command" lock --check --ticket n &&
     refuses "memory: is of one process alone" --store memory: lock n -- true

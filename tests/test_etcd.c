@@ -221,6 +221,56 @@ static void names_of_any_bytes_are_different_locks(void **state) {
   gone(&c);
 }
 
+/* A reply with all of them would have 9 MB. */
+enum { KEYS = 2600, AT_ONCE = 100, ZEROS = 3600, LENGTH = (8 + ZEROS) / 4 * 3 + 2 };
+
+typedef struct counted {
+  int count;
+  uint8_t last[LENGTH];
+} counted;
+
+static int count_it(void *arg, const void *key, size_t len) {
+  counted *c = arg;
+  assert_int_equal(len, LENGTH);
+  assert_true(memcmp(key, c->last, LENGTH) > 0);
+  memcpy(c->last, key, LENGTH);
+  c->count++;
+  return 0;
+}
+
+/* Puts the keys: "corral/nn" and more, which is a number as digits of base64. */
+static void put_many(void) {
+  static char body[AT_ONCE * (ZEROS + 80)];
+  for (int i = 0; i < KEYS; i += AT_ONCE) {
+    size_t used = (size_t)snprintf(body, sizeof body, "{\"success\":[");
+    for (int j = i; j < i + AT_ONCE; j++)
+      used += (size_t)snprintf(body + used, sizeof body - used,
+                               "%s{\"request_put\":{\"key\":\"Y29ycmFsL25u%08d%0*d\"}}",
+                               j > i ? "," : "", j, ZEROS, 0);
+    snprintf(body + used, sizeof body - used, "]}");
+    assert_non_null(strstr(etcd_server_ask(server, "/v3/kv/txn", body), "\"succeeded\":true"));
+  }
+}
+
+static void more_keys_than_one_reply_has_room_for_are_listed_in_order(void **state) {
+  (void)state;
+  counted found = {.count = 0};
+  client c = fresh();
+  corral_listing listing = {.size = sizeof listing,
+                            .op_ms = 20000,
+                            .prefix = "n",
+                            .prefix_len = 1,
+                            .tell = count_it,
+                            .arg = &found};
+  put_many();
+  if (c.k.plugin->list(c.k.store, &listing, &c.error) != CORRAL_OK)
+    fail_msg("%d of them: %s", found.count, c.error.text);
+  assert_int_equal(found.count, KEYS);
+  etcd_server_ask(server, "/v3/kv/deleterange",
+                  "{\"key\":\"Y29ycmFsL24=\",\"range_end\":\"Y29ycmFsL28=\"}");
+  gone(&c);
+}
+
 static void what_it_cannot_do_it_says(void **state) {
   (void)state;
   client c = fresh();
@@ -483,6 +533,7 @@ int main(void) {
       cmocka_unit_test(a_key_that_somebody_removed_is_told_as_lost),
       cmocka_unit_test(show_tells_who_since_when_and_for_how_long),
       cmocka_unit_test(names_of_any_bytes_are_different_locks),
+      cmocka_unit_test(more_keys_than_one_reply_has_room_for_are_listed_in_order),
       cmocka_unit_test(what_it_cannot_do_it_says),
       cmocka_unit_test(a_batch_is_done_in_order),
       cmocka_unit_test(foreign_keys_are_left_alone_and_repaired_on_request_only),

@@ -569,6 +569,90 @@ static void who_watches_is_told_each_change_of_holders_and_no_extension(void **s
   each(SHARED, 0, each_change);
 }
 
+enum { SECONDS = 2200 }; /* ms: the server tells the connection's time in whole seconds */
+
+static void grows_older(void) {
+  pthread_t thread;
+  seen.count = 0;
+  seen.cancel = corral_cancel_token_new();
+  assert_int_equal(pthread_create(&thread, NULL, watch_it, NULL), 0);
+  (void)sees(1, 0);
+  corral_lock *lock = take(a, "watched", CORRAL_LOCK(.ttl_ms = HOUR));
+  (void)sees(2, 1);
+  crl_env_pause_us(1000 * SECONDS);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  (void)sees(3, 0);
+  corral_cancel_token_cancel(seen.cancel);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  corral_cancel_token_free(seen.cancel);
+}
+
+static void that_a_holders_connection_grows_older_is_no_change(void **state) {
+  (void)state;
+  each(TIED, 0, grows_older);
+}
+
+static void a_watch_waits_for_a_store_that_goes_away_and_can_be_cancelled_meanwhile(void **state) {
+  (void)state;
+  pthread_t thread;
+  redis_server *own;
+  if (!redis_server_start(&own, NULL)) skip();
+  a = open_at(redis_server_uri(own), NULL);
+  b = open_at(redis_server_uri(own), NULL);
+  seen.count = 0;
+  seen.cancel = corral_cancel_token_new();
+  assert_int_equal(pthread_create(&thread, NULL, watch_it, NULL), 0);
+  (void)sees(1, 0);
+  corral_lock *lock = take(a, "watched", CORRAL_LOCK(.ttl_ms = HOUR));
+  (void)sees(2, 1);
+  redis_server_kill(own);
+  until(b, CORRAL_EVENT_STORE_DOWN, 1);
+  redis_server_restart(own);
+  (void)sees(3, 0); /* it remembers nothing */
+  redis_server_pause(own);
+  corral_cancel_token_cancel(seen.cancel);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(seen.status, CORRAL_ECANCELLED);
+  corral_cancel_token_free(seen.cancel);
+  redis_server_resume(own);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
+  close_both(NULL);
+  redis_server_stop(own);
+}
+
+static void *list_it(void *arg) {
+  heard h = {.count = 0};
+  pthread_cancel(pthread_self());
+  *(int *)arg = corral_lock_list(b, "no such", 7, hear, &h, NULL);
+  return NULL;
+}
+
+/* It would leave what is on its stack in the lists of others, and its connections open. */
+static void a_thread_that_is_cancelled_ends_its_watch_or_list_first(void **state) {
+  (void)state;
+  pthread_t thread;
+  int listed = 1;
+  if (redis[0] == NULL) skip();
+  a = open_at(redis_server_uri(redis[0]), NULL);
+  b = open_at(redis_server_uri(redis[0]), NULL);
+  seen.count = 0;
+  seen.cancel = corral_cancel_token_new();
+  assert_int_equal(pthread_create(&thread, NULL, watch_it, NULL), 0);
+  (void)sees(1, 0);
+  pthread_cancel(thread);
+  corral_lock *lock = take(a, "watched", CORRAL_LOCK(.ttl_ms = HOUR));
+  (void)sees(2, 1);
+  corral_cancel_token_cancel(seen.cancel);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(seen.status, CORRAL_ECANCELLED);
+  corral_cancel_token_free(seen.cancel);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+  assert_int_equal(pthread_create(&thread, NULL, list_it, &listed), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(listed, CORRAL_OK);
+  close_both(NULL);
+}
+
 static int once(const void *name, size_t len, const corral_lock_holder *holders, size_t count,
                 void *arg) {
   (void)name, (void)len, (void)holders, (void)count;
@@ -645,6 +729,9 @@ int main(void) {
       cmocka_unit_test(a_namespace_lists_its_own_locks_and_no_others),
       cmocka_unit_test(too_many_to_list_is_told),
       cmocka_unit_test(who_watches_is_told_each_change_of_holders_and_no_extension),
+      cmocka_unit_test(that_a_holders_connection_grows_older_is_no_change),
+      cmocka_unit_test(a_watch_waits_for_a_store_that_goes_away_and_can_be_cancelled_meanwhile),
+      cmocka_unit_test(a_thread_that_is_cancelled_ends_its_watch_or_list_first),
       cmocka_unit_test(a_watch_ends_when_its_function_says_so_or_cannot_begin),
       cmocka_unit_test(how_long_locks_are_waited_for_and_held_is_counted),
       cmocka_unit_test(what_cannot_be_listed_is_named), /* kills servers */

@@ -92,6 +92,17 @@ static void where_the_counter_cant_be_asked_the_hold_is_given_back(void **state)
   assert_int_equal(fence_of(server, NULL, -1, &fence), CORRAL_OK); /* it is free */
 }
 
+static void a_store_does_not_count_for_its_own_locks(void **state) {
+  (void)state;
+  corral *c;
+  corral_lock *lock;
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = counters), &c, &error), CORRAL_OK);
+  assert_int_equal(corral_lock_take(c, "n", 1, CORRAL_LOCK(.fence = c), &lock, &error),
+                   CORRAL_EINVAL);
+  assert_non_null(strstr(error.text, "another store"));
+  corral_close(c);
+}
+
 enum { READERS = 8 };
 
 static corral *by;
@@ -132,6 +143,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       T(a_server_that_forgot_and_is_behind_gives_larger_tokens_where_another_store_counts),
       T(where_the_counter_cant_be_asked_the_hold_is_given_back),
+      T(a_store_does_not_count_for_its_own_locks),
       T(readers_that_count_at_the_same_time_have_tokens_of_their_own),
   };
   return cmocka_run_group_tests(tests, start, stop);

@@ -50,7 +50,9 @@ static void on_warn(corral_lock *lock, int64_t left_ms, void *arg) {
   atomic_fetch_add(&warned_after_loss, atomic_load(&lost));
   if (atomic_fetch_add(&warned, 1) < extends)
     assert_int_equal(corral_lock_extend(lock, 0, NULL), CORRAL_OK);
-  assert_int_equal(corral_lock_release(lock, NULL), CORRAL_EINVAL); /* not within */
+  corral_error why;
+  assert_int_equal(corral_lock_release(lock, &why), CORRAL_EINVAL);
+  assert_non_null(strstr(why.text, "within on_lost or on_warn"));
 }
 
 static void on_lost(corral_lock *lock, const char *why, void *arg) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../plugins/redis/cluster.h"
+#include "../plugins/redis/inspect.h"
 #include "store/pool.h"
 #include "support/client_kit.h"
 #include "support/fake_server.h"
@@ -414,6 +415,33 @@ static void a_replica_is_taken_for_what_it_is(void **state) {
 #define SLOTS_AT(first, last, port, id)                                                            \
   "*3\\r\\n:" first "\\r\\n:" last "\\r\\n*3\\r\\n" HERE ":" port "\\r\\n$40\\r\\n" id "\\r\\n"
 
+static int no_key(void *arg, const void *key, size_t len) {
+  (void)arg, (void)key, (void)len;
+  return 0;
+}
+
+/* Lists keys by the plugin's own function. */
+static int lists(dialogue *d) {
+  corral_listing listing = {
+      .size = sizeof listing, .op_ms = LIMIT, .prefix = "p", .prefix_len = 1, .tell = no_key};
+  return crl_redis_cluster_list(d->c.store, &listing, &d->error);
+}
+
+static void what_a_slot_without_a_node_keeps_is_not_listed_as_nothing(void **state) {
+  (void)state;
+  dialogue d = with(GREETED ASKED "SEND *1\\r\\n" SLOTS_AT(
+      "0", "8191", "@PORT", ID_A) "\n"
+                                  "ACCEPT\n" GREETED ASKED "SEND *1\\r\\n" SLOTS_AT(
+                                      "0", "16383", "@PORT",
+                                      ID_A) "\n"
+                                            "ACCEPT\n" GREETED
+                                            "EXPECT SCAN\nSEND *2\\r\\n$1\\r\\n0\\r\\n*0\\r\\n\n");
+  assert_int_equal(lists(&d), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(d.error.text, "which node"));
+  if (lists(&d) != CORRAL_OK) fail_msg("%s", d.error.text);
+  ended(&d);
+}
+
 static int refreshes(dialogue *d, corral_error *why) {
   *why = (corral_error){0};
   return crl_plugin_redis_cluster.refresh(d->c.store, d->c.host->now_ms() + LIMIT, why);
@@ -558,6 +586,7 @@ int main(void) {
       cmocka_unit_test(a_slot_that_nobody_has_is_served_once_somebody_has_it),
       cmocka_unit_test(after_a_scale_down_keys_are_asked_for_at_the_nodes_that_are_left),
       cmocka_unit_test(the_map_of_another_cluster_changes_nothing),
+      cmocka_unit_test(what_a_slot_without_a_node_keeps_is_not_listed_as_nothing),
   };
   return cmocka_run_group_tests_name("redis_cluster_dialogue", tests, default_signals, NULL);
 }

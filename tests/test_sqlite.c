@@ -542,6 +542,26 @@ static void a_file_that_may_not_grow_is_told(void **state) {
   gone(other(with_a_limit_of_file_size, uri, NULL), 0);
 }
 
+static int no_key(void *arg, const void *key, size_t len) {
+  (void)arg, (void)key, (void)len;
+  return 0;
+}
+
+static void a_file_that_cannot_be_looked_at_is_no_empty_list(void **state) {
+  (void)state;
+  corral_error error = {0};
+  kit k = opened(uri);
+  corral_listing listing = {
+      .size = sizeof listing, .op_ms = 1000, .prefix = "n", .prefix_len = 1, .tell = no_key};
+  k.plugin->disconnect(k.handle);
+  (void)unlink(file);
+  assert_int_equal(k.plugin->list(k.store, &listing, &error), CORRAL_OK);
+  assert_int_equal(symlink(file, file), 0); /* ELOOP */
+  assert_int_not_equal(k.plugin->list(k.store, &listing, &error), CORRAL_OK);
+  assert_true(error.text[0] != '\0');
+  k.plugin->close(k.store);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, remove_folder)
 
 int main(void) {
@@ -550,6 +570,7 @@ int main(void) {
       CASE(readers_hold_together_and_a_writer_alone),
       CASE(a_hold_ends_by_the_clock_and_its_loss_says_whether_it_was_taken),
       CASE(names_are_bytes_of_any_value),
+      CASE(a_file_that_cannot_be_looked_at_is_no_empty_list),
       CASE(values_and_repair_are_refused_with_a_text),
       CASE(people_with_an_sql_prompt_can_read_who_holds_what),
       CASE(who_waits_in_turn_is_no_holder_in_the_table),

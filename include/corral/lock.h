@@ -47,7 +47,7 @@ typedef struct corral_lock corral_lock;
   X(keep, "keep", "hold", "flag", -1, -1, 1, "", NONE,                                             \
     "Extended every third of its ttl until its release.")                                          \
   X(max_ms, "max", "hold", "ms", -1, -1, 31536000000, "lock", NONE,                                \
-    "Longest hold: then it is extended no more, and ends by its ttl.")                             \
+    "Longest hold: not extended then, it ends by its ttl.")                                        \
   X(warn_ms, "warn", "hold", "ms", -1, -1, 86400000, "", NONE,                                     \
     "So long before the end of a hold that isn't extended, on_warn is called.")                    \
   X(shared, "shared", "hold", "flag", -1, -1, 1, "lock", NONE,                                     \
@@ -63,9 +63,9 @@ typedef struct corral_lock corral_lock;
   X(poll_max_ms, "poll_max", "waiting", "ms", 250, 1, 60000, "", NONE,                             \
     "Longest such pause.")                                                                         \
   X(permits, "permits", "hold", "count", -1, -1, 1024, "lock", NONE,                               \
-    "One of so many that may hold it at once (a semaphore); each taker's own number counts.")      \
+    "One of N at once (semaphore); each taker's N counts.")                                        \
   X(fair, "fair", "waiting", "flag", -1, -1, 1, "lock", NONE,                                      \
-    "In turn: the processes that wait so get it in the order in which they came.")
+    "In turn: processes that wait so get it as they came.")
 /* clang-format on */
 
 /* Called once, when the library learns that a hold was over before it was released: on a thread of
@@ -97,8 +97,9 @@ typedef struct corral_lock_options {
   /* ticket of a hold of this lock (corral_lock_ticket): that hold is taken over, in place of a new
    * one, without waiting, shared or not as it is; NULL: a new one */
   const char *adopt;
-  /* corral whose store keeps the counter of the fencing tokens, one that doesn't forget; open until
-   * the lock is taken; NULL: the lock's own store does */
+  /* another corral, whose store keeps the counter of the fencing tokens: one that doesn't forget;
+   * open until corral_lock_take returns (corral_lock_take_async: until `done` or `gone`); NULL: the
+   * lock's own store counts */
   corral *fence;
   corral_lock_lost_fn *on_lost; /* may be NULL */
   void *lost_arg;
@@ -159,7 +160,8 @@ enum {
  * shared one, as corral_lock_downgrade. NULL is allowed. CORRAL_OK. CORRAL_ELOST: the hold was over
  * before; since when isn't known (see on_lost). CORRAL_EINDOUBT (no reply, though asked twice),
  * CORRAL_EUNAVAILABLE: the hold is over by its ttl_ms at the latest. CORRAL_EINVAL (not a lock,
- * within its on_lost or within on_event), CORRAL_EFORKED: nothing was done, `lock` is not freed. */
+ * within its on_lost or on_warn, or within on_event), CORRAL_EFORKED: nothing was done, `lock` is
+ * not freed. */
 CORRAL_API int corral_lock_release(corral_lock *lock, corral_error *error);
 /* Extends the hold: it ends no earlier than ttl_ms from now (50 to 86,400,000; 0: the lock's own).
  * CORRAL_ELOST, CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE, CORRAL_EINVAL. */

@@ -90,21 +90,41 @@ int crl_redis_list(void *store, const corral_listing *listing, corral_error *err
   return status;
 }
 
-/* Of each node that has slots: of a cluster's primaries, or of the one that sentinels name. */
-int crl_redis_cluster_list(void *store, const corral_listing *listing, corral_error *error) {
+/* Finds the numbers of the nodes that have slots: of a cluster's primaries, or of the one that
+ * sentinels name, whose slot is the first. 0: a slot's node isn't known. */
+static int find_nodes(const crl_redis_cluster *c, unsigned char has_slots[CRL_REDIS_NODES]) {
+  unsigned slots = c->base.kind == CRL_REDIS_NODE ? CRL_REDIS_SLOTS : 1;
+  memset(has_slots, 0, CRL_REDIS_NODES);
+  for (unsigned slot = 0; slot < slots; slot++)
+    has_slots[crl_redis_slot_number(crl_redis_slot_entry(c, slot)) % CRL_REDIS_NODES] = 1;
+  return !has_slots[0];
+}
+
+/* All nodes, or none: locks that can't be seen are no free ones. */
+static int list_nodes(crl_redis_cluster *c, scanning *s, corral_error *error) {
   unsigned char has_slots[CRL_REDIS_NODES];
+  int status = CORRAL_OK;
+  if (!find_nodes(c, has_slots))
+    return c->base.host->fail(error, CORRAL_EUNAVAILABLE,
+                              "%s: it isn't known which node has some of the keys", c->base.name);
+  for (size_t i = 1; i < CRL_REDIS_NODES && status == CORRAL_OK && !s->ended; i++) {
+    crl_redis_node *node = has_slots[i] ? crl_redis_node_hold(c, i) : NULL;
+    if (node != NULL)
+      status = list_one(&node->store, s, error);
+    else if (has_slots[i])
+      status = c->base.host->fail(error, CORRAL_EUNAVAILABLE, "%s: a node has gone meanwhile",
+                                  c->base.name);
+  }
+  return status;
+}
+
+int crl_redis_cluster_list(void *store, const corral_listing *listing, corral_error *error) {
   crl_redis_cluster *c = store;
   scanning s;
   int changed, status = begin(&s, c->base.host, listing, error);
   int64_t until = c->base.host->now_ms() + listing->op_ms * (int64_t)c->seed_count;
   if (status == CORRAL_OK) status = c->ways->learn(c, until, &changed, error);
-  memset(has_slots, 0, sizeof has_slots);
-  for (unsigned slot = 0; slot < CRL_REDIS_SLOTS; slot++)
-    has_slots[crl_redis_slot_number(crl_redis_slot_entry(c, slot)) % CRL_REDIS_NODES] = 1;
-  for (size_t i = 1; i < CRL_REDIS_NODES && status == CORRAL_OK && !s.ended; i++) {
-    crl_redis_node *node = has_slots[i] ? crl_redis_node_hold(c, i) : NULL;
-    if (node != NULL) status = list_one(&node->store, &s, error);
-  }
+  if (status == CORRAL_OK) status = list_nodes(c, &s, error);
   free(s.pattern);
   return status;
 }

@@ -26,6 +26,7 @@
  * must not open the file by both, and a child that was forked while its parent had a sqlite: store
  * open is refused one of its own (EFORKED), until it execs. */
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -229,7 +230,7 @@ static int sqlite_list(void *store, const corral_listing *listing, corral_error 
   crl_sqlite_store *st = store;
   struct stat file;
   void *handle;
-  if (stat(st->path, &file) != 0) return CORRAL_OK;
+  if (stat(st->path, &file) != 0 && (errno == ENOENT || errno == ENOTDIR)) return CORRAL_OK;
   int status = sqlite_connect(st, st->host->now_ms() + listing->op_ms, &handle, error);
   if (status != CORRAL_OK) return status;
   int code = crl_sqlite_list(handle, listing);

@@ -110,6 +110,20 @@ static bool is_nested(const locking *l) {
   return false;
 }
 
+/* True when the store of --fence-store, if there is one, can count. */
+static bool counts(const locking *l) {
+  const char *by = l->want.fence_store;
+  if (by != NULL && strncmp(by, "memory:", 7) == 0)
+    cli_say("lock: --fence-store memory: forgets at the end of this process: a store that doesn't "
+            "forget is accepted, such as postgresql: or sqlite:");
+  else if (by != NULL && strcmp(by, l->cli->store) == 0)
+    cli_say("lock: --fence-store: the lock's own store can't count beside the lock: another store "
+            "is accepted");
+  else
+    return true;
+  return false;
+}
+
 int cli_lock(const cli_globals *cli, int argc, char **argv) {
   static locking l;
   char text[CLI_KEY_TEXT];
@@ -120,6 +134,7 @@ int cli_lock(const cli_globals *cli, int argc, char **argv) {
     return cli_fail("lock: --store memory: is of one process alone: a lock in it keeps nobody out; "
                     "lmdb:PATH or a "
                     "server is accepted");
+  if (!counts(&l)) return CLI_FAILED;
   if (l.want.verb == LOCK_SHOW) return lock_look(&l, lock_show_holders);
   if (l.want.verb == LOCK_LIST) return lock_list(&l);
   if (l.want.verb == LOCK_WATCH) return lock_watch(&l);

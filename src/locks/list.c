@@ -163,6 +163,7 @@ static int tell_all(telling *t, corral_error *error) {
 
 int corral_lock_list(corral *c, const void *prefix, size_t prefix_len, corral_lock_tell_fn *to,
                      void *arg, corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   crl_context *context;
   crl_key key;
   int status = crl_context_enter(c, &context, error);

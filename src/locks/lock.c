@@ -503,8 +503,8 @@ static int check_give(const corral_lock *lock, const char *what, corral_error *e
   int status = crl_context_check(lock->hold->context, error);
   if (status != CORRAL_OK || !crl_frame_within(lock)) return status;
   return crl_status_fail(error, CORRAL_EINVAL,
-                         "%s: within on_lost of this very lock, which is still to be released "
-                         "after it",
+                         "%s: within on_lost or on_warn of this very lock, which is still to be "
+                         "released after it",
                          what);
 }
 

@@ -118,6 +118,9 @@ int crl_ticket_check(const crl_context *context, corral_error *error);
  * there are. `holders` may be NULL when room is 0. */
 size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash,
                         corral_lock_holder *holders, size_t room);
+/* A print of who holds it, by tokens and kinds: neither the order of the holders nor their times
+ * count, nor their texts, which may tell times. */
+uint64_t crl_lock_print(const corral_op *op);
 /* Places in the queue before that of the hold's token; all, when it has none. */
 size_t crl_lock_ahead(const corral_op *op, const crl_hold *hold);
 

@@ -47,6 +47,18 @@ size_t crl_lock_holders(const corral_op *op, crl_context *context, uint64_t hash
   return count;
 }
 
+uint64_t crl_lock_print(const corral_op *op) {
+  corral_hold hold;
+  uint64_t print = 0;
+  size_t at = 0;
+  while (next_of(op, &at, &hold)) {
+    uint64_t part[2] = {hold.fence, (uint64_t)hold.mode};
+    if (crl_lock_record_waits(&hold)) continue;
+    print += crl_hash(hold.token, CORRAL_TOKEN) ^ crl_hash(part, sizeof part);
+  }
+  return print;
+}
+
 size_t crl_lock_ahead(const corral_op *op, const crl_hold *own) {
   corral_hold hold;
   size_t count = 0, at = 0;

@@ -509,6 +509,16 @@ static int read_ticket(crl_taking *t, corral_error *error) {
   return status;
 }
 
+/* The hold itself would keep its own store from counting: there the counter is a lock of its name. */
+static int enter_counters(crl_taking *t, const corral *c, corral_error *error) {
+  if (t->options.fence == NULL) return CORRAL_OK;
+  if (t->options.fence == c)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "fence: the lock's own store can't count beside the lock; accepted: a "
+                           "corral with another store");
+  return crl_context_enter(t->options.fence, &t->counters, error);
+}
+
 int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral_lock_options *user,
                     int by_call, corral_error *error) {
   *t = (crl_taking){.error = error, .status = CORRAL_EBUSY, .began_us = crl_env_now_us()};
@@ -516,8 +526,7 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   if (status == CORRAL_OK) status = crl_policy_lock(&t->options, user, error);
   if (status == CORRAL_OK) status = check_turns(t, error);
   if (status == CORRAL_OK) status = check_kind(t, error);
-  if (status == CORRAL_OK && t->options.fence != NULL)
-    status = crl_context_enter(t->options.fence, &t->counters, error);
+  if (status == CORRAL_OK) status = enter_counters(t, c, error);
   if (status == CORRAL_OK)
     status = crl_lock_new(t->context, name->key, name->key_len, &t->lock, error);
   if (status != CORRAL_OK) return status;

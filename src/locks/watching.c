@@ -28,17 +28,6 @@ typedef struct watching {
   int64_t end_ms; /* until the first of the holds ends, unless it is extended; -1: unknown */
 } watching;
 
-/* A print of who holds it; neither their order nor their times count. */
-static uint64_t print_of(const watching *w) {
-  uint64_t print = w->count;
-  for (size_t i = 0; i < w->count; i++) {
-    corral_lock_holder who = w->holders[i];
-    who.held_ms = who.left_ms = 0;
-    print += crl_hash(&who, sizeof who);
-  }
-  return print;
-}
-
 static int64_t first_end(const watching *w) {
   int64_t end = -1;
   for (size_t i = 0; i < w->count; i++) {
@@ -81,7 +70,7 @@ static int look(watching *w, int *is_new, corral_error *error) {
     w->count = crl_lock_holders(&op, w->context, w->at->entry.hash, w->holders, CORRAL_LOCK_HOLDS);
     if (w->count > CORRAL_LOCK_HOLDS) w->count = CORRAL_LOCK_HOLDS;
     w->end_ms = first_end(w);
-    uint64_t print = print_of(w);
+    uint64_t print = crl_lock_print(&op);
     *is_new = !w->has_seen || print != w->seen;
     w->seen = print;
     w->has_seen = 1;
@@ -112,6 +101,7 @@ static int go_on(watching *w, corral_cancel_token *cancel_token, corral_lock_tel
 int corral_lock_watch(corral *c, const void *name, size_t name_len,
                       corral_cancel_token *cancel_token, corral_lock_tell_fn *to, void *arg,
                       corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   watching w = {.told = 0};
   int status = crl_context_enter(c, &w.context, error);
   if (status == CORRAL_OK && to == NULL)
