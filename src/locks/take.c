@@ -509,7 +509,7 @@ static int read_ticket(crl_taking *t, corral_error *error) {
   return status;
 }
 
-/* The hold itself would keep its own store from counting: there the counter is a lock of its name. */
+/* The counter is a lock of the same name: in its own store the hold itself is in the way. */
 static int enter_counters(crl_taking *t, const corral *c, corral_error *error) {
   if (t->options.fence == NULL) return CORRAL_OK;
   if (t->options.fence == c)
