@@ -109,9 +109,9 @@
 /* Writes the holds and places of other tokens, except the first place if that `passes`, and `own`,
  * if given, which has this mode and ends at `till`: this token's hold, or with `number` its place:
  * a new one, 0, or in the place of that number. The first place's turn begins when no hold is in
- * its way. Returns an error or nil. A hold can be lengthened and ended, and a place given back, even
- * when the server is out of memory, because a script that has written may go on writing, and PEXPIRE
- * is never refused for memory. */
+ * its way. Returns an error or nil. A hold can be lengthened and ended, and a place given back,
+ * even when the server is out of memory, because a script that has written may go on writing, and
+ * PEXPIRE is never refused for memory. */
 #define WRITE                                                                                      \
   "local function barred(kind, most, writer, reader, n, any)\n"                                    \
   "  if kind == 6 then return writer or n > 0 end\n"                                               \

@@ -254,8 +254,8 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* The pause of a waiter for its turn, in ms. Far from that it lasts for half of the time that the
  * places before it will take if they go on as they did, and the waiter leaves the watch meanwhile:
  * so a crowd asks a few times per turn and not at each change. Where turns last so long that this
- * would be more, the waiter stays in the watch. Where the store wakes nobody, the first of the queue
- * looks as often as the first of a crowd without turns would. */
+ * would be more, the waiter stays in the watch. Where the store wakes nobody, the first of the
+ * queue looks as often as the first of a crowd without turns would. */
 static int64_t turn_pause(crl_taking *t, uint64_t dice) {
   int is_near = t->place > 0 && t->place <= 2, is_quick = t->each_us < 1000 * CHANGES * TURN_NAP_MS;
   int64_t far_ms = t->place > 2 ? (int64_t)(t->place - 2) * t->each_us / 2000 : 0,
