@@ -164,7 +164,7 @@ static void on_lost_that_releases_its_own_lock_or_closes_is_refused(void **state
       take(a, "n", CORRAL_LOCK(.ttl_ms = TTL_MS, .on_lost = release_itself, .lost_arg = &s));
   await(&s.told, 1);
   assert_int_equal(s.statuses[0], CORRAL_EINVAL);
-  assert_non_null(strstr(s.text, "on_lost of this very lock"));
+  assert_non_null(strstr(s.text, "on_warn of this very lock"));
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_ELOST);
   assert_int_equal(ask(a, "key", &error), CORRAL_OK); /* the corral is still open */
 }

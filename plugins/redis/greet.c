@@ -132,10 +132,13 @@ static int hear_role(const crl_redis_handle *h, const redisReply *reply, corral_
                                 "%s: a strange answer to ROLE: is it a Redis server?",
                                 h->store->name);
   if (strcmp(role->str, "master") == 0) return CORRAL_OK;
-  if (h->lacks_time && strcmp(role->str, "sentinel") == 0)
+  if (h->lacks_time && strcmp(role->str, "sentinel") == 0) {
+    const char *place = strchr(h->store->name, ' ');
     return h->store->host->fail(error, CORRAL_EUNAVAILABLE,
-                                "%.80s: is a sentinel: write %s+sentinel://HOST:PORT/NAME",
-                                h->store->name, h->store->tls ? "rediss" : "redis");
+                                "%.80s: is a sentinel: write %s+sentinel://%.80s/NAME",
+                                h->store->name, h->store->tls ? "rediss" : "redis",
+                                place != NULL ? place + 1 : "HOST:PORT");
+  }
   if (h->lacks_time && atomic_load(&h->store->demoted) == 0) return CORRAL_OK;
   if (h->store->kind == CRL_REDIS_PLAIN && reply->elements > 2 &&
       reply->element[1]->type == REDIS_REPLY_STRING &&
