@@ -244,11 +244,28 @@ int redis_cluster_carry(redis_cluster *c, int slot, int to, int most) {
   return count;
 }
 
+static long long epoch_of(redis_cluster *c, int node, const char *which) {
+  const char *found = strstr(redis_server_ask(c->nodes[node], "CLUSTER INFO"), which);
+  return found != NULL ? strtoll(found + strlen(which), NULL, 10) : -1;
+}
+
+/* A node that takes a slot takes the epoch behind the largest that it has heard of. Two nodes of one
+ * epoch would not believe each other, and each say for good that the other one has the slot. */
+static void await_epoch(redis_cluster *c, int of, int but) {
+  long long epoch = epoch_of(c, of, "cluster_my_epoch:");
+  for (int i = 0; i < ROOM; i++)
+    for (int step = 0; step < STEPS && i != but && is_primary(c, i) &&
+                       epoch_of(c, i, "cluster_current_epoch:") < epoch;
+         step++)
+      usleep(STEP_US);
+}
+
 /* `but`: a node that isn't told, but hears of it from the others; -1: none. */
 static void end_move(redis_cluster *c, int slot, int to, int but) {
   set_slot(c, to, slot, "NODE", to);
   for (int i = 0; i < ROOM; i++)
     if (i != to && i != but && is_primary(c, i)) set_slot(c, i, slot, "NODE", to);
+  await_epoch(c, to, but);
 }
 
 void redis_cluster_end(redis_cluster *c, int slot, int to) { end_move(c, slot, to, -1); }
