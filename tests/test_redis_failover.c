@@ -29,6 +29,7 @@ static int start_cluster(void **state) {
   if (cluster == NULL && !redis_cluster_start(&cluster)) skip();
   redis_cluster_await_well(cluster);
   redis_cluster_empty(cluster);
+  redis_cluster_await_empty(cluster);
   return history_room_open(state);
 }
 

@@ -290,6 +290,14 @@ void redis_cluster_empty(redis_cluster *c) {
     if (is_primary(c, i)) redis_server_ask(c->nodes[i], "FLUSHALL");
 }
 
+void redis_cluster_await_empty(redis_cluster *c) {
+  for (int i = 0; i < ROOM; i++)
+    for (int step = 0;
+         step < STEPS && c->runs[i] && strcmp(redis_server_ask(c->nodes[i], "DBSIZE"), "0") != 0;
+         step++)
+      usleep(STEP_US);
+}
+
 /* ---- failures ------------------------------------------------------------------------------ */
 
 void redis_cluster_kill(redis_cluster *c, int node) {

@@ -60,5 +60,8 @@ void redis_cluster_await_primary(redis_cluster *cluster, int node);
 void redis_cluster_await_well(redis_cluster *cluster);
 /* Removes all keys. */
 void redis_cluster_empty(redis_cluster *cluster);
+/* Nobody writes, and each node has no keys any more: a replica that follows late and is promoted
+ * would have them yet. */
+void redis_cluster_await_empty(redis_cluster *cluster);
 
 #endif
