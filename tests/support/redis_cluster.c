@@ -249,8 +249,8 @@ static long long epoch_of(redis_cluster *c, int node, const char *which) {
   return found != NULL ? strtoll(found + strlen(which), NULL, 10) : -1;
 }
 
-/* A node that takes a slot takes the epoch behind the largest that it has heard of. Two nodes of one
- * epoch would not believe each other, and each say for good that the other one has the slot. */
+/* A node that takes a slot takes the epoch behind the largest that it has heard of. Two nodes of
+ * one epoch would not believe each other, and each say for good that the other has the slot. */
 static void await_epoch(redis_cluster *c, int of, int but) {
   long long epoch = epoch_of(c, of, "cluster_my_epoch:");
   for (int i = 0; i < ROOM; i++)
