@@ -451,7 +451,7 @@ static void a_namespace_lists_its_own_locks_and_no_others(void **state) {
   }
 }
 
-/* What isn't a lock's isn't told, but counts. */
+/* Keys that are no locks' are not told, but they count towards the limit. */
 static void too_many_to_list_is_told(void **state) {
   (void)state;
   heard h = {.count = 0};

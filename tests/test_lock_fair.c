@@ -93,8 +93,8 @@ static int joined(waiter *w) {
 
 /* ---- order --------------------------------------------------------------------------------- */
 
-/* Who released takes again at once, and so comes last. 1: the grants were in the order of arrival,
- * which fails by chance when a thread sleeps through its turn. */
+/* The holder releases, takes again at once, and comes last. 1: the grants were in the order of
+ * arrival. A thread that sleeps through its turn breaks that order by chance. */
 static int is_in_order(corral *own, waiter *w) {
   atomic_store(&granted, 0);
   corral_lock *lock = take(own, "n", CORRAL_LOCK(.fair = 1, .wait_ms = PATIENCE_MS));

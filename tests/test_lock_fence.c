@@ -9,7 +9,7 @@
 static redis_server *ahead, *server;
 static char counters[ROOM_PATH + 32];
 
-/* What a process that has seen nothing is given. */
+/* Takes the lock in a corral that has seen no fencing token yet: *ret is the one it is given. */
 static int fence_of(const redis_server *of, const char *counted, int shared, uint64_t *ret) {
   corral *c, *by = NULL;
   corral_lock *lock;

@@ -97,7 +97,7 @@ static void on_event(const corral_event_info *info, void *arg) {
   last_hit = *info;
 }
 
-/* Whoever counts hits by a hook, as the nginx module does, pays no flight for that. */
+/* The nginx module counts its hits by a hook; that costs no flight. */
 static void with_a_hook_a_hit_is_told_and_needs_no_flight_either(void **state) {
   enum { CALLS = 100 };
   (void)state;
@@ -324,6 +324,20 @@ static void outdated_desk_end(loop_desk *d, request *leader) {
   closed(d);
 }
 
+/* The crowd waits, computes nothing, and has the leader's value. */
+static void crowd_has_the_leaders(loop_desk *d, request *leader, request *r) {
+  for (int i = 0; i < 100; i++) {
+    crl_env_pause_us(1000);
+    corral_loop_dispatch(d->loop);
+  }
+  make(leader, "new");
+  for (int i = 0; i < CROWD; i++) {
+    RUN_UNTIL(d->loop, r[i].gones, 1);
+    assert_int_equal(r[i].starts, 0);
+    assert_string_equal(r[i].text, "new");
+  }
+}
+
 /* The value of this process may be stale at the calls' deadline, and is no answer before. */
 static void while_the_store_is_away_what_is_outdated_is_computed_once(void **state) {
   (void)state;
@@ -331,16 +345,7 @@ static void while_the_store_is_away_what_is_outdated_is_computed_once(void **sta
   request leader;
   loop_desk d = outdated_desk(CORRAL_OFF, &leader);
   for (int i = 0; i < CROWD; i++) get_outdated(d.loop, CORRAL_OFF, "mine", &r[i]);
-  for (int i = 0; i < 100; i++) {
-    crl_env_pause_us(1000);
-    corral_loop_dispatch(d.loop);
-  }
-  make(&leader, "new");
-  for (int i = 0; i < CROWD; i++) {
-    RUN_UNTIL(d.loop, r[i].gones, 1);
-    assert_int_equal(r[i].starts, 0);
-    assert_string_equal(r[i].text, "new");
-  }
+  crowd_has_the_leaders(&d, &leader, r);
   outdated_desk_end(&d, &leader);
 }
 
@@ -379,16 +384,7 @@ static void what_is_rebuilt_when_the_store_goes_away_is_computed_once(void **sta
   assert_string_equal(leader.text, "old");
   redis_server_kill(server);
   for (int i = 0; i < CROWD; i++) get_stale(d.loop, "mine", &r[i]);
-  for (int i = 0; i < 100; i++) {
-    crl_env_pause_us(1000);
-    corral_loop_dispatch(d.loop);
-  }
-  make(&leader, "new");
-  for (int i = 0; i < CROWD; i++) {
-    RUN_UNTIL(d.loop, r[i].gones, 1);
-    assert_int_equal(r[i].starts, 0);
-    assert_string_equal(r[i].text, "new");
-  }
+  crowd_has_the_leaders(&d, &leader, r);
   outdated_desk_end(&d, &leader);
 }
 

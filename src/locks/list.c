@@ -47,7 +47,8 @@ static int has_room(list *l, size_t len) {
   return 1;
 }
 
-/* What a plugin tells is foreign. The prefix itself is the key of no name. */
+/* Takes a key that the plugin lists. Its bytes are foreign: a key without the prefix, or with
+ * nothing behind it, is no lock's and is passed over. */
 static int hear(void *arg, const void *key, size_t len) {
   list *l = arg;
   size_t before = (size_t)(l->prefix->user - l->prefix->whole);

@@ -179,7 +179,7 @@ static void look(now_here *here, const uint8_t *token) {
   }
 }
 
-/* What the record has of the op's token after the verb. */
+/* The part of the op's token that stays in the record after the verb. */
 typedef enum keeps { NOTHING, ITS_HOLD, ITS_PLACE } keeps;
 
 /* Holds that may be in the way of a place. */
