@@ -292,6 +292,18 @@ static void a_file_that_is_not_there_is_not_made(void **state) {
   assert_string_equal(out, "v");
 }
 
+static void a_folder_where_others_may_rename_is_not_fit(void **state) {
+  (void)state;
+  char folder[ROOM_PATH];
+  (void)snprintf(folder, sizeof folder, "%sopen", room_on_disk());
+  assert_int_equal(mkdir(folder, 0700), 0);
+  assert_int_equal(chmod(folder, 0777), 0);
+  assert_int_equal(doctor("lmdb:%s/store", folder), 1);
+  has("Choose a folder that nobody else may write, or say shared=yes in the URI");
+  assert_int_equal(doctor("lmdb:%s/store?shared=yes", folder), 0);
+  assert_int_equal(doctor("lmdb:%s/sub/store", folder), 0);
+}
+
 static void no_text_is_told_that_a_terminal_obeys(void **state) {
   (void)state;
   assert_int_equal(doctor("lmdb:%sdoctor/red\033[31m", room_on_disk()), 0);
@@ -342,6 +354,7 @@ int main(void) {
       OF_MEMCACHED(memcached_is_unfit_by_its_settings),
       OF_MEMCACHED(one_of_two_servers_that_is_down_is_named),
       cmocka_unit_test(a_file_that_is_not_there_is_not_made),
+      cmocka_unit_test(a_folder_where_others_may_rename_is_not_fit),
       cmocka_unit_test(no_text_is_told_that_a_terminal_obeys),
       cmocka_unit_test(a_network_file_system_is_known),
       cmocka_unit_test(memory_is_of_this_process),

@@ -1,5 +1,6 @@
 /* test_lmdb_files.c: existing files and folders at the path of an lmdb: store. */
 #include <corral.h>
+#include <corral/lock.h>
 #include <sys/stat.h>
 
 #include "os/env.h"
@@ -59,7 +60,7 @@ static void somebody_elses_file_is_refused_and_left_alone(void **state) {
   (void)state;
   struct stat st;
   write_file(file("letter"), "Dear Sir or Madam, this is no database at all.\n");
-  refused(address("letter", ""), CORRAL_EFOREIGN, "letter");
+  refused(address("letter", ""), CORRAL_EIO, "letter");
   assert_int_equal(stat(file("letter"), &st), 0);
   assert_int_equal(st.st_size, 47);
   assert_int_equal(stat(file("letter-lease"), &st), -1);
@@ -82,7 +83,7 @@ static void make_other_database(const char *path) {
 static void somebody_elses_database_is_refused(void **state) {
   (void)state;
   make_other_database(file("other"));
-  refused(address("other", ""), CORRAL_EFOREIGN, "other");
+  refused(address("other", ""), CORRAL_EIO, "other");
 }
 
 static void a_database_in_the_place_of_the_stores_own_is_put_aside(void **state) {
@@ -196,9 +197,9 @@ static void a_file_that_others_may_write_is_refused_unless_it_is_shared(void **s
   closed(&k);
   for (size_t i = 0; i < 4; i++) {
     assert_int_equal(chmod(file(companions[i]), 0620), 0);
-    refused(address("mode", ""), CORRAL_EFOREIGN, "shared=yes");
+    refused(address("mode", ""), CORRAL_EIO, "shared=yes");
     assert_int_equal(chmod(file(companions[i]), 0602), 0);
-    refused(address("mode", "?shared=no"), CORRAL_EFOREIGN, "others may write it");
+    refused(address("mode", "?shared=no"), CORRAL_EIO, "others may write it");
     k = opened(address("mode", "?shared=yes"));
     closed(&k);
     assert_int_equal(chmod(file(companions[i]), 0600), 0);
@@ -224,7 +225,7 @@ static void another_users_file_is_refused_unless_it_is_shared(void **state) {
   kit k = opened(address("given", ""));
   closed(&k);
   assert_int_equal(chown(file("given"), 65534, 65534), 0);
-  refused(address("given", ""), CORRAL_EFOREIGN, "belongs to user 65534");
+  refused(address("given", ""), CORRAL_EIO, "belongs to user 65534");
   k = opened(address("given", "?shared=yes"));
   closed(&k);
 }
@@ -233,7 +234,7 @@ static void a_folder_where_everybody_may_rename_is_refused_unless_it_is_shared(v
   (void)state;
   assert_int_equal(mkdir(file("open"), 0700), 0);
   assert_int_equal(chmod(file("open"), 0777), 0);
-  refused(address("open/x", ""), CORRAL_EFOREIGN, "others may rename files");
+  refused(address("open/x", ""), CORRAL_EIO, "others may rename files");
   assert_false(is_there(file("open/x-lease")));
   kit k = opened(address("open/y", "?shared=yes"));
   closed(&k);
@@ -242,17 +243,34 @@ static void a_folder_where_everybody_may_rename_is_refused_unless_it_is_shared(v
   closed(&k);
 }
 
+/* A refusal of the files is no foreign content of the lock's key, whose end a taking awaits. */
+static void a_lock_of_refused_files_is_refused_at_once(void **state) {
+  (void)state;
+  corral *c;
+  corral_lock *lock;
+  corral_error error = {0};
+  assert_int_equal(mkdir(file("door"), 0700), 0);
+  assert_int_equal(chmod(file("door"), 0777), 0);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = address("door/x", "")), &c, &error), 0);
+  assert_int_equal(corral_lock_take(c, "l", 1, CORRAL_LOCK(.wait_ms = 3000), &lock, &error),
+                   CORRAL_EIO);
+  assert_non_null(strstr(error.text, "others may rename files"));
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_LOCK_ASKED), 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_LOCK_FOREIGN), 0);
+  corral_close(c);
+}
+
 static void only_the_data_file_may_be_a_link_and_that_must_lead_to_one(void **state) {
   (void)state;
   static const char *const companions[] = {"planted-lock", "planted-lease"};
   for (size_t i = 0; i < 2; i++) {
     write_file(file("elsewhere"), "a diary");
     assert_int_equal(symlink(file("elsewhere"), file(companions[i])), 0);
-    refused(address("planted", ""), CORRAL_EFOREIGN, "planted");
+    refused(address("planted", ""), CORRAL_EIO, "planted");
     assert_int_equal(unlink(file(companions[i])), 0);
   }
   assert_int_equal(symlink(file("nowhere"), file("dangling")), 0);
-  refused(address("dangling", ""), CORRAL_EFOREIGN, "dangling");
+  refused(address("dangling", ""), CORRAL_EIO, "dangling");
   assert_false(is_there(file("nowhere")));
 }
 
@@ -355,6 +373,7 @@ int main(void) {
       cmocka_unit_test(a_file_that_others_may_write_is_refused_unless_it_is_shared),
       cmocka_unit_test(another_users_file_is_refused_unless_it_is_shared),
       cmocka_unit_test(a_folder_where_everybody_may_rename_is_refused_unless_it_is_shared),
+      cmocka_unit_test(a_lock_of_refused_files_is_refused_at_once),
       cmocka_unit_test(only_the_data_file_may_be_a_link_and_that_must_lead_to_one),
       cmocka_unit_test(missing_folders_are_made_for_this_user_alone),
       cmocka_unit_test(a_link_leads_to_the_same_store),

@@ -434,10 +434,10 @@ static void what_is_no_database_or_not_corrals_table_is_refused(void **state) {
   (void)state;
   write_file("This is a text of more than one hundred bytes, so that SQLite has a whole header to "
              "look at, and sees that it isn't one.");
-  is_refused(uri, CORRAL_EFOREIGN, "something else than an SQLite database");
+  is_refused(uri, CORRAL_EIO, "something else than an SQLite database");
   assert_int_equal(unlink(file), 0);
   run_sql("CREATE TABLE corral_lock(name TEXT, thing TEXT)");
-  is_refused(uri, CORRAL_EFOREIGN, "the table corral_lock is not one of corral: no such column");
+  is_refused(uri, CORRAL_EIO, "the table corral_lock is not one of corral: no such column");
   snprintf(uri, sizeof uri, "sqlite:%s?table=locks_2", file);
   kit k = opened(uri);
   assert_int_equal(take(&k, "n", 1, 60000), CORRAL_OK);

@@ -9,7 +9,7 @@ static int fail_lmdb(const corral_host *host, const char *path, int code, corral
     case MDB_INVALID:
     case MDB_VERSION_MISMATCH:
     case MDB_INCOMPATIBLE:
-      return host->fail(error, CORRAL_EFOREIGN,
+      return host->fail(error, CORRAL_EIO,
                         "%.120s: not a file of this store: choose another path, or delete it",
                         path);
     case MDB_CORRUPTED:

@@ -135,25 +135,26 @@ static int check_file(const crl_lmdb_files *f, const char *path, int only_regula
   if (!S_ISREG(st.st_mode)) return crl_lmdb_fail(f->host, path, MDB_INVALID, error);
   if (f->shared) return CORRAL_OK;
   if (st.st_uid != geteuid())
-    return f->host->fail(error, CORRAL_EFOREIGN, "%.100s: belongs to user %u: %s", path,
+    return f->host->fail(error, CORRAL_EIO, "%.100s: belongs to user %u: %s", path,
                          (unsigned)st.st_uid, ALONE);
   if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return f->host->fail(error, CORRAL_EFOREIGN, "%.100s: others may write it: %s", path, ALONE);
+    return f->host->fail(error, CORRAL_EIO, "%.100s: others may write it: %s", path, ALONE);
   return CORRAL_OK;
 }
 
-/* Refuses a folder that other users may write, where they could replace a checked file. The user's
- * own group counts as the user. */
+int crl_lmdb_folder_is_open(const char *folder) {
+  struct stat st;
+  if (stat(folder, &st) != 0 || (st.st_mode & S_ISVTX) != 0) return 0;
+  return (st.st_mode & S_IWOTH) != 0 || ((st.st_mode & S_IWGRP) != 0 && st.st_gid != getegid());
+}
+
 static int check_folder(const crl_lmdb_files *f, corral_error *error) {
   char folder[PATH_MAX];
-  struct stat st;
   (void)join(folder, f->data, "", "");
   char *slash = strrchr(folder, '/');
   slash[slash == folder] = '\0';
-  if (stat(folder, &st) != 0) return crl_lmdb_fail(f->host, folder, errno, error);
-  int open = (st.st_mode & S_IWOTH) != 0 || ((st.st_mode & S_IWGRP) != 0 && st.st_gid != getegid());
-  if (f->shared || !open || (st.st_mode & S_ISVTX) != 0) return CORRAL_OK;
-  return f->host->fail(error, CORRAL_EFOREIGN, "%.100s: others may rename files in this folder: %s",
+  if (f->shared || !crl_lmdb_folder_is_open(folder)) return CORRAL_OK;
+  return f->host->fail(error, CORRAL_EIO, "%.100s: others may rename files in this folder: %s",
                        folder, ALONE);
 }
 
@@ -372,7 +373,7 @@ static int is_in_use(const crl_lmdb_files *f) {
 /* Fails for a file without a mark of this store, or for a store of another version that is in
  * use. */
 static int foreign(const crl_lmdb_files *f, corral_error *error) {
-  return f->host->fail(error, CORRAL_EFOREIGN,
+  return f->host->fail(error, CORRAL_EIO,
                        "%.100s: made by something else, or in use by another version: choose "
                        "another path, or delete it, -lock, -lease and -watch",
                        f->data);

@@ -89,16 +89,23 @@ static void tell_file_system(const exam *x, const char *path, const struct stat 
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+static const char *advice_on_folder(const exam *x, const char *folder, int is_parent) {
+  if (access(folder, W_OK | X_OK) != 0)
+    return "Choose a path that this user may write, or let the user write the folder.";
+  if (is_parent && !x->wanted->shared && crl_lmdb_folder_is_open(folder))
+    return "Choose a folder that nobody else may write, or say shared=yes in the URI: others may "
+           "rename files there.";
+  return NULL;
+}
+
 static void tell_absent(const exam *x) {
   char path[PATH_MAX];
   struct stat st;
+  int folders = 0;
   snprintf(path, sizeof path, "%s", x->wanted->path);
-  while (to_folder(path) && stat(path, &st) != 0) continue;
-  tell(x, "file",
-       access(path, W_OK | X_OK) == 0
-           ? NULL
-           : "Choose a path that this user may write, or let the user write the folder.",
-       "absent");
+  do folders++;
+  while (to_folder(path) && stat(path, &st) != 0);
+  tell(x, "file", advice_on_folder(x, path, folders == 1), "absent");
   tell_file_system(x, path, NULL);
 }
 

@@ -123,6 +123,9 @@ int crl_lmdb_file_at(const char *path, int follow, crl_lmdb_file *ret);
 /* Finds the file of an open descriptor. 0 or an errno. */
 int crl_lmdb_file_of(int fd, crl_lmdb_file *ret);
 int crl_lmdb_file_same(const crl_lmdb_file *a, const crl_lmdb_file *b);
+/* True for a folder that other users may write, where they could replace a checked file. The user's
+ * own group counts as the user. */
+int crl_lmdb_folder_is_open(const char *folder);
 /* Finds the files' names, and makes missing folders. A status, as the next two. */
 int crl_lmdb_files_find(crl_lmdb_files *f, const char *path, corral_error *error);
 /* Checks the files' owners and modes, and takes the gate. */

@@ -24,7 +24,7 @@ static int fail_file(const crl_sqlite_handle *h, int code, corral_error *error) 
           "%.120s: can't be written: this user must be able to write the file and its folder",
           path);
     case SQLITE_NOTADB:
-      return host->fail(error, CORRAL_EFOREIGN,
+      return host->fail(error, CORRAL_EIO,
                         "%.120s: is something else than an SQLite database: name another path",
                         path);
     case SQLITE_CORRUPT:
@@ -69,8 +69,8 @@ static int fail_as(const crl_sqlite_handle *h, int code, corral_error *error) {
     case SQLITE_ERROR:
     case SQLITE_SCHEMA:
     case SQLITE_CONSTRAINT:
-      return host->fail(error, CORRAL_EFOREIGN, "%.100s: the table %s is not one of corral: %.60s",
-                        path, h->st->table, h->why);
+      return host->fail(error, CORRAL_EIO, "%.100s: the table %s is not one of corral: %.60s", path,
+                        h->st->table, h->why);
     default: return fail_file(h, code, error);
   }
 }
