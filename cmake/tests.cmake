@@ -49,6 +49,7 @@ list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first)
+list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
@@ -439,12 +440,12 @@ foreach(name IN LISTS crowds)
   corral_test_environment(lock_chaos_${name} "CORRAL_CHAOS=${name}")
 endforeach()
 
-# The tests of the command use a store in a file; all but the first also use Redis.
+# The tests of the command use a store in a file; all but the first and the last also use Redis.
 foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
-    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120")
+    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120" "cli_flights 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
-  if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))
+  if(NOT CORRAL_LMDB OR (NOT name MATCHES "^(cli|cli_flights)$" AND NOT CORRAL_REDIS))
     corral_skipped(${name} live "built without the lmdb: or the redis: store")
     continue()
   endif()

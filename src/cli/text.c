@@ -16,8 +16,7 @@ static const char help_main[] =
     "  --store URI         Where values are kept; default: lmdb: in your cache folder\n" ROWS
     "  --no-host-lock      No election on this host before the store's\n"
     "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
-    "  -q, --quiet, -v, --verbose  Less, more on stderr\n"
-    "  -h, --help, -V, --version   This text, corral help SUBCOMMAND: its; version\n"
+    "  -q, -v, -h, -V      --quiet, --verbose, --help, --version; corral help run\n"
     "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_STORE, ...: man corral\n";
 
 static const char help_run[] =
@@ -183,6 +182,39 @@ static const char help_doctor[] =
     "Exit: 0 fit, also with warnings; 1 not fit; 125 no server was reached, or the\n"
     "URI is wrong.\n";
 
+static const char help_flights[] =
+    "Usage: corral [--json] flights [--watch[=D]]\n"
+    "Show what the processes of this host compute, or wait for, now: a line for each,\n"
+    "with its key, state, how long it has been in it, how long such a compute usually\n"
+    "takes, the calls of its process that wait for it, program, pid, host, namespace.\n"
+    "The longest is first.\n"
+    "\n"
+    "  compute  that process computes          limited  it waits for a place to\n"
+    "  wait     for a leader elsewhere         slow     for a store that is slow\n"
+    "  settle   what it computed is being stored\n"
+    "\n"
+    "  --watch[=D]  again every D (1s), until a signal\n"
+    "\n"
+    "CORRAL_STATS_DIR is the folder where processes tell this; docs/stats.md.\n"
+    "Exit: 0 shown, 1 there is none, 125 corral failed.\n";
+
+static const char help_log[] =
+    "Usage: corral [--json] log [OPTION]...\n"
+    "Show the events of this host's processes as they happen, a line each, in the\n"
+    "order of time. Those of calls that are answered at once (hit, near, stale, join,\n"
+    "...) and of repeated looks (poll) are counted only: they aren't here.\n"
+    "\n"
+    "  --key K          of keys that begin with K; of those that match K, if it has\n"
+    "                   one of * ? [\n"
+    "  --event NAME,... of these names, such as compute,computed,fill\n"
+    "  --min D          only what took D or longer\n"
+    "  --past           also the last ones before now: 128 of each process\n"
+    "  --for D          end after D; --past --for 0 shows the past only\n"
+    "\n"
+    "D is a number of seconds, or has ms, s, m, h, d or w. Keys are cut to 63 bytes.\n"
+    "CORRAL_STATS_DIR is the folder where processes tell this; docs/stats.md.\n"
+    "Exit: 0 --for is over, 125 corral failed, else by the signal that ends it.\n";
+
 static const char help_completion[] =
     "Usage: corral completion bash|zsh|fish\n"
     "Print the script by which that shell completes subcommands, options and values.\n"
@@ -213,6 +245,8 @@ static const char *page_of(const char *subcommand) {
       {"warm", help_warm},
       {"storm", help_storm},
       {"doctor", help_doctor},
+      {"flights", help_flights},
+      {"log", help_log},
       {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
