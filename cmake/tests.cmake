@@ -48,7 +48,7 @@ list(APPEND CORRAL_TESTS_live postgresql_transaction)
 list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
-    looks_first)
+    looks_first verify)
 list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
@@ -71,6 +71,7 @@ set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=write,--wrap=read
   -Wl,--wrap=crl_scheduler_fly,--wrap=crl_pool_look,--wrap=crl_found_look,--wrap=crl_env_dice)
+set(CORRAL_TESTS_LINK_verify -Wl,--wrap=crl_limiter_ask)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_ends -Wl,--wrap=crl_timers_set)
@@ -679,13 +680,15 @@ endif()
 
 # The examples say what they promise to.
 if(TARGET example_first)
-  foreach(name first background conditional shadow turns permits)
+  foreach(name first background conditional shadow turns permits verify)
     corral_script(example_${name} live 30 example_${name})
   endforeach()
   set_tests_properties(example_shadow PROPERTIES PASS_REGULAR_EXPRESSION
     "40 requests for 5 pages: [0-9]+ queries today, [1-5] with corral, 0 errors")
   set_tests_properties(example_turns PROPERTIES PASS_REGULAR_EXPRESSION
     "1000 requests changed the counter, 1000 of them in order, 0 failed")
+  set_tests_properties(example_verify PROPERTIES PASS_REGULAR_EXPRESSION
+    "[1-9][0-9]* of [0-9]+ hits were no longer true, the oldest of them [0-9.]+ s old: [0-9.]+%")
   set_tests_properties(example_permits PROPERTIES PASS_REGULAR_EXPRESSION
     "12 jobs, at most [1-3] of them at a time, 0 failed")
   set_tests_properties(example_background PROPERTIES PASS_REGULAR_EXPRESSION

@@ -365,6 +365,13 @@ CORRAL_API const char *corral_event_text(corral_event event);
 /* An open corral: one store, one namespace, one set of options. */
 typedef struct corral corral;
 
+/* Compares a value that was served with what its compute gives now (`size` bytes at `data`), for
+ * the option `verify` (docs/freshness.md). Not 0: they mean the same, as where a page says when it
+ * was made. Called on a thread of the library, one call at a time; what it is given is valid until
+ * it returns. Functions of the same corral return CORRAL_EINVAL within it. */
+typedef int corral_verify_fn(const void *key, size_t key_len, const corral_value *served,
+                             const void *data, size_t size, void *arg);
+
 /* The options of corral_open. The numbers and their ranges are in corral/option.h. */
 typedef struct corral_options {
   size_t size; /* sizeof(corral_options), set by CORRAL_OPTIONS */
@@ -389,6 +396,8 @@ typedef struct corral_options {
   void *compute_arg;         /* passed to `compute`; must outlive the corral */
   corral_event_fn *on_event; /* called for each event, from any thread; NULL: none */
   void *event_arg;
+  corral_verify_fn *on_verify; /* compares what verify computes anew; NULL: byte by byte */
+  void *verify_arg;
 #define CORRAL_OPTION_FIELD(field, name, group, unit, def, least, most, command, nginx, text)      \
   int64_t field;
   CORRAL_OPTION_MAP(CORRAL_OPTION_FIELD)

@@ -74,6 +74,7 @@ option_functions='
     if ($4 == "flag") return "on"
     if ($4 == "ms" && n > 0) return whole(n, "86400000 3600000 60000 1000 1", "d h m s ms", 5)
     if ($4 == "bytes") return whole(n, "1099511627776 1073741824 1048576 1024", "t g m k", 4)
+    if ($4 == "ppm") return n / 10000 "%"
     return n ($4 == "%" ? "%" : "")
   }
   function range(   least, choices) {
@@ -85,7 +86,8 @@ option_functions='
   function argument(   word) {
     if ($4 == "flag") return "on | off"
     if ($4 ~ /\|/) { word = $4; gsub(/\|/, " | ", word); return word }
-    word = $4 == "ms" ? "TIME" : $4 == "bytes" ? "SIZE" : $4 == "%" ? "PERCENT" : "COUNT"
+    word = $4 == "ms" ? "TIME" : $4 == "bytes" ? "SIZE" : $4 == "%" ? "PERCENT" : \
+      $4 == "ppm" ? "SHARE" : "COUNT"
     return word ($6 < 0 ? " | off" : "")
   }'
 

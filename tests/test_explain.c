@@ -78,6 +78,10 @@ static void when_a_call_returns_is_told(void **state) {
   does_not_say("before that is stored");
   explained(CORRAL_POLICY(.anew = 1));
   says("A call rebuilds even a fresh value; if that fails, it gets that value, which stays.\n");
+  explained(CORRAL_POLICY(.verify_ppm = 500));
+  says("With a bound compute 0.05% of the hits are computed anew behind the answer, and "
+       "compared.\n");
+  says("Set: verify=0.05%.\n");
   explained(CORRAL_POLICY(.settle_behind = 1));
   says("A call returns what it computed before that is stored, unless the store is local.\n");
   says("Set: settle_behind=on.\n");

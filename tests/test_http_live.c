@@ -77,6 +77,31 @@ static void fifty_callers_of_a_cold_key_are_one_request(void **state) {
   corral_close(c);
 }
 
+static void await_verdict(corral *c, const char *page, corral_event event) {
+  int64_t until = crl_env_now_ms() + 30000;
+  while (corral_counter(c, event) == 0 && crl_env_now_ms() < until) {
+    assert_int_equal(gets(c, "verified", NULL), CORRAL_OK);
+    assert_string_equal(got, page);
+    crl_env_pause_us(1000);
+  }
+  assert_true(corral_counter(c, event) > 0);
+}
+
+static void a_page_is_fetched_again_to_verify_it(void **state) {
+  (void)state;
+  corral *c = opened("/{key}", CORRAL_POLICY(.verify_ppm = 1000000, .ttl_ms = 600000));
+  http_origin_answer(server, "/verified", HTTP_ANSWER(.headers = "ETag: \"1\"\r\n", .body = "one"));
+  await_verdict(c, "one", CORRAL_EVENT_VERIFIED);
+  assert_null(http_origin_header(server, "/verified", "If-None-Match"));
+  http_origin_answer(server, "/verified", HTTP_ANSWER(.body = "two"));
+  await_verdict(c, "one", CORRAL_EVENT_DIFFERS);
+  http_origin_answer(server, "/verified", HTTP_ANSWER(.status = 500, .body = "oops"));
+  await_verdict(c, "one", CORRAL_EVENT_UNVERIFIED);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_COMPUTE), 1);
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_FILL), 1);
+  corral_close(c);
+}
+
 static int async_right;
 static void on_value(void *arg, int status, corral_value *value, const corral_error *error) {
   (void)arg;
@@ -233,6 +258,7 @@ static void a_bad_url_is_refused_at_open(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_page_is_fetched_again_to_verify_it),
       cmocka_unit_test(fifty_callers_of_a_cold_key_are_one_request),
       cmocka_unit_test(a_thousand_calls_of_a_loop_are_one_request),
       cmocka_unit_test(an_expired_value_is_validated_instead_of_fetched),

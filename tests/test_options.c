@@ -162,8 +162,7 @@ static void check_off_and_default(place *p) {
   const crl_option *o = p->row;
   accepts(p, o->name, "default", 0);
   if (o->least < 0) accepts(p, o->name, "off", CORRAL_OFF);
-  if (o->least < 0 && (unit_is(p, "ms") || unit_is(p, "bytes") || unit_is(p, "%")))
-    accepts(p, o->name, "0", CORRAL_OFF);
+  if (o->least < 0 && !is_word(p) && !unit_is(p, "count")) accepts(p, o->name, "0", CORRAL_OFF);
   if (o->least < 0 && unit_is(p, "count")) refuses(p, "0", "off, ");
 }
 
@@ -273,6 +272,33 @@ static void durations_and_sizes_are_read_as_people_write_them(void **state) {
   assert_int_equal(p.when_away, CORRAL_AWAY_STALE);
 }
 
+static void shares_are_percentages_or_parts_of_one(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *shown;
+    int64_t ppm;
+  } rows[] = {{"0.1%", "0.1%", 1000},     {"0.001", "0.1%", 1000},
+              {"1", "100%", 1000000},     {"100%", "100%", 1000000},
+              {"1%", "1%", 10000},        {"12.5%", "12.5%", 125000},
+              {"0.0001%", "0.0001%", 1},  {"0.00001%", "0.0001%", 1},
+              {"0.000001", "0.0001%", 1}, {"0.999999", "99.9999%", 999999}};
+  corral_policy p = {.size = sizeof p};
+  corral_error error = {0};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char shown[32];
+    assert_int_equal(corral_policy_set(&p, "verify", rows[i].text, NULL), CORRAL_OK);
+    if (p.verify_ppm != rows[i].ppm) fail_msg("%s is %lld", rows[i].text, (long long)p.verify_ppm);
+    assert_string_equal(crl_text_show_share(shown, p.verify_ppm), rows[i].shown);
+  }
+  assert_int_equal(corral_policy_set(&p, "verify_ppm", "500", NULL), CORRAL_OK);
+  assert_int_equal(p.verify_ppm, 500);
+  static const char *const none[] = {"2", "50", "101%", "1%%", "%", "1 %", "0.1.1%", "-1%"};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+    if (corral_policy_set(&p, "verify", none[i], &error) != CORRAL_EINVAL)
+      fail_msg("%s was accepted", none[i]);
+  assert_non_null(strstr(error.text, "; accepted: off, 0.0001% to 100%, as in 0.1% or 0.001"));
+}
+
 static void flags_have_many_words(void **state) {
   (void)state;
   static const char *const on[] = {"on", "yes", "true", "1"}, *const off[] = {"off", "no", "false",
@@ -357,6 +383,7 @@ int main(void) {
       cmocka_unit_test(no_two_options_of_a_struct_have_one_name),
       cmocka_unit_test(explain_shows_what_was_set_as_it_can_be_set),
       cmocka_unit_test(durations_and_sizes_are_read_as_people_write_them),
+      cmocka_unit_test(shares_are_percentages_or_parts_of_one),
       cmocka_unit_test(flags_have_many_words),
       cmocka_unit_test(a_corral_s_options_are_texts_and_its_policy_s_too),
       cmocka_unit_test(an_unknown_name_is_told_with_the_one_that_is_meant),

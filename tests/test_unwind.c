@@ -290,6 +290,30 @@ static void a_loop_s_compute_and_function_that_end_their_thread_are_told(void **
   corral_loop_close(loop);
 }
 
+static void hit(corral *c) {
+  corral_value *value = NULL;
+  const corral_policy *policy = CORRAL_POLICY(.verify_ppm = 1000000);
+  assert_int_equal(corral_get(c, "key", 3, CORRAL_CALL(.policy = policy), &value), CORRAL_OK);
+  corral_value_unref(value);
+}
+
+static void a_verification_whose_thread_ends_gives_its_place_back_and_others_follow(void **state) {
+  (void)state;
+  exits = 1;
+  atomic_store(&gate, 1);
+  atomic_store(&leaves, 0);
+  hit(a);
+  atomic_store(&begun, 0);
+  atomic_store(&leaves, 1);
+  while (corral_counter(a, CORRAL_EVENT_VERIFIED) == 0) {
+    hit(a);
+    crl_env_pause_us(200);
+  }
+  assert_int_equal(begun, 2);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_DIFFERS), 0);
+  assert_int_equal(corral_counter(a, CORRAL_EVENT_UNVERIFIED), 0);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, tear_down)
   const struct CMUnitTest tests[] = {
@@ -301,6 +325,7 @@ int main(void) {
       T(a_cancelled_waiter_ends_when_its_call_has_returned),
       T(a_bound_compute_that_ends_its_thread_is_begun_anew_on_another),
       T(a_loop_s_compute_and_function_that_end_their_thread_are_told),
+      T(a_verification_whose_thread_ends_gives_its_place_back_and_others_follow),
   };
   return cmocka_run_group_tests_name("unwind", tests, NULL, NULL);
 }

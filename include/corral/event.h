@@ -63,7 +63,11 @@
     "a server of the store lacks something: a right, or a setting that a promise needs")           \
   X(LOCK_FENCE, "lock_fence",                                                                      \
     "a lock's fencing token isn't larger than an earlier one: the store forgot, and can't raise "  \
-    "it")
+    "it")                                                                                          \
+  X(VERIFIED, "verified", "a value that was served was computed anew, and is the same")            \
+  X(DIFFERS, "differs", "a value that was served was computed anew, and is another one")           \
+  X(UNVERIFIED, "unverified",                                                                      \
+    "a value that was served was computed anew in vain: that failed, or what is stored changed")
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,7 +105,7 @@ typedef struct corral_event_info {
   const void *key;     /* key, or name of the lock; NULL: the event isn't about one */
   size_t key_len;      /* bytes of `key` */
   const char *detail;  /* text of an error, in one line; NULL: none */
-  int64_t duration_us; /* of the compute, the wait or the store operation; -1: not measured */
+  int64_t duration_us; /* of the compute, wait or store operation; a value's age; -1: none */
   int64_t bytes;       /* of the value; of the record where one was stored; -1: none */
   int server;          /* number of the store's server, from 0; -1: not about one server */
   int wake;            /* watch: CORRAL_WAKE_PUSH and the like; -1: another event */

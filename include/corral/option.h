@@ -9,8 +9,8 @@
  *   field     of the struct, an int64_t. The order of the rows is the struct's layout.
  *   name      of the option in texts: corral_policy_set, the command's flag (with dashes), nginx.
  *   group     of options that belong together.
- *   unit      "ms", "bytes", "%", "count"; "flag": 1 is on, CORRAL_OFF is off; or the names of the
- *             numbers from 1 on, as "error|compute".
+ *   unit      "ms", "bytes", "%", "count"; "ppm": a share, in millionths; "flag": 1 is on,
+ *             CORRAL_OFF is off; or the names of the numbers from 1 on, as "error|compute".
  *   default   used for a field that is 0.
  *   least, most  smallest and largest accepted number. A least of -1 (CORRAL_OFF): the option can
  *             be switched off.
@@ -74,7 +74,9 @@
   X(anew, "anew", "lives", "flag", -1, -1, 1, "", NONE,                                            \
     "The call rebuilds even a fresh value; if that fails, it gets that value, which stays.")       \
   X(at_failure, "at_failure", "failure", "error|wait", 1, 1, 2, "", LOCATION,                      \
-    "What a call gets that comes in the first pauses: the failure, or the next try.")
+    "What a call gets that comes in the first pauses: the failure, or the next try.")              \
+  X(verify_ppm, "verify", "lives", "ppm", 0, -1, 1000000, "", NONE,                                \
+    "So many of the hits are computed anew behind the answer, and compared.")
 
 /* The corral's own options that are texts: X(field, name, group, command, nginx, sentence). NULL is
  * none; the text is the caller's. */
@@ -127,7 +129,9 @@
   X(near_bytes, "near", "near tier", "bytes", -1, -1, 1099511627776, "", ZONE,                     \
     "Room for copies in this process, in front of the store.")                                     \
   X(ramp, "ramp", "limits", "flag", -1, -1, 1, "warm", ZONE,                                       \
-    "Computes at once grow while they are fast, and shrink when they aren't.")
+    "Computes at once grow while they are fast, and shrink when they aren't.")                     \
+  X(verify_max, "verify_max", "limits", "count", 10, 1, 1000, "", NONE,                            \
+    "Most hits that this process verifies in a second, one at a time.")
 /* clang-format on */
 
 /* ---- by name and text ---------------------------------------------------------------------- */
@@ -141,9 +145,10 @@ struct corral_options;
  * or the field's ("ttl_ms").
  * `text`: durations are numbers with ms, s, m, h, d or w ("500ms", "0.2s", "1h30m"); a bare number
  * is in seconds, for a field's name that ends in _ms in milliseconds. Sizes are bytes, or have k,
- * m, g or t ("64k", of 1024). Percentages may end with "%". Flags are on, yes, true, 1, or off, no,
- * false, 0. Choices go by name ("error"). "off" (for durations, sizes and percentages also "0")
- * switches an option off that can be; "default" makes it 0.
+ * m, g or t ("64k", of 1024). Percentages may end with "%". Shares are percentages with "%", else
+ * parts of 1 ("0.1%", "0.001"), for a field's name that ends in _ppm millionths. Flags are on, yes,
+ * true, 1, or off, no, false, 0. Choices go by name ("error"). "off" (for durations, sizes,
+ * percentages and shares also "0") switches an option off that can be; "default" makes it 0.
  *
  * CORRAL_EOPTION: no option has that name (the text says which one is meant, perhaps), or the
  * struct is of an older header that lacks it. CORRAL_EINVAL: the text isn't accepted; the error

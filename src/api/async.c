@@ -5,6 +5,7 @@
 
 #include "os/env.h"
 #include "base/status.h"
+#include "driver/verify.h"
 
 /* ---- mail ---------------------------------------------------------------------------------- */
 
@@ -199,6 +200,9 @@ static void end(corral_async_call *call, crl_outcome *outcome) {
   const crl_context *context = call->is_work ? NULL : call->loop->context;
   int status = is_value ? crl_outcome_deliver(context, outcome, &error, &value) : CORRAL_OK;
   if (call->locks != NULL && status == CORRAL_OK) crl_async_give_lock(call->locks);
+  const crl_name *name = &call->join.name;
+  if (status == CORRAL_OK)
+    crl_verify_served(call->loop->context, &call->asked, name->key, name->key_len, value);
   call->async.done(call->async.arg, status, value, &error);
   see_off(call);
 }

@@ -5,6 +5,7 @@
 #include "os/env.h"
 #include "api/handle.h"
 #include "driver/async.h"
+#include "driver/verify.h"
 #include "store/registry.h"
 #include "store/secret.h"
 #include "http/origin.h"
@@ -248,10 +249,11 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->replay = (crl_replay){
       .outbox = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
+  context->verifier = crl_verifier_new(context, options);
   if (!context->looks_first) context->tag_memory = crl_tag_memory_new();
   if (context->herd == NULL || context->locks == NULL || context->lock_steps == NULL ||
       context->outbox == NULL || context->verdicts == NULL || context->scheduler == NULL ||
-      (context->tag_memory == NULL && !context->looks_first) ||
+      context->verifier == NULL || (context->tag_memory == NULL && !context->looks_first) ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
@@ -323,8 +325,10 @@ void corral_close(corral *c) {
   crl_context *context = &c->context;
   if (!crl_context_is_home(&c->context)) return;
   /* The order matters: running computes end before the parts that they need for it are freed. */
+  if (context->verifier != NULL) crl_verifier_close(context->verifier);
   if (context->scheduler != NULL) crl_scheduler_close(context->scheduler);
   crl_origin_close(&c->origin);
+  if (context->verifier != NULL) crl_verifier_free(context->verifier);
   if (context->scheduler != NULL) crl_scheduler_drain(context->scheduler);
   /* what a closed loop was granted is still being released */
   if (context->lock_steps != NULL) crl_lock_steps_free(context->lock_steps);
@@ -470,7 +474,7 @@ void crl_handle_bind(corral *c, crl_call *call) {
     call->start = crl_origin_fetch;
     call->arg = &c->origin;
   }
-  call->bound = crl_call_computes(call) != 0;
+  call->bound = call->lasts = crl_call_computes(call) != 0;
 }
 
 uint64_t corral_near_used(const corral *c) {

@@ -66,6 +66,14 @@ static void say_early(page *p, const corral_policy *policy) {
         (long long)policy->early_beta / 100, (long long)policy->early_beta % 100);
 }
 
+static void say_verify(page *p, const corral_policy *policy) {
+  char a[32];
+  if (policy->verify_ppm > 0)
+    say(p,
+        "With a bound compute %s of the hits are computed anew behind the answer, and compared.\n",
+        crl_text_show_share(a, policy->verify_ppm));
+}
+
 static void say_failures(page *p, const corral_policy *policy) {
   char a[32], b[32];
   if (policy->negative_ttl_ms > 0)
@@ -281,6 +289,7 @@ int corral_policy_explain(const corral_policy *policy, char *text, size_t size,
   text[0] = '\0';
   say_lives(&p, &whole);
   say_early(&p, &whole);
+  say_verify(&p, &whole);
   say_failures(&p, &whole);
   say_times(&p, &whole);
   say_away(&p, &whole);

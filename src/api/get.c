@@ -1,5 +1,6 @@
 /* get.c: the public calls that get values: of one key, or of several. */
 #include "driver/block.h"
+#include "driver/verify.h"
 #include "api/handle.h"
 #include "policy/policy.h"
 #include "base/status.h"
@@ -19,7 +20,9 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.compute = compute;
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
-  return crl_block_call(context, &call, key, key_len, ret);
+  status = crl_block_call(context, &call, key, key_len, ret);
+  if (compute == NULL && status == CORRAL_OK) crl_verify_served(context, &call, key, key_len, *ret);
+  return status;
 }
 
 /* A function of its own: a call whose policy the corral keeps has no room for it on its stack. */

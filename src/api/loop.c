@@ -8,6 +8,7 @@
 #include "api/due.h"
 #include "os/env.h"
 #include "api/handle.h"
+#include "driver/verify.h"
 #include "base/sized.h"
 #include "base/status.h"
 
@@ -353,6 +354,7 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
     if (!first.is_answered) crl_stats_result(&context->events.stats, CORRAL_RESULT_ERROR, 0);
     return crl_status_plain(error, status);
   }
+  if (first.is_answered) crl_verify_served(context, &asked, key, key_len, call->value);
   if (ret != NULL) *ret = call;
   return CORRAL_OK;
 }

@@ -65,6 +65,7 @@ typedef struct crl_context {
   crl_renewer *renewer;
   crl_threads threads;
   struct crl_scheduler *scheduler;   /* driver/async.h */
+  struct crl_verifier *verifier;     /* driver/verify.h */
   struct crl_lock_table *locks;      /* holds and waiters of users' locks */
   struct crl_lock_steps *lock_steps; /* of event loops' locks */
   crl_ends *ends;                    /* NULL: no hold belongs to a connection */

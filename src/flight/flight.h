@@ -78,7 +78,8 @@ typedef enum crl_alone {
   CRL_ALONE_NOT,
   CRL_ALONE_PASS /* the value can't be cached */,
   CRL_ALONE_DEADLINE, /* the caller's deadline has come */
-  CRL_ALONE_OUTBOX    /* only as a plan: the same, with a slow store: OUTBOX is the first ask */
+  CRL_ALONE_OUTBOX,   /* only as a plan: the same, with a slow store: OUTBOX is the first ask */
+  CRL_ALONE_VERIFY    /* the value is to be compared, and is nobody's answer: driver/verify.h */
 } crl_alone;
 
 /* The caller's conditions for a flight. */

@@ -200,6 +200,8 @@ const char *crl_option_show(const crl_option *o, int64_t number, char room[32]) 
     crl_text_show_duration(room, number);
   else if (has_unit(o, "bytes"))
     crl_text_show_size(room, number);
+  else if (has_unit(o, "ppm"))
+    crl_text_show_share(room, number);
   else
     snprintf(room, 32, "%lld%s", (long long)number, has_unit(o, "%") ? "%" : "");
   return room;
@@ -222,6 +224,8 @@ static int parse_choice(const crl_option *o, const char *text, int64_t *ret) {
   return -1;
 }
 
+enum { WHOLE_PPM = 1000000 };
+
 static int parse_percent(const char *text, int64_t *ret) {
   char digits[24];
   size_t len = strlen(text);
@@ -232,6 +236,8 @@ static int parse_percent(const char *text, int64_t *ret) {
   return crl_text_number(digits, ret);
 }
 
+/* `bare_ms`: of a bare number that is a duration; 1 for the name of a field, whose unit is its
+ * own. */
 static int parse(const crl_option *o, const char *text, int64_t bare_ms, int64_t *ret) {
   int status;
   if (has_unit(o, "flag")) return parse_flag(text, ret);
@@ -241,6 +247,8 @@ static int parse(const crl_option *o, const char *text, int64_t bare_ms, int64_t
     status = crl_text_duration(text, bare_ms, ret);
   else if (has_unit(o, "bytes"))
     status = crl_text_size(text, ret);
+  else if (has_unit(o, "ppm"))
+    status = crl_text_share(text, bare_ms == 1 ? 1 : WHOLE_PPM, ret);
   else
     status = has_unit(o, "%") ? parse_percent(text, ret) : crl_text_number(text, ret);
   /* 0 of a thing that is counted isn't off: "no more than none" and "no limit" are opposites */
@@ -261,9 +269,10 @@ static void accepted(const crl_option *o, int64_t bare_ms, char *text, size_t si
   else
     snprintf(text, size, "%s%s to %s%s", may_be_off(o) ? "off, " : "",
              crl_option_show(&plain, least, low), crl_option_show(&plain, o->most, high),
-             !has_unit(o, "ms") ? ""
-             : bare_ms == 1     ? ", as in 90s, 1h30m, or 500 for 500ms"
-                                : ", as in 500ms, 1h30m, or 90 for 90s");
+             has_unit(o, "ppm")   ? ", as in 0.1% or 0.001"
+             : !has_unit(o, "ms") ? ""
+             : bare_ms == 1       ? ", as in 90s, 1h30m, or 500 for 500ms"
+                                  : ", as in 500ms, 1h30m, or 90 for 90s");
 }
 
 static int refuse_text(const crl_option *o, const char *name, const char *text, int64_t bare_ms,
@@ -364,7 +373,8 @@ static int set_row(const shape *s, void *user, const crl_option *row, const char
                    const char *text, corral_error *error) {
   size_t at = s->at + (size_t)(row - s->rows) * sizeof(int64_t);
   int64_t *field = field_of(user, at, sizeof *field);
-  int is_raw = has_unit(row, "ms") && !crl_text_same_name(row->name, name);
+  int has_raw = has_unit(row, "ms") || has_unit(row, "ppm");
+  int is_raw = has_raw && !crl_text_same_name(row->name, name);
   if (field == NULL) return lacks(s, name, error);
   if (strcmp(text, "default") == 0) return *field = 0, CORRAL_OK;
   return parse_in_range(row, name, text, is_raw ? 1 : 1000, field, error);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_MOST = 31, FRACTION_MOST = 9 };
+enum { NAME_MOST = 31, FRACTION_MOST = 9, PERCENT_PPM = 10000 };
 
 static const struct unit {
   const char *name;
@@ -89,6 +89,18 @@ int crl_text_size(const char *text, int64_t *ret) {
   return 0;
 }
 
+int crl_text_share(const char *text, int64_t bare_ppm, int64_t *ret) {
+  const char *at = text;
+  int64_t whole, part = 0, of = 1;
+  if (take_digits(&at, &whole) != 0) return -1;
+  if (*at == '.' && (at++, take_fraction(&at, &part, &of)) != 0) return -1;
+  int is_percent = *at == '%';
+  int64_t ppm = is_percent ? PERCENT_PPM : bare_ppm;
+  if (at[is_percent] != '\0') return -1;
+  *ret = plus(times(whole, ppm), (part * ppm + of - 1) / of);
+  return 0;
+}
+
 int crl_text_number(const char *text, int64_t *ret) {
   const char *at = text;
   int64_t n;
@@ -121,6 +133,15 @@ const char *crl_text_show_size(char room[32], int64_t bytes) {
     return room;
   }
   snprintf(room, 32, "%lld", (long long)bytes);
+  return room;
+}
+
+const char *crl_text_show_share(char room[32], int64_t ppm) {
+  int len = snprintf(room, 31, "%lld.%04lld", (long long)(ppm / PERCENT_PPM),
+                     (long long)(ppm % PERCENT_PPM));
+  while (room[len - 1] == '0') len--;
+  if (room[len - 1] == '.') len--;
+  memcpy(room + len, "%", 2);
   return room;
 }
 

@@ -141,7 +141,7 @@ static void publish(crl_run *r) {
 void crl_run_answer(crl_run *r) {
   crl_run_end_wait(r);
   r->answer = build_outcome(r, r->last.retry_left);
-  tell_answer(r);
+  if (!crl_run_verifies(r)) tell_answer(r);
   publish(r);
 }
 

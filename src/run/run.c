@@ -166,7 +166,7 @@ int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
     leave_queue(r);
     return 1;
   }
-  if (!asked) crl_found_emit(&r->found, CORRAL_EVENT_LIMITED, NULL);
+  if (!asked && !crl_run_verifies(r)) crl_found_emit(&r->found, CORRAL_EVENT_LIMITED, NULL);
   crl_run_list(r, CORRAL_FLIGHT_LIMITED);
   if (*next > r->flight.until) *next = r->flight.until;
   if (crl_env_now_ms() < r->flight.until && !crl_run_is_left(r)) return 0;

@@ -22,6 +22,7 @@ typedef struct crl_call {
   crl_start *start; /* in place of `compute`: starts a compute that ends later */
   void *arg;
   unsigned bound : 1; /* compute may run on the workers */
+  unsigned lasts : 1; /* compute and arg are the corral's own: they outlive the call */
   unsigned peeks : 1; /* takes no value that may be due for a rebuild: see crl_hit_peek */
   int cancel;         /* the caller's cancel state (crl_env_cancel_off), restored for the compute */
   /* of the caller's corral_call */
@@ -132,6 +133,9 @@ struct crl_run {
   crl_outcome answer;
   crl_slot own_slot;
 };
+
+/* True when what the run computes is only compared: nothing is told of it here. */
+static inline int crl_run_verifies(const crl_run *r) { return r->flight.alone == CRL_ALONE_VERIFY; }
 
 /* The runs that one compute of a thread is for. */
 typedef struct crl_computing {
