@@ -188,6 +188,8 @@ static void tell(const verification *it, corral_event event, int status, const c
   info.detail = detail;
   info.bytes = (int64_t)corral_value_size(it->served);
   if (event != CORRAL_EVENT_UNVERIFIED) info.duration_us = corral_value_age_ms(it->served) * 1000;
+  if (event == CORRAL_EVENT_DIFFERS)
+    crl_stats_add_time(&it->verifier->context->events.stats, CORRAL_TIME_DIFFERS, info.duration_us);
   crl_event_tell(&it->verifier->context->events, &info);
 }
 

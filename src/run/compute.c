@@ -184,7 +184,8 @@ static void tell_made(crl_run *r, crl_made made, int64_t cost) {
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told) {
   int64_t cost = ended_us - r->began_us;
   r->cost_us = (uint64_t)cost;
-  crl_stats_add_time(&r->context->events.stats, CORRAL_TIME_COMPUTE, cost);
+  if (!crl_run_verifies(r))
+    crl_stats_add_time(&r->context->events.stats, CORRAL_TIME_COMPUTE, cost);
   if (r->fill.filled != CRL_FILLED_FAILURE) crl_found_note_cost(&r->found, r->cost_us);
   told->made = finish_fill(r, cost);
   crl_limiter_ended(crl_semaphore_limiter(r->context->limiter), r->began_us, ended_us,
