@@ -30,6 +30,7 @@ enum { STOP, CALLS, WARM }; /* lab marks */
 /* Shared by the processes. */
 typedef struct storm {
   atomic_int computes[KEYS];
+  int warm[KEYS]; /* computes before the faults: more than one where a busy machine cost a lease */
 } storm;
 
 static redis_cluster *cluster;
@@ -118,7 +119,7 @@ static void storm_on(lab_seat *seat) {
 
 static void let_pass(int calls) { lab_await(l, &l->marks[CALLS], l->marks[CALLS] + calls); }
 
-/* Begins with each value computed once. */
+/* Begins with each value computed. */
 static void begin(void) {
   lab_spawn(l, &(lab_plan){.uri = redis_cluster_uri(cluster),
                            .processes = CROWD,
@@ -131,7 +132,7 @@ static void begin(void) {
                                        .near_bytes = 1 << 20},
                            .body = storm_on});
   lab_await(l, &l->marks[WARM], CROWD * THREADS);
-  for (int i = 0; i < KEYS; i++) assert_int_equal(s->computes[i], 1);
+  for (int i = 0; i < KEYS; i++) assert_true((s->warm[i] = s->computes[i]) >= 1);
   for (int i = 0; i < REDIS_CLUSTER_PRIMARIES; i++) {
     redis_server *primary = redis_cluster_node(cluster, redis_cluster_primary(cluster, i));
     redis_server_ask(primary, "WAIT 1 20000");
@@ -164,7 +165,7 @@ static void judge(int most, int all_lost) {
   lab_end(l);
   int dearest = 0, sum = 0;
   for (int i = 0; i < KEYS; i++) {
-    int more = s->computes[i] - 1;
+    int more = s->computes[i] - s->warm[i];
     if (more > dearest) dearest = more;
     sum += more;
   }
