@@ -25,9 +25,9 @@ list(APPEND CORRAL_TESTS_scripted redis_cluster_dialogue redis_sentinel_dialogue
 # These test locks.
 list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_shared
     lock_rows_permits lock_chaos lock_stores lock_sessions lock_fair lock_desk lock_adopt lock_warn
-    lock_fence redis_lock redis_lock_exec redis_lock_race redis_lock_faults redis_lock_fleet
-    memcached_locks redlock redlock_away sqlite mariadb postgresql postgresql_sessions
-    postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
+    lock_fence lock_ties lmdb_ties redis_lock redis_lock_exec redis_lock_race redis_lock_faults
+    redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb mariadb_notes postgresql
+    postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)

@@ -486,10 +486,11 @@ stopped() {
     ends 76 "$pid" stopped.err && one_line "lost: " stopped.err
 }
 
+# The guard gives the hold up.
 killed() {
-  begin killed --ttl 1s killed -- ./deaf killed || return 1
+  begin killed --ttl 10m killed -- ./deaf killed || return 1
   kill -9 "$pid" && await both_gone killed && wait "$pid"
-  status 0 "$CORRAL" lock --wait 20s killed -- sh -c 'echo free' && [ "$(cat out)" = free ]
+  status 0 "$CORRAL" lock --wait 60s killed -- sh -c 'echo free' && [ "$(cat out)" = free ]
 }
 
 # The next holder never meets the command of one who was killed.
@@ -507,6 +508,19 @@ killed_alone() {
 guard_of() {
   for t in /proc/[0-9]*/stat; do sed -n "s/^\([0-9]*\) .*) [A-Z] $1 .*/\1/p" "$t" 2>/dev/null; done
 }
+
+killed_guarded() {
+  begin spared --ttl 10m spared -- ./deaf spared || return 1
+  guard=$(guard_of "$pid")
+  kill -STOP "$guard" && kill -9 "$pid"
+  wait "$pid"
+  status 75 "$CORRAL" lock -n spared -- touch ran && ! gone "$(cat spared.pid)"
+  answer=$?
+  kill -CONT "$guard"
+  [ $answer -eq 0 ] && await both_gone spared &&
+    status 0 "$CORRAL" lock --wait 60s spared -- true && [ ! -e ran ]
+}
+
 guard_killed() {
   begin guarded guarded -- ./deaf guarded || return 1
   guard=$(guard_of "$pid")
@@ -832,7 +846,8 @@ on_store() {
   check "before the end of its lease" max_is_not_the_lease
   check "what the command answers to SIGTERM doesn't hide the loss" polite_end
   check "when corral is stopped the command is ended with its hold" stopped
-  check "when corral is killed the command is, and the lock is free by its ttl" killed
+  check "when corral is killed the command is, and then the lock is free" killed
+  check "as long as the command of a killed corral may run, nobody has its lock" killed_guarded
   check "nobody has the lock before the command of one who was killed is dead" killed_alone
   check "when the guard is killed the command is, too" guard_killed
   if command -v setsid >/dev/null; then

@@ -103,6 +103,15 @@ keeper_killed() {
   return $got
 }
 
+keeper_killed_early() {
+  begin early --ttl 10m early && exec 9>early.gate && took 0 early && keeper=$(keeper_of early) &&
+    kill -9 "$keeper" && await gone "$keeper" && status 75 "$CORRAL" lock -n early -- true &&
+    status 0 "$CORRAL" lock --break --yes early && free early
+  got=$?
+  end early "$pid"
+  return $got
+}
+
 # What ends other processes doesn't end the keeper: the script may yet clean up.
 keeper_signalled() {
   begin deaf --ttl 20s deaf && exec 9>deaf.gate && took 0 deaf && keeper=$(keeper_of deaf) &&
@@ -344,6 +353,7 @@ on_store() {
   check "the lock ends with the script" ends_with_script
   check "also when that is killed" script_killed
   check "a killed keeper is noticed, and its lock is free by its ttl" keeper_killed
+  check "a killed keeper frees nothing: its script may go on" keeper_killed_early
   check "no other signal ends the keeper" keeper_signalled
   check "the hold is extended" extended
   check "of four scripts never two are in their sections" contend

@@ -187,6 +187,57 @@ static void a_hold_that_is_taken_over_leaves_the_queue_and_its_turns_as_they_are
   free(l.record);
 }
 
+static int is_tied(const lab *l, size_t index) {
+  assert_true(index < head_of(l).count);
+  return l->record[CORRAL_LOCK_HEAD + index * CORRAL_LOCK_HOLD + 17];
+}
+
+static void a_tie_outlasts_what_others_write_until_it_is_loosed(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, SHARED | CORRAL_OP_TIED, 0);
+  takes(&l, 2, SHARED, 0);
+  assert_true(is_tied(&l, 0) && !is_tied(&l, 1));
+  simply(&l, CORRAL_VERB_LOCK_EXTEND, 2, CORRAL_OP_SHARED);
+  assert_true(is_tied(&l, 0) && !is_tied(&l, 1));
+  simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0); /* it is the last one now */
+  assert_true(!is_tied(&l, 0) && is_tied(&l, 1));
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, 1);
+  op.flags = CORRAL_OP_LOOSE;
+  op.lock_extend.hold_ms = 1;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_int_equal(op.lock_state.left_ms, LEASE);
+  assert_true(!is_tied(&l, 0) && !is_tied(&l, 1));
+  simply(&l, CORRAL_VERB_LOCK_EXTEND, 1, 0);
+  assert_false(is_tied(&l, 1));
+  op = take_over(3, 1);
+  op.flags = SHARED | CORRAL_OP_TIED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_true(!is_tied(&l, 0) && is_tied(&l, 1));
+  op = take_over(4, 3);
+  op.flags = SHARED;
+  assert_int_equal(does(&l, &op), CORRAL_OK);
+  assert_true(!is_tied(&l, 0) && !is_tied(&l, 1));
+  free(l.record);
+}
+
+static void a_place_is_tied_as_its_hold_will_be(void **state) {
+  (void)state;
+  lab l = {.now = NOW};
+  takes(&l, 1, ALONE, 0);
+  for (unsigned i = 2; i <= 3; i++)
+    assert_int_equal(takes(&l, i, CORRAL_OP_FAIR | (i == 2 ? CORRAL_OP_TIED : 0), WISH),
+                     CORRAL_EBUSY);
+  assert_true(!is_tied(&l, 0) && is_tied(&l, 1) && !is_tied(&l, 2));
+  simply(&l, CORRAL_VERB_UNLOCK, 1, 0);
+  assert_true(is_tied(&l, 0) && !is_tied(&l, 1));
+  assert_int_equal(takes(&l, 2, CORRAL_OP_FAIR | CORRAL_OP_TIED, WISH), CORRAL_OK);
+  assert_true(!is_tied(&l, 0) && is_tied(&l, 1));
+  assert_int_equal(takes(&l, 2, CORRAL_OP_FAIR, WISH), CORRAL_OK); /* taken anew */
+  assert_true(!is_tied(&l, 0) && !is_tied(&l, 1));
+  free(l.record);
+}
+
 static void a_wish_bars_readers_until_it_passes(void **state) {
   (void)state;
   lab l = {.now = NOW};
@@ -653,6 +704,8 @@ int main(void) {
       cmocka_unit_test(a_shared_hold_is_taken_over_by_who_knows_that_it_is_one),
       cmocka_unit_test(a_permit_that_is_taken_over_stays_one_of_so_many),
       cmocka_unit_test(a_hold_that_is_taken_over_leaves_the_queue_and_its_turns_as_they_are),
+      cmocka_unit_test(a_tie_outlasts_what_others_write_until_it_is_loosed),
+      cmocka_unit_test(a_place_is_tied_as_its_hold_will_be),
       cmocka_unit_test(a_wish_bars_readers_until_it_passes),
       cmocka_unit_test(a_wish_is_written_again_when_half_of_it_has_passed),
       cmocka_unit_test(a_writer_that_is_granted_ends_the_wish),

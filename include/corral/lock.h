@@ -20,6 +20,10 @@
  * monotonic clock, from before the request was sent, so it considers the hold over sooner than the
  * store does. The wall clock of this host is not used.
  *
+ * Death. Where the kernel tells of the death of a process (`lmdb:`), a hold ends with the process
+ * that took it, unless a ticket of it was given out, or it was detached: the next taking gets the
+ * lock at once. A process that is only stopped keeps it.
+ *
  * Names are bytes: 1 to CORRAL_KEY_MAX of them, of any value. In the store, a lock is the key
  * "~lock:NAMESPACE:NAME" (docs/keys.md).
  *
@@ -194,14 +198,17 @@ CORRAL_API const void *corral_lock_name(const corral_lock *lock, size_t *ret_len
  * comes between. The new holder's fencing token is larger, so a fenced resource refuses what the
  * earlier holder still sends. Then the ticket is of no use any more; the new holder may get another
  * one. After corral_lock_downgrade another one is needed, too.
- * No I/O. CORRAL_EUNSUPPORTED: in this store a hold can't be handed over. CORRAL_ELOST,
- * CORRAL_EINVAL, CORRAL_EFORKED. */
+ * No I/O, but for the first ticket of a hold that would end with its process: the store is told
+ * that it doesn't any more. CORRAL_EUNSUPPORTED: in this store a hold can't be handed over.
+ * CORRAL_ELOST, CORRAL_EINVAL, CORRAL_EFORKED; CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE: there is no
+ * ticket. */
 CORRAL_API int corral_lock_ticket(corral_lock *lock, char ticket[CORRAL_LOCK_TICKET],
                                   corral_error *error);
 /* As corral_lock_release, but the hold is left as it is, for a successor with its ticket: it is
  * extended no more, its loss is told no more, and it ends by its time (corral_lock_extend gives a
- * successor more). CORRAL_OK, CORRAL_ELOST; CORRAL_EINVAL, CORRAL_EFORKED, CORRAL_EUNSUPPORTED:
- * nothing was done, `lock` is not freed. */
+ * successor more), not with this process. CORRAL_OK, CORRAL_ELOST; CORRAL_EINVAL, CORRAL_EFORKED,
+ * CORRAL_EUNSUPPORTED, CORRAL_EINDOUBT, CORRAL_EUNAVAILABLE: nothing was done, `lock` is not
+ * freed. */
 CORRAL_API int corral_lock_detach(corral_lock *lock, corral_error *error);
 
 /* One holder of a lock. Its size is frozen. */

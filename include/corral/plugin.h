@@ -168,7 +168,13 @@ enum {
    * doesn't lengthen the hold */
   CORRAL_OP_MORE = 4096,
   /* LOCK, set by the host for a store with info.turns: in turn ("Turns" below) */
-  CORRAL_OP_FAIR = 8192
+  CORRAL_OP_FAIR = 8192,
+  /* LOCK, and LOCK_EXTEND with `from`, set by the host for a store with info.ties: the hold, or the
+   * place in the queue, is tied to this process ("Ties" below) */
+  CORRAL_OP_TIED = 16384,
+  /* LOCK_EXTEND, set by the host for a store with info.ties: the hold isn't tied to its process any
+   * more */
+  CORRAL_OP_LOOSE = 32768
 };
 
 /* ---- the arguments of each verb; GET, INVALIDATE, EXPIRE and UNLOCK have none. */
@@ -381,6 +387,11 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  * is the token's place, of which the first is 1; 0: it has none, or the store doesn't tell. A store
  * with a queue of its own (QUEUED) grants in the order of that.
  *
+ * Ties. A hold that is tied to its process ends when that has died, as far as the store can prove
+ * it: by what the kernel frees with the process, never by its number. A store that can't prove it,
+ * or whose means have failed, takes the tie away. Versions without ties take it away, too, from all
+ * holds of a record that they write: these end by their time.
+ *
  * The record of a lock: CORRAL_LOCK_HEAD bytes, then CORRAL_LOCK_HOLD for each hold; numbers
  * little-endian. A store that can write bytes atomically stores this very record, by
  * host->lock_decide; others make it for LOCK_SHOW, by host->lock_write.
@@ -389,7 +400,8 @@ static inline corral_batch corral_batch_part(const corral_batch *batch, size_t f
  *      0    4 magic "crk1"                         0   16 token
  *      4    2 number of holds                     16    1 mode: 1 exclusive, 2 shared, 3 permit; 4
  *                                                        more: no hold, a place in the queue
- *      6    2 zero                                17    3 zero
+ *      6    2 zero                                17    1 1: tied to its process
+ *                                                 18    2 zero
  *                                                 20    4 length, ms: last taken for; 0 unknown
  *      8    8 the last fencing token              24    8 until, store time
  *     16    8 an exclusive wish's end, store time 32    8 since, store time
@@ -685,6 +697,8 @@ typedef struct corral_store_info {
   int64_t turns;
   /* [0] 1: holds of locks belong to no connection, and LOCK_EXTEND knows `from` */
   int64_t adopts;
+  /* [0] 1: the store can tell that the process of a hold has died (CORRAL_OP_TIED) */
+  int64_t ties;
 } corral_store_info;
 
 /* A key that a watch registers. The host sets the first part, the plugin the second one. */

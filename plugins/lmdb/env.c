@@ -189,7 +189,7 @@ static int new_env(crl_lmdb_files *f, int64_t size, crl_lmdb_env **ret) {
   int code = crl_lmdb_leases_init(&e->leases, f->fd);
   if (code == 0 && (code = open_env(e, f, size)) != 0) {
     e->leases.fd = -1; /* f->fd remains the caller's */
-    crl_lmdb_leases_free(&e->leases);
+    crl_lmdb_leases_free(&e->leases, 0);
   }
   if (code != 0) {
     free_env(e);
@@ -365,7 +365,7 @@ static void close_env(crl_lmdb_env *e) {
   mdb_env_close(e->env);
   crl_lmdb_ring_close(e->ring);
   if (shut == 0) crl_lmdb_gate_leave(e->leases.fd);
-  crl_lmdb_leases_free(&e->leases);
+  crl_lmdb_leases_free(&e->leases, e->host->boot_ms());
   free_env(e);
 }
 

@@ -1,4 +1,4 @@
-/* lease.c: the leases of an LMDB store that belong to live processes.
+/* lease.c: the leases of an LMDB store, and the holds of locks, that belong to live processes.
  *
  * A process that is granted a lease locks one byte of PATH-lease, at an offset made from the
  * lease's token, before the record shows the lease, and unlocks it after the record no longer shows
@@ -6,6 +6,10 @@
  * lease whose byte is unlocked is that of a dead process, and can be claimed at once. The offset
  * comes from the token, not from the key, so that two leases of one key (the first one ran out, and
  * its holder doesn't know yet) never share a byte.
+ *
+ * The same goes for a hold that is tied to its process (lock.c), but its byte outlasts the files: a
+ * store that is closed and opened anew, or leaves files that were replaced, may still have holders
+ * who believe. While one has a byte, the descriptor stays open, until the process ends.
  *
  * OFD locks belong to the open file description: one for each process and file, whatever its
  * threads do. It is closed at exec, and in a child of a fork by a handler (env.c), since a child
@@ -21,6 +25,7 @@
 struct crl_lmdb_lease {
   crl_lmdb_lease *next;
   int64_t until;
+  int is_hold; /* of a lock */
   uint8_t token[CORRAL_TOKEN];
 };
 
@@ -77,35 +82,47 @@ static void forget_lapsed(crl_lmdb_leases *leases, crl_lmdb_lease **at, int64_t 
   }
 }
 
-static int take_locked(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int *fresh) {
-  crl_lmdb_lease *lease = *find(leases, token);
+static int take_locked(crl_lmdb_leases *leases, const crl_lmdb_lease *wanted, int *fresh) {
+  crl_lmdb_lease *lease = *find(leases, wanted->token);
   if (lease != NULL) {
-    if (until > lease->until) lease->until = until;
+    if (wanted->until > lease->until) lease->until = wanted->until;
     return 0;
   }
   lease = malloc(sizeof *lease);
   if (lease == NULL) return ENOMEM;
-  int rc = byte_set(leases->fd, F_WRLCK, offset_of(token));
+  int rc = byte_set(leases->fd, F_WRLCK, offset_of(wanted->token));
   if (rc != 0) {
     free(lease);
     return rc;
   }
-  memcpy(lease->token, token, CORRAL_TOKEN);
-  lease->until = until;
-  lease->next = *chain_of(leases, token);
-  *chain_of(leases, token) = lease;
+  *lease = *wanted;
+  lease->next = *chain_of(leases, lease->token);
+  *chain_of(leases, lease->token) = lease;
   *fresh = 1;
   return 0;
 }
 
-int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
-                        int *fresh) {
+static int take(crl_lmdb_leases *leases, const crl_lmdb_lease *wanted, int64_t now, int *fresh) {
   *fresh = 0;
   pthread_mutex_lock(&leases->lock);
-  int rc = take_locked(leases, token, until, fresh);
-  forget_lapsed(leases, chain_of(leases, token), now);
+  int rc = take_locked(leases, wanted, fresh);
+  forget_lapsed(leases, chain_of(leases, wanted->token), now);
   pthread_mutex_unlock(&leases->lock);
   return rc;
+}
+
+int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
+                        int *fresh) {
+  crl_lmdb_lease wanted = {.until = until};
+  memcpy(wanted.token, token, CORRAL_TOKEN);
+  return take(leases, &wanted, now, fresh);
+}
+
+int crl_lmdb_lease_hold(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
+                        int *fresh) {
+  crl_lmdb_lease wanted = {.until = until, .is_hold = 1};
+  memcpy(wanted.token, token, CORRAL_TOKEN);
+  return take(leases, &wanted, now, fresh);
 }
 
 void crl_lmdb_lease_drop(crl_lmdb_leases *leases, const uint8_t *token) {
@@ -134,15 +151,44 @@ int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd) {
 void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
   pthread_mutex_lock(&leases->lock);
   for (size_t i = 0; i < CRL_LMDB_LEASE_CHAINS; i++) {
-    while (leases->chains[i] != NULL) forget(leases, &leases->chains[i]);
+    for (crl_lmdb_lease **at = &leases->chains[i]; *at != NULL;) {
+      if ((*at)->is_hold)
+        at = &(*at)->next;
+      else
+        forget(leases, at);
+    }
   }
   pthread_mutex_unlock(&leases->lock);
 }
 
-void crl_lmdb_leases_free(crl_lmdb_leases *leases) {
+void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
+  size_t holds = 0;
   crl_lmdb_leases_drop(leases);
-  if (leases->fd >= 0) close(leases->fd);
+  for (size_t i = 0; i < CRL_LMDB_LEASE_CHAINS; i++) {
+    forget_lapsed(leases, &leases->chains[i], now);
+    for (crl_lmdb_lease *next, *at = leases->chains[i]; at != NULL; at = next, holds++) {
+      next = at->next;
+      free(at);
+    }
+  }
+  if (leases->fd >= 0 && holds == 0) close(leases->fd);
   pthread_mutex_destroy(&leases->lock);
+}
+
+void crl_lmdb_leases_ended(crl_lmdb_leases *leases, const corral_batch *batch,
+                           const uint8_t *fresh) {
+  for (size_t i = 0; i < batch->count; i++) {
+    const corral_op *op = corral_batch_op(batch, i);
+    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
+               op->verb == CORRAL_VERB_RENEW || op->verb == CORRAL_VERB_UNLOCK ||
+               (op->flags & CORRAL_OP_LOOSE) != 0;
+    int lasts = op->verb == CORRAL_VERB_EXTEND || op->verb == CORRAL_VERB_LOCK_EXTEND;
+    int is_lost = op->status == CORRAL_ELOST && (ends || lasts);
+    /* a LOCK that was refused may have a place in the queue */
+    int in_vain = fresh[i] && op->status != CORRAL_OK && op->verb != CORRAL_VERB_LOCK;
+    if (is_lost || in_vain || (ends && op->status == CORRAL_OK))
+      crl_lmdb_lease_drop(leases, op->token);
+  }
 }
 
 int crl_lmdb_gate_try(int fd) { return byte_set(fd, F_WRLCK, 0); }

@@ -172,7 +172,7 @@ static int write_op(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh) {
   corral_change change;
   corral_header header;
   uint8_t bytes[CORRAL_FRONT];
-  if (crl_lmdb_is_lock(op)) return crl_lmdb_lock_change(tx, op);
+  if (crl_lmdb_is_lock(op)) return crl_lmdb_lock_change(tx, op, fresh);
   int code = crl_lmdb_kv_find(tx, op->key, op->key_len, &front), took = 0;
   if (code != 0 && code != MDB_NOTFOUND) return code;
   int present = code == 0;
@@ -241,19 +241,6 @@ static void undo(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fr
   }
 }
 
-/* Unlocks the bytes of leases that a record doesn't show, or that are not this process's. */
-static void drop_ended(crl_lmdb_env *env, const corral_batch *batch, const uint8_t *fresh) {
-  for (size_t i = 0; i < batch->count; i++) {
-    const corral_op *op = corral_batch_op(batch, i);
-    int ends = op->verb == CORRAL_VERB_SETTLE || op->verb == CORRAL_VERB_RELEASE ||
-               op->verb == CORRAL_VERB_RENEW;
-    int lost = op->status == CORRAL_ELOST && (ends || op->verb == CORRAL_VERB_EXTEND);
-    int in_vain = fresh[i] && op->status != CORRAL_OK;
-    if (lost || in_vain || (ends && op->status == CORRAL_OK))
-      crl_lmdb_lease_drop(&env->leases, op->token);
-  }
-}
-
 /* Bytes of the record that an operation stores. */
 static size_t record_len(const corral_op *op) {
   return op->verb == CORRAL_VERB_SETTLE ? op->settle.record_len : 0;
@@ -292,7 +279,7 @@ static int write_ops(crl_lmdb_env *env, const corral_batch *batch, uint8_t *fres
     code = write_op(&tx, corral_batch_op(batch, i), &fresh[i]);
   if (began) code = end(&tx, code);
   if (code == 0)
-    drop_ended(env, batch, fresh);
+    crl_lmdb_leases_ended(&env->leases, batch, fresh);
   else
     undo(env, batch, fresh);
   return code;
@@ -572,6 +559,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   info->poll_max_ms = POLL_MAX_MS;
   info->name = st->label;
   info->adopts = info->permits = info->turns = 1;
+  if (info->size >= sizeof *info) info->ties = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

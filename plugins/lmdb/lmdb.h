@@ -2,7 +2,7 @@
  *
  *   door.c     many inside at once, or one alone
  *   check.c    whether a file may be mapped
- *   lease.c    leases of live processes
+ *   lease.c    leases and holds of live processes
  *   errors.c   statuses and texts of LMDB codes and errnos
  *   files.c    the store's files: owners, mark, what is put aside
  *   whole.c    whether an environment's files are still there
@@ -74,15 +74,22 @@ typedef struct crl_lmdb_leases {
 
 /* Takes over fd. 0 or an errno. */
 int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd);
-/* Unlocks all bytes. */
+/* Unlocks the bytes of all leases. */
 void crl_lmdb_leases_drop(crl_lmdb_leases *leases);
-/* Unlocks all bytes, and closes fd. */
-void crl_lmdb_leases_free(crl_lmdb_leases *leases);
+/* The same, and closes fd, unless holds that aren't over at `now` have bytes. */
+void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now);
 /* Locks this token's byte until it is dropped, or until a later take finds that `until` has passed.
  * *fresh: 1: the process didn't have it before. 0 or an errno. */
 int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
                         int *fresh);
+/* The same for the token of a hold, or of a place in a lock's queue. */
+int crl_lmdb_lease_hold(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
+                        int *fresh);
 void crl_lmdb_lease_drop(crl_lmdb_leases *leases, const uint8_t *token);
+/* Unlocks the bytes that these operations, which were performed, have ended. `fresh` has a byte for
+ * each: it locked one. */
+void crl_lmdb_leases_ended(crl_lmdb_leases *leases, const corral_batch *batch,
+                           const uint8_t *fresh);
 /* 1: a live process, this one or another, has locked this token's byte. */
 int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token);
 /* The gate: only its holder may open, close or replace the files. 0, EAGAIN, or another errno. */
@@ -323,8 +330,9 @@ int crl_lmdb_kv_used(crl_lmdb_tx *tx, size_t *ret);
 int crl_lmdb_is_lock(const corral_op *op);
 /* LOCK_SHOW, within any transaction. */
 int crl_lmdb_lock_show(crl_lmdb_tx *tx, corral_op *op);
-/* The other LOCK verbs, within a write transaction. */
-int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op);
+/* The other LOCK verbs, within a write transaction. *fresh is set to 1 when it has locked a byte
+ * for the op's token. */
+int crl_lmdb_lock_change(crl_lmdb_tx *tx, corral_op *op, uint8_t *fresh);
 
 /* ---- inspect.c ----------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* mariadb.c: MariaDB's session locks (GET_LOCK): `mariadb://[user[:password]@]host[:port]/[db]`, or
  * `?socket=PATH` without a host.
  *
- * Defaults: 127.0.0.1, 3306, the system's user name. A database is needed only for users that may
- * not connect without one. connections=64: most connections, and so most locks held at a time; one
- * more connection is used for looks. Exclusive locks only.
+ * Defaults: 127.0.0.1, 3306, the system's user name. A database is needed only for what others see
+ * of a holder, and for users that may not connect without one. connections=64: most connections,
+ * and so most locks held at a time; one more connection is used for looks. Exclusive locks only.
  *
  * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash), because the
  * server's names have 64 characters and ignore case. So
@@ -23,10 +23,10 @@
  * granted in the second in which the server started (EBUSY). LOCK_EXTEND can't raise them.
  *
  * Limits. The server knows the holder of a lock as a connection; it shows the connection's user,
- * address and time of silence to users with PROCESS, or of the same account. Notes stay in the
- * process that gave them. Locks are not replicated, neither by Galera (each node has its own) nor
- * to replicas: all users must name one server. No proxy that shares sessions among clients may
- * stand between. No TLS.
+ * address and time of silence to users with PROCESS, or of the same account. Its note and fencing
+ * token, and since when it holds, are told where the URI names a database (notes.c). Locks are not
+ * replicated, neither by Galera (each node has its own) nor to replicas: all users must name one
+ * server. No proxy that shares sessions among clients may stand between. No TLS.
  *
  * MariaDB 10.0.2 or later: before, a second GET_LOCK ended the first one. All waiting is done here,
  * by poll and by deadline, because the library's own time limits are whole seconds. */
@@ -132,7 +132,11 @@ static int try_lock(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op)
   s->hold.mode = CORRAL_LOCK_EXCLUSIVE;
   s->hold.since = now;
   granted(s, op, now);
-  return CORRAL_OK;
+  crl_mariadb_note_write(s, b->deadline);
+  if (!s->broken) return CORRAL_OK;
+  return note(b, s,
+              b->st->host->fail(op->error, CORRAL_EUNAVAILABLE,
+                                "%s: the connection ended, and the hold with it", b->st->label));
 }
 
 static int lock(crl_mariadb_batch *b, corral_op *op) {
@@ -187,21 +191,11 @@ static int unlock(crl_mariadb_batch *b, corral_op *op) {
   return ended ? CORRAL_OK : lost(b, op);
 }
 
-/* Describes a holder: a hold of this store, or what the server says about its connection. */
+/* Describes a holder: a hold of this store, or what the server tells. */
 static void describe(crl_mariadb_session *s, corral_hold *hold) {
   crl_mariadb_store *st = s->st;
-  const char *user = crl_mariadb_cell(s, 1), *from = crl_mariadb_cell(s, 2),
-             *silent = crl_mariadb_cell(s, 3);
   unsigned long id = strtoul(crl_mariadb_cell(s, 0), NULL, 10);
-  *hold = (corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE};
-  memcpy(hold->token, &id, sizeof id);
-  char text[2 * CORRAL_LOCK_NOTE];
-  if (user == NULL)
-    snprintf(text, sizeof text, "connection %lu", id);
-  else
-    snprintf(text, sizeof text, "connection %lu of %.16s from %.21s, silent %.10s s", id, user,
-             from != NULL ? from : "?", silent != NULL ? silent : "?");
-  memcpy(hold->note, text, strnlen(text, sizeof hold->note));
+  crl_mariadb_note_read(s, hold);
   pthread_mutex_lock(&st->mutex);
   for (const crl_mariadb_session *own = st->held; own != NULL; own = own->next)
     if (own->id == id) *hold = own->hold;
@@ -224,16 +218,12 @@ static int give(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
 }
 
 static int show(crl_mariadb_batch *b, corral_op *op) {
-  char name[CRL_MARIADB_NAME], sql[CRL_MARIADB_SQL];
+  char name[CRL_MARIADB_NAME];
   crl_mariadb_session *s = NULL;
   int status = crl_mariadb_take_session(b, 1, &s, op->error);
   if (status != CORRAL_OK) return status;
   name_of(b->st, op, name);
-  snprintf(sql, sizeof sql,
-           "SELECT u.id, p.USER, p.HOST, p.TIME FROM (SELECT IS_USED_LOCK('%s') AS id) u LEFT JOIN "
-           "information_schema.PROCESSLIST p ON p.ID = u.id",
-           name);
-  status = note(b, s, crl_mariadb_ask(s, sql, b->deadline, op->error));
+  status = note(b, s, crl_mariadb_note_ask(s, name, b->deadline, op->error));
   if (status == CORRAL_OK) status = give(b, s, op);
   crl_mariadb_put_idle(s);
   return status;

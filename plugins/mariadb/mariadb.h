@@ -2,6 +2,7 @@
  *
  *   mariadb.c   the design, the table, the URI, the verbs
  *   holds.c     the connections and their holds
+ *   notes.c     what others are told of a holder
  *   session.c   one connection: connecting, one statement at a time, by deadline
  *   inspect.c   what the server says of itself */
 #ifndef CRL_MARIADB_H
@@ -10,10 +11,11 @@
 #include <corral/plugin.h>
 #include <mysql.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "../net/net.h"
 
-enum { CRL_MARIADB_SQL = 320, CRL_MARIADB_NAME = 48 };
+enum { CRL_MARIADB_SQL = 640, CRL_MARIADB_NAME = 48 };
 
 typedef enum crl_mariadb_stage {
   CRL_MARIADB_READY,
@@ -52,6 +54,7 @@ struct crl_mariadb_store {
   crl_net_peer peer;
   char *user, *password, *db, *socket; /* NULL: none */
   char label[160], server[128];
+  atomic_int no_notes;   /* the table of notes can't be had */
   pthread_mutex_t mutex; /* never held during I/O */
   pthread_cond_t changed;
   crl_mariadb_session *idle, *held;
@@ -90,6 +93,18 @@ int crl_mariadb_attend(void *store, const uint8_t *token);
 void crl_mariadb_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
                       void *arg);
 
+/* ---- notes.c ------------------------------------------------------------------------------- */
+
+/* Writes what others are to be told of the session's hold, where it can. The hold is over only when
+ * s->broken is set. */
+void crl_mariadb_note_write(crl_mariadb_session *s, int64_t deadline);
+/* Asks who holds a lock: one row, whose first column is NULL when nobody does. Statuses as
+ * crl_mariadb_ask. */
+int crl_mariadb_note_ask(crl_mariadb_session *s, const char *name, int64_t deadline,
+                         corral_error *error);
+/* Writes that row's holder. */
+void crl_mariadb_note_read(const crl_mariadb_session *s, corral_hold *hold);
+
 /* ---- session.c ----------------------------------------------------------------------------- */
 
 /* Connects by `deadline` (host->now_ms). EAUTH, EURI, EUNSUPPORTED and the like are the server's
@@ -105,7 +120,8 @@ int crl_mariadb_is_dead(const crl_mariadb_session *s);
  * EINDOUBT: the deadline passed; the statement may go on. s->broken: the connection has ended.
  * Other statuses: the server's error. */
 int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline, corral_error *error);
-/* Makes the server end the session after `lease_ms` of silence, in whole seconds. Statuses as
+/* Makes the server end the session after `lease_ms` of silence, in whole seconds; and no statement
+ * waits for a table for longer than a second. Statuses as
  * crl_mariadb_ask. */
 int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t deadline,
                             corral_error *error);

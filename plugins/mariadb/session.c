@@ -162,7 +162,8 @@ int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t de
   if (s->timeout_s == seconds) return CORRAL_OK;
   char sql[CRL_MARIADB_SQL];
   s->timeout_s = 0;
-  snprintf(sql, sizeof sql, "SET SESSION wait_timeout = %lld", (long long)seconds);
+  snprintf(sql, sizeof sql, "SET SESSION lock_wait_timeout = 1, wait_timeout = %lld",
+           (long long)seconds);
   int status = crl_mariadb_ask(s, sql, deadline, error);
   if (status == CORRAL_OK) s->timeout_s = seconds;
   return status;

@@ -68,7 +68,7 @@ static int run(locking *l) {
   int number = 0;
   l->caught = lock_child_caught(&l->child, &told);
   if (l->caught != 0) return lock_release(l, CLI_SIGNAL + l->caught);
-  lock_child_go(&l->child, l->fence, l->ticket, lock_left_ms(l));
+  lock_child_go(&l->child, l->fence, l->ticket, l->want.ticket, lock_left_ms(l));
   lock_child_said said = watch(l, &number);
   lock_child_finish(&l->child);
   l->leaves = l->want.leave && said == LOCK_CHILD_ENDED;
@@ -84,9 +84,10 @@ static int take_and_run(locking *l) {
 }
 
 static int lock_command(locking *l) {
+  lock_child_heir heir = {.end = lock_end_orphan, .arg = l};
   bool ready = setenv("CORRAL_LOCK_NAME", l->want.name, 1) == 0 &&
                pipe2(l->lost, O_CLOEXEC | O_NONBLOCK) == 0 &&
-               lock_child_begin(&l->child, l->want.command, l->want.grace_ms);
+               lock_child_begin(&l->child, l->want.command, l->want.grace_ms, &heir);
   if (!ready) return cli_fail("lock: can't run a command: %s", strerror(errno));
   l->interrupt = l->child.signals;
   int exit_status = take_and_run(l);

@@ -61,7 +61,7 @@ typedef struct locking {
   corral *counters; /* of --fence-store; NULL: none */
   corral_lock *lock;
   uint64_t fence;
-  char ticket[CORRAL_LOCK_TICKET]; /* for the command; empty: none */
+  char ticket[CORRAL_LOCK_TICKET]; /* for the command, or for its guard; empty: none */
   bool leaves;                     /* the hold is not ended, but left to a successor */
   int64_t max_end;                 /* cli_now_ms; INT64_MAX: no limit */
   int lost[2];                     /* pipe: on_lost writes the reason, lock_hear_lost reads it */
@@ -95,6 +95,8 @@ int64_t lock_warn(locking *l, int64_t left_ms, int64_t most);
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
 /* Gives up the hold, or leaves it. Returns the exit status: `exit_status`, or --lost-exit. */
 int lock_release(locking *l, int exit_status);
+/* Of a lock_child_heir: ends the hold with this ticket, whose taker has died. */
+void lock_end_orphan(void *locking_, const char *ticket);
 
 /* ---- lock_show.c, lock_break.c, lock_list.c, lock_watch.c ----------------------------------- */
 

@@ -26,9 +26,9 @@ typedef enum order { ORDER_GO = 1, ORDER_EXTEND, ORDER_SIGNAL, ORDER_STOP } orde
 
 /* A message in either direction, one per packet. */
 typedef struct packet {
-  int32_t kind; /* order, or lock_child_said */
-  int32_t number;
-  int64_t until; /* boot_ms */
+  int32_t kind;   /* order, or lock_child_said */
+  int32_t number; /* ORDER_GO: the ticket is the command's */
+  int64_t until;  /* boot_ms */
   uint64_t fence;
   char ticket[CORRAL_LOCK_TICKET];
 } packet;
@@ -49,6 +49,8 @@ typedef struct guard {
   int64_t until;
   int64_t kill_at; /* boot_ms; 0: no SIGKILL is due */
   const sigset_t *mask;
+  const lock_child_heir *heir;
+  char ticket[CORRAL_LOCK_TICKET]; /* the guard's; empty: none */
 } guard;
 
 /* Counts while the host sleeps, too, as the hold does. */
@@ -80,8 +82,8 @@ static bool set_environment(const packet *go) {
   char text[24];
   (void)snprintf(text, sizeof text, "%" PRIu64, go->fence);
   return setenv("CORRAL_FENCE", text, 1) == 0 &&
-         (go->ticket[0] != '\0' ? setenv("CORRAL_LOCK_TICKET", go->ticket, 1)
-                                : unsetenv("CORRAL_LOCK_TICKET")) == 0;
+         (go->number != 0 && go->ticket[0] != '\0' ? setenv("CORRAL_LOCK_TICKET", go->ticket, 1)
+                                                   : unsetenv("CORRAL_LOCK_TICKET")) == 0;
 }
 
 /* 0, or the errno of what failed. */
@@ -114,14 +116,18 @@ static void stop(guard *g) {
   if (g->kill_at == 0) g->kill_at = 1;
 }
 
+/* Never returns. */
+static void outlive_corral(const guard *g) {
+  corral_descendants_kill(g->ended ? 0 : g->pid);
+  if (g->ticket[0] != '\0' && boot_ms() < g->until) g->heir->end(g->heir->arg, g->ticket);
+  _exit(0);
+}
+
 static void obey(guard *g) {
   packet p = {0};
   ssize_t n = recv(g->link, &p, sizeof p, MSG_DONTWAIT);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  if (n != (ssize_t)sizeof p) {
-    corral_descendants_kill(g->ended ? 0 : g->pid);
-    _exit(0);
-  }
+  if (n != (ssize_t)sizeof p) outlive_corral(g);
   if (p.kind == ORDER_EXTEND && p.until > g->until) g->until = p.until;
   if (p.kind == ORDER_STOP) stop(g);
   if (p.kind == ORDER_SIGNAL) g->signalled = true;
@@ -170,6 +176,7 @@ static bool await_go(guard *g, packet *ret) {
   do n = recv(g->link, ret, sizeof *ret, 0);
   while (n < 0 && errno == EINTR);
   g->until = ret->until;
+  if (ret->number == 0) memcpy(g->ticket, ret->ticket, sizeof g->ticket);
   return n == (ssize_t)sizeof *ret && ret->kind == ORDER_GO;
 }
 
@@ -203,7 +210,8 @@ static void be_guard(guard *g) {
 
 /* ---- corral's side ------------------------------------------------------------------------- */
 
-bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
+bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms,
+                      const lock_child_heir *heir) {
   int link[2];
   *child = (lock_child){.guard = -1, .link = -1, .signals = -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) != 0) return false;
@@ -213,8 +221,11 @@ bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms) {
   if (child->guard == 0) {
     (void)close(link[0]);
     (void)close(child->signals);
-    be_guard(
-        &(guard){.argv = argv, .grace_ms = grace_ms, .link = link[1], .mask = &child->old_mask});
+    be_guard(&(guard){.argv = argv,
+                      .grace_ms = grace_ms,
+                      .link = link[1],
+                      .mask = &child->old_mask,
+                      .heir = heir});
   }
   int code = errno;
   (void)close(link[1]);
@@ -232,8 +243,9 @@ static void order_guard(const lock_child *child, packet p) {
   (void)send(child->link, &p, sizeof p, MSG_NOSIGNAL);
 }
 
-void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, int64_t left_ms) {
-  packet go = {.kind = ORDER_GO, .until = boot_ms() + left_ms, .fence = fence};
+void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, bool tells,
+                   int64_t left_ms) {
+  packet go = {.kind = ORDER_GO, .number = tells, .until = boot_ms() + left_ms, .fence = fence};
   (void)snprintf(go.ticket, sizeof go.ticket, "%s", ticket);
   order_guard(child, go);
 }

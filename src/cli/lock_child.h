@@ -5,7 +5,8 @@
  * The guard is a process between the two. It is made before the corral is opened, so it has no
  * thread and no connection; it starts the command when the lock is held. corral tells it until when
  * the lock is held. The guard ends the command by then on its own, even while corral is stopped.
- * When corral dies, the guard kills the command at once. When the guard dies, the kernel kills the
+ * When corral dies, the guard kills the command at once, and then gives up the hold: never before
+ * all that descends from the command is dead. When the guard dies, the kernel kills the
  * command, and lock_child_finish kills what the command has started.
  *
  * The command stays in corral's process group, with its terminal and its streams, like a command of
@@ -36,12 +37,22 @@ typedef enum lock_child_said {
   LOCK_CHILD_ENDED        /* number: as from waitpid; the last message */
 } lock_child_said;
 
+/* For the guard: `end` is called there after the death of corral, when all that descends from the
+ * command is dead and the hold isn't over, with its ticket. */
+typedef struct lock_child_heir {
+  void (*end)(void *arg, const char *ticket);
+  void *arg;
+} lock_child_heir;
+
 /* Makes the guard, with the present environment. From here on standard input and output are the
  * command's: this process has /dev/null instead. False with errno set. */
-bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms);
-/* Starts the command, with the fencing token in CORRAL_FENCE and the hold's ticket, unless it is
- * empty, in CORRAL_LOCK_TICKET. The hold has left_ms left. */
-void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, int64_t left_ms);
+bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms,
+                      const lock_child_heir *heir);
+/* Starts the command, with the fencing token in CORRAL_FENCE. The hold's ticket, unless it is empty,
+ * is the command's, in CORRAL_LOCK_TICKET (`tells`), or else the guard's. The hold has left_ms
+ * left. */
+void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, bool tells,
+                   int64_t left_ms);
 /* The hold has left_ms left from now; it never gets shorter. The guard sends SIGTERM grace_ms
  * before its end, SIGKILL at its end. */
 void lock_child_extend(const lock_child *child, int64_t left_ms);

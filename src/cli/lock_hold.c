@@ -128,12 +128,16 @@ static int not_taken(const locking *l, int status, const corral_error *error) {
   return report(l, status, error);
 }
 
-/* The hold's ticket, if it is wanted. Not CORRAL_OK: there is none, and the hold was given up. */
+/* The hold's ticket: for the command, or else for the guard, unless the hold is to be left. With it
+ * the hold isn't freed by this process's death as long as the command, or the script, may go on.
+ * Not CORRAL_OK: there is none, and the hold was given up. */
 static int get_ticket(locking *l, corral_error *error) {
   char ticket[CORRAL_LOCK_TICKET];
-  if (!l->want.ticket && !l->want.leave) return CORRAL_OK;
+  bool is_wanted = l->want.ticket || l->want.leave;
   int status = corral_lock_ticket(l->lock, ticket, error);
-  if (status == CORRAL_OK && l->want.ticket) memcpy(l->ticket, ticket, sizeof ticket);
+  if (status == CORRAL_EUNSUPPORTED && !is_wanted) return CORRAL_OK;
+  if (status == CORRAL_OK && (l->want.ticket || !l->want.leave))
+    memcpy(l->ticket, ticket, sizeof ticket);
   if (status != CORRAL_OK) (void)corral_lock_release(l->lock, NULL);
   return status;
 }
@@ -249,4 +253,15 @@ int lock_release(locking *l, int exit_status) {
   }
   say_times(l);
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
+}
+
+void lock_end_orphan(void *locking_, const char *ticket) {
+  locking *l = locking_;
+  corral_options options = {.size = sizeof options};
+  corral_lock_options adopts = {.size = sizeof adopts, .adopt = ticket};
+  size_t len = strlen(l->want.name);
+  if (!cli_open(l->cli, false, &options, &l->corral)) return;
+  if (corral_lock_take(l->corral, l->want.name, len, &adopts, &l->lock, NULL) == CORRAL_OK)
+    (void)corral_lock_release(l->lock, NULL);
+  corral_close(l->corral);
 }

@@ -387,8 +387,16 @@ int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_er
   if (atomic_load(&hold->has_more)) keep_again(hold, 0);
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
     crl_renewer_move(hold->context->renewer, &hold->kept, limit_of(hold));
-  emit(hold, CORRAL_EVENT_LOCK_EXTENDED, NULL);
+  if (!(flags & CORRAL_OP_LOOSE)) emit(hold, CORRAL_EVENT_LOCK_EXTENDED, NULL);
   return CORRAL_OK;
+}
+
+int crl_lock_untie(corral_lock *lock, corral_error *error) {
+  crl_hold *hold = lock->hold;
+  if (!atomic_load(&hold->tied) || atomic_load(&hold->lost) != 0) return CORRAL_OK;
+  int status = crl_lock_extend(lock, 1, CORRAL_OP_LOOSE, error);
+  if (status == CORRAL_OK) atomic_store(&hold->tied, 0);
+  return status;
 }
 
 int corral_lock_extend(corral_lock *lock, int64_t ttl_ms, corral_error *error) {
@@ -524,5 +532,6 @@ int corral_lock_detach(corral_lock *lock, corral_error *error) {
   if (lock == NULL) return CORRAL_OK;
   int status = check_give(lock, "corral_lock_detach", error);
   if (status == CORRAL_OK) status = crl_ticket_check(lock->hold->context, error);
-  return status == CORRAL_OK ? give(lock, 1, error) : status;
+  if (status == CORRAL_OK) status = crl_lock_untie(lock, error);
+  return status == CORRAL_OK || status == CORRAL_ELOST ? give(lock, 1, error) : status;
 }

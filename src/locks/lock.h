@@ -37,6 +37,7 @@ typedef struct crl_hold {
   uint8_t token[CORRAL_TOKEN];
   uint64_t fence;
   int is_permit;
+  _Atomic int tied; /* the store ends it when this process dies (corral_store_info.ties) */
   _Atomic int64_t ttl_ms;
   /* End of the hold unless it is extended; crl_env_boot_ms, which also counts while the host
    * sleeps. */
@@ -82,6 +83,8 @@ int crl_lock_begin_again(corral_lock *lock, const corral_lock_options *options,
 void crl_lock_hand_over(corral_lock *lock, const corral_lock_options *options);
 /* Extends the hold: LOCK_EXTEND. */
 int crl_lock_extend(corral_lock *lock, int64_t ttl_ms, uint32_t flags, corral_error *error);
+/* From now on the hold outlasts this process, in the store too; statuses as crl_lock_extend. */
+int crl_lock_untie(corral_lock *lock, corral_error *error);
 /* Ends the hold in the store; sends UNLOCK again when the reply is lost. */
 int crl_lock_unlock(const crl_hold *hold, corral_error *error);
 /* Marks the hold as lost and has all its takings told, unless that was done before: this one here.

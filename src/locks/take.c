@@ -173,7 +173,8 @@ static int ask(crl_taking *t) {
                                    .note_len = strlen(t->lock->note),
                                    .permits = t->lock->is_permit ? (uint32_t)places(t) : 0};
   ops[0].flags = (t->options.shared > 0 ? CORRAL_OP_SHARED : 0u) |
-                 (t->watches ? CORRAL_OP_WATCH : 0u) | (t->options.fair > 0 ? CORRAL_OP_FAIR : 0u);
+                 (t->watches ? CORRAL_OP_WATCH : 0u) | (t->options.fair > 0 ? CORRAL_OP_FAIR : 0u) |
+                 (t->lock->tied ? CORRAL_OP_TIED : 0u);
   t->told = t->free = 0;
   t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
   t->sent = crl_env_boot_ms();
@@ -191,7 +192,8 @@ static int ask(crl_taking *t) {
 static int adopt(crl_taking *t) {
   corral_op op = crl_lock_op(t->lock, CORRAL_VERB_LOCK_EXTEND, &t->detail);
   t->seen = crl_lock_table_fence(t->context->locks, t->lock->entry.hash, 0);
-  op.flags = t->from.mode == CORRAL_LOCK_SHARED ? CORRAL_OP_SHARED : 0u;
+  op.flags = (t->from.mode == CORRAL_LOCK_SHARED ? CORRAL_OP_SHARED : 0u) |
+             (t->lock->tied ? CORRAL_OP_TIED : 0u);
   op.lock_extend =
       (corral_lock_extend_args){.hold_ms = t->lock->ttl_ms,
                                 .fence = (t->from.fence > t->seen ? t->from.fence : t->seen) + 1,
@@ -539,6 +541,7 @@ int crl_taking_init(crl_taking *t, corral *c, const crl_name *name, const corral
   t->has_ttl = gives_ttl(user);
   hold->first.taking.shared = t->options.shared > 0;
   hold->is_permit = t->options.permits > 0;
+  atomic_store(&hold->tied, crl_pool_info(t->context->pool)->ties != 0);
   if (!t->adopts && join_hold(t)) return CORRAL_OK;
   write_note(hold, t->options.note);
   hold->ttl_ms = t->options.ttl_ms;

@@ -92,6 +92,7 @@ int corral_lock_ticket(corral_lock *lock, char ticket[CORRAL_LOCK_TICKET], corra
   if (status == CORRAL_OK && ticket == NULL)
     status = crl_status_fail(error, CORRAL_EINVAL, "corral_lock_ticket: no ticket");
   if (status == CORRAL_OK) status = crl_ticket_check(lock->hold->context, error);
+  if (status == CORRAL_OK) status = crl_lock_untie(lock, error);
   if (status != CORRAL_OK) return status;
   const crl_hold *hold = lock->hold;
   int shared = atomic_load(&((crl_hold *)(uintptr_t)hold)->entry.shared);

@@ -9,6 +9,7 @@
 enum { AT_COUNT = 4, AT_FENCE = 8, AT_WISH = 16, AT_TURN = 24 };
 enum {
   AT_MODE = 16,
+  AT_TIED = 17,
   AT_LENGTH = 20,
   AT_UNTIL = 24,
   AT_SINCE = 32,
@@ -107,6 +108,7 @@ typedef struct now_here {
   uint64_t floor;
   int mine;        /* the op's token has a hold */
   corral_hold own; /* that hold, or its place in the queue */
+  int own_tied;    /* it is tied to its process */
   size_t live;
   /* Of the other holds: latest ends, 0: none; number and earliest end of permits. */
   int64_t until, exclusive_until, shared_until;
@@ -128,6 +130,10 @@ static void hold_at(now_here *here, size_t i, corral_hold *hold) {
   crl_lock_record_hold(here->record, i, hold);
   if (!crl_lock_record_waits(hold)) hold->fence = believed(hold->fence);
   if (redate(hold, here->now)) here->is_changed = 1;
+}
+
+static int is_tied(const now_here *here, size_t i) {
+  return here->record[CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD + AT_TIED] == 1;
 }
 
 /* Corrects an end in the head that is further than `longest` away. */
@@ -162,6 +168,7 @@ static void look(now_here *here, const uint8_t *token) {
       if (crl_lock_record_waits(&hold) && here->waiting == 0) here->head.turn_until = 0;
       continue;
     }
+    if (is_own) here->own_tied = is_tied(here, i);
     if (crl_lock_record_waits(&hold)) {
       look_at_place(here, &hold, is_own);
       continue;
@@ -211,8 +218,9 @@ typedef struct written {
   corral_hold first; /* the first place */
 } written;
 
-static void add(written *w, const corral_hold *hold) {
+static void add(written *w, const corral_hold *hold, int tied) {
   put_hold(hold, w->at);
+  w->at[AT_TIED] = tied != 0;
   w->at += CORRAL_LOCK_HOLD;
   w->last = later(w->last, hold->until);
   if (!crl_lock_record_waits(hold)) {
@@ -248,11 +256,11 @@ static void replace(now_here *here, keeps own, const uint8_t *token, uint8_t *ro
     int waits = crl_lock_record_waits(&hold), is_own = memcmp(hold.token, token, CORRAL_TOKEN) == 0;
     if (waits && ++place == 1 && here->passes) continue;
     if (!is_own)
-      add(&w, &hold);
+      add(&w, &hold, is_tied(here, i));
     else if (own == ITS_PLACE && waits && place == here->place)
-      add(&w, &here->own);
+      add(&w, &here->own, here->own_tied);
   }
-  if (own == ITS_HOLD || (own == ITS_PLACE && here->joins)) add(&w, &here->own);
+  if (own == ITS_HOLD || (own == ITS_PLACE && here->joins)) add(&w, &here->own, here->own_tied);
   head.count = (size_t)(w.at - room - CORRAL_LOCK_HEAD) / CORRAL_LOCK_HOLD;
   head.turn_until = turn_of(here, &w);
   put_head(&head, room);
@@ -397,6 +405,7 @@ static int64_t way_of(const corral_op *op, now_here *here) {
 
 static void lock(corral_op *op, now_here *here, uint8_t *room, corral_lock_change *change) {
   int64_t in_the_way = here->mine ? 0 : way_of(op, here);
+  here->own_tied = (op->flags & CORRAL_OP_TIED) != 0;
   if (!here->mine && in_the_way > here->now) {
     op->status = CORRAL_EBUSY;
     op->lock_state.left_ms = in_the_way - here->now;
@@ -429,6 +438,8 @@ static void extend(corral_op *op, now_here *here, uint8_t *room, corral_lock_cha
     return;
   }
   if (here->from != NULL) take_over(op, here);
+  if (here->from != NULL || op->flags & CORRAL_OP_LOOSE)
+    here->own_tied = (op->flags & CORRAL_OP_TIED) != 0;
   if (op->flags & CORRAL_OP_SHARED && here->own.mode != CORRAL_LOCK_PERMIT)
     here->own.mode = CORRAL_LOCK_SHARED;
   if (op->lock_extend.fence > here->own.fence) here->own.fence = op->lock_extend.fence;

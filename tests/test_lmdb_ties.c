@@ -1,0 +1,132 @@
+/* test_lmdb_ties.c: holds of an lmdb: store, through its table, that are tied to their process, and
+ * that are not. */
+#include "support/lmdb_kit.h"
+
+enum { READERS = 300, MOST_TRIES = 10000 };
+
+static int lock_as(const kit *k, unsigned holder, uint32_t flags) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, "l", holder);
+  op_lasts(&op, 3600000);
+  op.flags = flags;
+  return run(k, &op);
+}
+
+static int extends(const kit *k, unsigned holder, uint32_t flags) {
+  corral_op op = op_of(CORRAL_VERB_LOCK_EXTEND, "l", holder);
+  op_lasts(&op, 3600000);
+  op.flags = flags;
+  return run(k, &op);
+}
+
+/* Performs LOCKs in a process, for `count` holders from `first` on, and has it killed then. */
+static void held_by_a_dead_process(const char *uri, unsigned first, unsigned count,
+                                   uint32_t flags) {
+  pid_t pid = child();
+  if (pid == 0) {
+    kit k;
+    if (kit_open(&k, uri, NULL) != CORRAL_OK) _exit(1);
+    for (unsigned i = 0; i < count; i++)
+      if (lock_as(&k, first + i, flags) != CORRAL_OK) _exit(1);
+    kill(getpid(), SIGKILL);
+  }
+  int end = ended(pid);
+  assert_true(WIFSIGNALED(end) && WTERMSIG(end) == SIGKILL);
+}
+
+static int asked_elsewhere(const char *uri) {
+  pid_t pid = child();
+  if (pid == 0) {
+    kit k;
+    _exit(kit_open(&k, uri, NULL) == CORRAL_OK ? lock_as(&k, 999, 0) : 99);
+  }
+  int end = ended(pid);
+  assert_true(WIFEXITED(end));
+  return (int8_t)WEXITSTATUS(end);
+}
+
+/* So is that of an older version. */
+static void a_hold_that_is_not_tied_outlasts_its_process(void **state) {
+  (void)state;
+  char uri[256];
+  snprintf(uri, sizeof uri, "%s", address("untied", ""));
+  held_by_a_dead_process(uri, 1, 1, 0);
+  kit k = opened(uri);
+  for (int i = 0; i < 20; i++) assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_EBUSY);
+  assert_int_equal(verb(&k, CORRAL_VERB_UNLOCK, "l", 1), CORRAL_OK);
+  held_by_a_dead_process(uri, 1, 1, CORRAL_OP_TIED);
+  assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_OK);
+  closed(&k);
+}
+
+/* A refused LOCK looks at a part of many holds. */
+static void the_dead_among_many_living_readers_are_found(void **state) {
+  (void)state;
+  char uri[256];
+  int tries = 0;
+  snprintf(uri, sizeof uri, "%s", address("readers", ""));
+  kit k = opened(uri);
+  for (unsigned i = 0; i < READERS / 2; i++)
+    assert_int_equal(lock_as(&k, 1 + i, CORRAL_OP_SHARED | CORRAL_OP_TIED), CORRAL_OK);
+  held_by_a_dead_process(uri, 5001, READERS, CORRAL_OP_SHARED | CORRAL_OP_TIED);
+  for (unsigned i = READERS / 2; i < READERS; i++)
+    assert_int_equal(lock_as(&k, 1 + i, CORRAL_OP_SHARED | CORRAL_OP_TIED), CORRAL_OK);
+  assert_int_equal(lock_as(&k, 4999, CORRAL_OP_TIED), CORRAL_EBUSY);
+  for (unsigned i = 0; i < READERS; i++)
+    assert_int_equal(verb(&k, CORRAL_VERB_UNLOCK, "l", 1 + i), CORRAL_OK);
+  while (lock_as(&k, 4999, CORRAL_OP_TIED) != CORRAL_OK) {
+    assert_true(++tries < MOST_TRIES);
+    usleep(1000);
+  }
+  closed(&k);
+}
+
+/* A store breaks, and is opened anew, while its process has holds. */
+static void a_hold_stays_when_its_process_opens_the_store_anew(void **state) {
+  (void)state;
+  char uri[256];
+  snprintf(uri, sizeof uri, "%s", address("anew", ""));
+  kit k = opened(uri);
+  assert_int_equal(lock_as(&k, 1, CORRAL_OP_TIED), CORRAL_OK);
+  closed(&k);
+  assert_int_equal(asked_elsewhere(uri), CORRAL_EBUSY);
+  k = opened(uri);
+  assert_int_equal(asked_elsewhere(uri), CORRAL_EBUSY);
+  assert_int_equal(extends(&k, 1, 0), CORRAL_OK);
+  assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_EBUSY);
+  assert_int_equal(verb(&k, CORRAL_VERB_UNLOCK, "l", 1), CORRAL_OK);
+  int before = open_descriptors();
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_OK);
+    assert_int_equal(verb(&k, CORRAL_VERB_UNLOCK, "l", 2), CORRAL_OK);
+    closed(&k);
+    k = opened(uri);
+  }
+  assert_int_equal(open_descriptors(), before);
+  closed(&k);
+}
+
+static void a_hold_that_was_untied_outlasts_its_process(void **state) {
+  (void)state;
+  char uri[256];
+  snprintf(uri, sizeof uri, "%s", address("loose", ""));
+  pid_t pid = child();
+  if (pid == 0) {
+    kit k;
+    int is_done = kit_open(&k, uri, NULL) == CORRAL_OK &&
+                  lock_as(&k, 1, CORRAL_OP_TIED) == CORRAL_OK &&
+                  extends(&k, 1, CORRAL_OP_LOOSE) == CORRAL_OK && extends(&k, 1, 0) == CORRAL_OK;
+    _exit(!is_done);
+  }
+  assert_int_equal(ended(pid), 0);
+  assert_int_equal(asked_elsewhere(uri), CORRAL_EBUSY);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_hold_that_is_not_tied_outlasts_its_process),
+      cmocka_unit_test(the_dead_among_many_living_readers_are_found),
+      cmocka_unit_test(a_hold_stays_when_its_process_opens_the_store_anew),
+      cmocka_unit_test(a_hold_that_was_untied_outlasts_its_process),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
