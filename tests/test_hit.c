@@ -145,8 +145,8 @@ static void a_hit_in_a_file_takes_no_mutex(void **state) {
   hits_cost(uri, "key:1", &(struct counts){1, 1, 1, 1, 0, 0, 0, 0, 0, 0});
 }
 
-/* The key that is stored isn't always the one that the herd knows: of both, one is hashed. Two reads
- * of the clock measure the look, for the stats file. */
+/* The key that is stored isn't always the one that the herd knows: of both, one is hashed. Two
+ * reads of the clock measure the look, for the stats file. */
 static void a_hit_on_redis_is_that_and_two_system_calls(void **state) {
   (void)state;
   redis_server *server = NULL;
