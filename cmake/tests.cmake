@@ -54,6 +54,8 @@ list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_en
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
+list(APPEND CORRAL_TESTS_threads control)
+list(APPEND CORRAL_TESTS_live control_fleet)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -440,7 +442,7 @@ endforeach()
 
 # The tests of the command use a store in a file; all but the first also use Redis.
 foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
-    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120")
+    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120" "cli_control 180")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))
@@ -611,7 +613,7 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(corral_thread_tests test_cxx)
 endif()
 foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h
-    corral/loop.h corral/page.h)
+    corral/loop.h corral/page.h corral/control.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()

@@ -63,7 +63,9 @@
     "a server of the store lacks something: a right, or a setting that a promise needs")           \
   X(LOCK_FENCE, "lock_fence",                                                                      \
     "a lock's fencing token isn't larger than an earlier one: the store forgot, and can't raise "  \
-    "it")
+    "it")                                                                                          \
+  X(CONTROL, "control",                                                                            \
+    "an operator's order (corral control) is followed from now on, or has ended")
 
 #ifdef __cplusplus
 extern "C" {

@@ -68,6 +68,7 @@ int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 int cli_doctor(const cli_globals *cli, int argc, char **argv);
+int cli_control(const cli_globals *cli, int argc, char **argv);
 int cli_completion(const cli_globals *cli, int argc, char **argv);
 
 typedef struct cli_subcommand {
@@ -75,7 +76,8 @@ typedef struct cli_subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
   bool has_options, needs_store;
   /* For shell completion, its words that are no options, the last one for all that follow:
-   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store". */
+   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store",
+   * "order". */
   const char *takes;
   const char *usage; /* for --help: what follows its name; NULL: it isn't listed there */
   const char *text;

@@ -183,6 +183,22 @@ static const char help_doctor[] =
     "Exit: 0 fit, also with warnings; 1 not fit; 125 no server was reached, or the\n"
     "URI is wrong.\n";
 
+static const char help_control[] =
+    "Usage: corral [--json] control NAMESPACE [ORDER] [--for D]\n"
+    "Order all processes that have this namespace open on the store, with the option\n"
+    "control, what to do from now on; they follow within a second of their next call.\n"
+    "Without ORDER, show the one in force. The last one wins; it ends by itself.\n"
+    "\n"
+    "  freeze     compute nothing: stale values serve, and without one a call fails\n"
+    "  bypass     go around the cache: each call computes for itself, nothing is kept\n"
+    "  limit N    at most N computes at once in each process\n"
+    "  drop-near  forget the near copies, once; an order in force stays\n"
+    "  normal     ends the order\n"
+    "\n"
+    "  --for D    how long it lasts, 1s to 1d (10m)\n"
+    "\n"
+    "Exit: 0 the store has the order, 125 corral failed.\n";
+
 static const char help_completion[] =
     "Usage: corral completion bash|zsh|fish\n"
     "Print the script by which that shell completes subcommands, options and values.\n"
@@ -201,19 +217,13 @@ static const char *page_of(const char *subcommand) {
     const char *name;
     const char *text;
   } pages[] = {
-      {"run", help_run},
-      {"get", help_get},
-      {"set", help_set},
-      {"invalidate", help_invalidate},
-      {"expire", help_expire},
-      {"inspect", help_inspect},
-      {"key", help_key},
-      {"explain", help_explain},
-      {"lock", help_lock},
-      {"warm", help_warm},
-      {"storm", help_storm},
-      {"doctor", help_doctor},
-      {"completion", help_completion},
+      {"run", help_run},         {"get", help_get},
+      {"set", help_set},         {"invalidate", help_invalidate},
+      {"expire", help_expire},   {"inspect", help_inspect},
+      {"key", help_key},         {"explain", help_explain},
+      {"lock", help_lock},       {"warm", help_warm},
+      {"storm", help_storm},     {"doctor", help_doctor},
+      {"control", help_control}, {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
     if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;
