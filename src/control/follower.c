@@ -56,6 +56,8 @@ static void unlock(crl_follower *f) {
   pthread_mutex_unlock(&f->mutex);
 }
 
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* ---- news ---------------------------------------------------------------------------------- */
 
 static const char *describe(const crl_order *order, char text[TEXT]) {
@@ -144,13 +146,15 @@ static void listen(crl_follower *f) {
     (void)crl_watch_register(watch, NULL, &key, 0); /* crl_follower_registered is next */
 }
 
+/* An order ends in time: a look lasts no longer than until then. */
 static void look(crl_follower *f, news *told) {
   crl_desk_found found;
   corral_error unused = {0};
-  int64_t now = crl_env_now_ms();
+  int64_t now = crl_env_now_ms(), limit = now + f->context->op_ms;
   f->looked = now;
   atomic_store(&f->changed, 0);
-  int status = crl_desk_look(f->context, &f->key, now + f->context->op_ms, &found, &unused);
+  if (f->until > 0) limit = earlier(limit, f->until > now + GAP_MS ? f->until : now + GAP_MS);
+  int status = crl_desk_look(f->context, &f->key, limit, &found, &unused);
   now = crl_env_now_ms();
   if (status != CORRAL_OK) {
     end_if_over(f, now, told);
@@ -164,8 +168,6 @@ static void look(crl_follower *f, news *told) {
 }
 
 /* ---- by the clock -------------------------------------------------------------------------- */
-
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The next look, by the time of the last one; INT64_MAX: none before the next call. */
 static int64_t next_look(crl_follower *f, int64_t now) {
@@ -265,7 +267,6 @@ crl_order crl_follower_order(crl_follower *f, int64_t *ret_left_ms) {
   uint64_t shown = atomic_load(&f->shown);
   int64_t left_ms = atomic_load(&f->until) - crl_env_now_ms();
   crl_order order = {.verb = (corral_control)(shown & 255), .number = (int64_t)(shown >> 8)};
-  if (left_ms <= 0) order = (crl_order){.verb = CORRAL_CONTROL_NORMAL};
   *ret_left_ms = left_ms > 0 ? left_ms : 0;
   return order;
 }
