@@ -41,6 +41,7 @@ list(APPEND CORRAL_TESTS_live cgi fastcgi child)
 list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config nginx_stream
     nginx_stream_store nginx_stream_life nginx_memory)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
+list(APPEND CORRAL_TESTS_live nginx_control)
 list(APPEND CORRAL_TESTS_live nginx_away nginx_purge nginx_status nginx_whole nginx_cli
     nginx_wait nginx_stale nginx_http2 nginx_cluster nginx_transparent)
 list(APPEND CORRAL_TESTS_live postgresql_warm mariadb_warm postgresql_replica warm_store)

@@ -80,12 +80,21 @@ has_a_ttl() {
   [ "$left" -gt 0 ] && [ "$left" -le 3610000 ] || { echo "# $left ms"; return 1; }
 }
 
+doctor_tells() {
+  status 0 "$CORRAL" --namespace told -q doctor "$CORRAL_STORE" && ! grep -q ': order ' out &&
+    status 0 "$CORRAL" -q control told freeze &&
+    status 0 "$CORRAL" --namespace told -q doctor "$CORRAL_STORE" &&
+    grep -q ': order freeze, ends in [0-9hms.]*\. Processes with .* corral control' out &&
+    status 0 "$CORRAL" --namespace untold -q doctor "$CORRAL_STORE" && ! grep -q ': order ' out
+}
+
 all() {
   check "an order is given, shown and ended" gives_and_ends
   check "an order is of one namespace" of_one_namespace
   check "with --json the order is an object" as_json
   check "what is no order is refused, and nothing is changed" wrong
   check "an order ends by itself" ends_by_itself
+  check "doctor tells the order in force of its namespace" doctor_tells
 }
 
 export CORRAL_STORE="lmdb:$dir/db"

@@ -706,7 +706,7 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
 static void whenever_a_flight_freezes_its_promises_hold_and_it_computes_no_more(void **state) {
   (void)state;
   walks = 0;
-  for (freezes_at = 0; freezes_at < 6; freezes_at++) walk_all(2);
+  for (freezes_at = 0; freezes_at < 6; freezes_at++) walk_all(3);
   freezes_at = INT_MAX;
   assert_true(walks > 10000);
 }

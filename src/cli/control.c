@@ -111,7 +111,8 @@ static int show(const cli_globals *cli, corral *c, const wish *w) {
     (void)puts(name);
   } else {
     (void)printf("%s: %s; ends in %s\n", order_text(order, now.verb, now.number),
-                 corral_control_text(now.verb), cli_duration_text(text, now.left_ms));
+                 corral_control_text(now.verb),
+                 cli_duration_text(text, (now.left_ms + 999) / 1000 * 1000));
   }
   return cli_finish(CLI_OK);
 }

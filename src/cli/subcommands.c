@@ -29,7 +29,7 @@ const cli_subcommand cli_subcommands[] = {
      "is that store fit? its servers, rights, clocks, memory"},
     {"control", cli_control, true, true, "name order", " NS [ORDER]",
      "order a fleet: freeze, bypass, limit N, drop-near, normal"},
-    {"completion", cli_completion, false, false, "shell", NULL,
+    {"completion", cli_completion, false, false, "shell", " SHELL",
      "what bash, zsh or fish reads to complete a command line"},
     {"help", help, false, false, "subcommand", NULL, "a short help"},
     {"version", cli_version, false, false, "", NULL, "the version of the library that runs"},

@@ -16,9 +16,8 @@ static const char help_main[] =
     "  --store URI         Where values are kept; default: lmdb: in your cache folder\n" ROWS
     "  --no-host-lock      No election on this host before the store's\n"
     "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
-    "  -q, --quiet, -v, --verbose  Less, more on stderr\n"
-    "  -h, --help, -V, --version   This text, corral help SUBCOMMAND: its; version\n"
-    "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_STORE, ...: man corral\n";
+    "  -q, --quiet, -v, --verbose, -h, --help, -V, --version  Less; more; this text\n"
+    "Exit: 1 not found, 124 deadline, 125 failed. corral help SUBCOMMAND, man corral\n";
 
 static const char help_run[] =
     "Usage: corral run [OPTION]... [--] CMD [ARGUMENT]...\n"
