@@ -41,6 +41,7 @@ list(APPEND CORRAL_TESTS_live cgi fastcgi child)
 list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config nginx_stream
     nginx_stream_store nginx_stream_life nginx_memory)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
+list(APPEND CORRAL_TESTS_live nginx_control)
 list(APPEND CORRAL_TESTS_live nginx_away nginx_purge nginx_status nginx_whole nginx_cli
     nginx_wait nginx_stale nginx_http2 nginx_cluster nginx_transparent)
 list(APPEND CORRAL_TESTS_live postgresql_warm mariadb_warm postgresql_replica warm_store)
@@ -57,6 +58,8 @@ list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
 list(APPEND CORRAL_TESTS_live stats_host)
+list(APPEND CORRAL_TESTS_threads control)
+list(APPEND CORRAL_TESTS_live control_fleet)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -444,7 +447,8 @@ endforeach()
 
 # The tests of the command use a store in a file; all but the first and the last also use Redis.
 foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
-    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120" "cli_flights 120")
+    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120" "cli_flights 120"
+    "cli_control 180")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB OR (NOT name MATCHES "^(cli|cli_flights)$" AND NOT CORRAL_REDIS))
@@ -615,7 +619,7 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(corral_thread_tests test_cxx)
 endif()
 foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h
-    corral/loop.h corral/page.h corral/stats.h)
+    corral/loop.h corral/page.h corral/stats.h corral/control.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()

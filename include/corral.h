@@ -103,7 +103,8 @@ extern "C" {
   X(ECANCELLED, -26, "the call's cancel token was cancelled")                                      \
   X(ENEWER, -27, "the store's key holds a record of a later version of corral")                    \
   X(EOLDER, -28, "not stored: the stored value has a later version")                               \
-  X(EMOVED, -29, "another server of the store has this key: no call returns it")
+  X(EMOVED, -29, "another server of the store has this key: no call returns it")                   \
+  X(EFROZEN, -30, "not in the store, and computing is frozen by an operator (corral control)")
 
 /* Statuses: 0, and the negative numbers of CORRAL_STATUS_MAP. */
 typedef enum corral_status {

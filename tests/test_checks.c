@@ -130,6 +130,7 @@ int main(void) {
       cmocka_unit_test(of_the_cancel_token),
       cmocka_unit_test(of_the_due),
       cmocka_unit_test(of_the_flight),
+      cmocka_unit_test(of_the_follower),
       cmocka_unit_test(of_the_heap),
       cmocka_unit_test(of_the_herd),
       cmocka_unit_test(each_function_of_the_herd_checks),

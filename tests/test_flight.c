@@ -1,4 +1,6 @@
 /* test_flight.c: every path of a flight as a story, and a walk through all results at every ask. */
+#include <limits.h>
+
 #include "support/flight_story.h"
 
 /* ---- hits and misses ----------------------------------------------------------------------- */
@@ -82,6 +84,34 @@ static void a_flight_that_only_looks_answers_what_there_is(void **state) {
   STORY(0, 0, "0 get: ok sie 5\n1 answer error EMISS\n1 done\n", "ok sie 5");
   STORY(0, 0, "0 get: away\n1 answer error EUNAVAILABLE\n1 done\n", "away");
   STORY(0, 0, "0 get: ok retry 50\n1 answer verdict\n1 done\n", "ok retry 50");
+}
+
+/* From a step on an operator's order keeps it from computing. */
+static void a_flight_that_freezes_takes_what_there_is_and_holds_on_to_nothing(void **state) {
+  (void)state;
+  STORY(1, 0, "0 get: miss frozen 1\n1 answer error EFROZEN\n1 done\n", "miss frozen 1");
+  STORY(1, 0, "0 get: ok sie 5 frozen 1\n1 answer stale\n1 done\n", "ok sie 5 frozen 1");
+  STORY(1, 1, "0 get: ok swr 5 sie 5 frozen 1\n1 answer stale\n1 done\n",
+        "ok swr 5 sie 5 frozen 1");
+  STORY(1, 0, "0 get: ok pass 1 frozen 1\n1 answer error EFROZEN\n1 done\n", "ok pass 1 frozen 1");
+  STORY(1, 0, "0 get: ok lease 50 frozen 1\n1 answer error EFROZEN\n1 done\n",
+        "ok lease 50 frozen 1");
+  STORY(1, 0, "0 get: away frozen 1\n1 answer error EUNAVAILABLE\n1 done\n", "away frozen 1");
+  STORY(1, 0, "0 get: miss\n1 claim: ok frozen 1\n2 release: ok\n3 answer error EFROZEN\n3 done\n",
+        "miss", "ok frozen 1", "ok");
+  STORY(1, 0,
+        "0 get: ok sie 50\n1 claim: ok sie 49 frozen 1\n2 release: ok\n3 answer stale\n3 done\n",
+        "ok sie 50", "ok sie 49 frozen 1", "ok");
+  /* behind an answer */
+  STORY(1, 1,
+        "0 get: ok swr 50 sie 50\n1 answer stale\n1 claim: ok swr 49 frozen 1\n2 release: ok\n"
+        "3 done\n",
+        "ok swr 50 sie 50", "ok swr 49 frozen 1", "ok");
+  /* a compute that is under way ends as ever */
+  STORY(1, 0,
+        "0 get: miss\n1 claim: ok\n2 compute: value frozen 1\n3 settle: ok\n"
+        "4 answer computed, kept\n4 done\n",
+        "miss", "ok", "value frozen 1", "ok");
 }
 
 static crl_flight_plan expects_none(void) {
@@ -477,6 +507,8 @@ typedef struct walk {
 } walk;
 
 static unsigned long walks;
+/* from this step on the flight is told that it is frozen */
+static int freezes_at = INT_MAX;
 
 static void broken(const walk *w, const char *promise) {
   char text[512] = "";
@@ -564,6 +596,7 @@ static walk stepped(const walk *from, const crl_told *choice, int64_t passed) {
   walk w = *from;
   crl_told told = *choice;
   told.now = w.now += passed;
+  told.frozen = w.depth >= freezes_at;
   keep_books(&w, &told);
   w.path[w.depth++] = w.ask;
   w.ask = crl_flight_step(&w.flight, &told);
@@ -623,8 +656,8 @@ static void walk_on(const walk *w, int depth) {
   }
 }
 
-static void whatever_a_flight_is_told_its_promises_hold(void **state) {
-  (void)state;
+/* All walks, of some steps less than usual. */
+static void walk_all(int less) {
   static const struct {
     crl_flight_plan plan;
     int64_t when_away;
@@ -648,7 +681,6 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
       {{.can_compute = 1, .anew = 1, .limited = 1, .ladder = 1}, 0, 8, 0, CORRAL_DEADLINE_COMPUTE},
       {{.can_compute = 1, .background = 1}, CORRAL_AWAY_STALE, 10, 90, 0},
       {{.can_compute = 1, .limited = 1, .ladder = 1}, CORRAL_AWAY_COMPUTE, 9, 90, 0}};
-  walks = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     walk w;
     memset(&w, 0, sizeof w);
@@ -660,8 +692,22 @@ static void whatever_a_flight_is_told_its_promises_hold(void **state) {
     plan.deadline = DEADLINE;
     plan.dice = 3;
     w.ask = crl_flight_start(&w.flight, &policy, &plan);
-    walk_on(&w, all[i].depth);
+    walk_on(&w, all[i].depth - less);
   }
+}
+
+static void whatever_a_flight_is_told_its_promises_hold(void **state) {
+  (void)state;
+  walks = 0;
+  walk_all(0);
+  assert_true(walks > 10000);
+}
+
+static void whenever_a_flight_freezes_its_promises_hold_and_it_computes_no_more(void **state) {
+  (void)state;
+  walks = 0;
+  for (freezes_at = 0; freezes_at < 6; freezes_at++) walk_all(3);
+  freezes_at = INT_MAX;
   assert_true(walks > 10000);
 }
 
@@ -677,6 +723,7 @@ int main(void) {
       T(a_value_that_may_not_be_stored_is_answered_and_the_lease_given_back),
       T(somebody_else_s_value_found_while_claiming_is_the_answer),
       T(a_flight_that_only_looks_answers_what_there_is),
+      T(a_flight_that_freezes_takes_what_there_is_and_holds_on_to_nothing),
       T(where_nothing_is_expected_the_claim_is_the_first_look),
       T(a_rung_is_not_climbed_blindly),
       T(who_meets_a_stale_value_under_rebuild_takes_it),
@@ -698,6 +745,7 @@ int main(void) {
       T(a_lost_claim_that_turns_out_busy_is_not_ours),
       T(a_lost_claim_and_then_no_store_gives_the_lease_back_once),
       T(whatever_a_flight_is_told_its_promises_hold),
+      T(whenever_a_flight_freezes_its_promises_hold_and_it_computes_no_more),
   };
   return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
 }

@@ -55,6 +55,8 @@ static void each_kind_has_its_form(void **state) {
   expect("~tag::blue:sky", CRL_KEY_TAG, NULL, NULL, "blue:sky");
   expect("~lock:app:x", CRL_KEY_LOCK, "app", NULL, "x");
   expect("~slot::7:origin", CRL_KEY_SLOT, NULL, "7", "origin");
+  expect("~control::", CRL_KEY_CONTROL, NULL, NULL, "");
+  expect("~control:a%3Ab:", CRL_KEY_CONTROL, "a:b", NULL, "");
 }
 
 static void a_namespace_and_a_key_are_not_another_namespaces_key(void **state) {

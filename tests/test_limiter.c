@@ -402,6 +402,30 @@ static void a_place_that_is_handed_over_is_never_seen_as_not_asked_for(void **st
   limiter_end(g.limiter);
 }
 
+static void a_limit_that_is_lowered_or_raised_counts_from_then_on(void **state) {
+  (void)state;
+  actor waits[3];
+  crl_limiter *limiter = limiter_of(0, 3);
+  assert_false(crl_limiter_limits(limiter, CRL_PLACE_COMPUTE));
+  crl_limiter_cap(limiter, 2);
+  assert_true(crl_limiter_limits(limiter, CRL_PLACE_COMPUTE));
+  assert_int_equal(crl_limiter_inside(limiter), 3); /* those that are inside stay */
+  for (int i = 0; i < 3; i++) come(&waits[i], limiter, (char)('a' + i), CRL_RANK_COLD, later(FAR));
+  leave_here(limiter);
+  assert_int_equal(crl_limiter_waiting(limiter, CRL_RANK_COLD), 3); /* two are inside yet */
+  leave_here(limiter);
+  for (int i = 0; i < 3; i++) pthread_join(waits[i].thread, NULL); /* one after the other */
+  assert_string_equal(order, "abc");
+  assert_true(enter_here(limiter, CRL_RANK_COLD, 0));
+  come(&waits[0], limiter, 'd', CRL_RANK_COLD, later(FAR));
+  crl_limiter_cap(limiter, 0); /* as it was made */
+  pthread_join(waits[0].thread, NULL);
+  assert_false(crl_limiter_limits(limiter, CRL_PLACE_COMPUTE));
+  leave_here(limiter);
+  leave_here(limiter);
+  limiter_end(limiter);
+}
+
 static void without_memory_there_is_no_limiter_and_with_one_none_is_needed(void **state) {
   (void)state;
   actor waits;
@@ -434,6 +458,7 @@ int main(void) {
       cmocka_unit_test(a_borrowed_place_is_not_counted_and_who_waits_may_borrow),
       cmocka_unit_test(a_crowd_never_exceeds_the_limit_and_leaves_nothing_behind),
       cmocka_unit_test(a_place_that_is_handed_over_is_never_seen_as_not_asked_for),
+      cmocka_unit_test(a_limit_that_is_lowered_or_raised_counts_from_then_on),
       cmocka_unit_test(without_memory_there_is_no_limiter_and_with_one_none_is_needed),
   };
   return cmocka_run_group_tests_name("limiter", tests, NULL, NULL);

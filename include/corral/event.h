@@ -67,7 +67,9 @@
   X(VERIFIED, "verified", "a value that was served was computed anew, and is the same")            \
   X(DIFFERS, "differs", "a value that was served was computed anew, and is another one")           \
   X(UNVERIFIED, "unverified",                                                                      \
-    "a value that was served was computed anew in vain: that failed, or what is stored changed")
+    "a value that was served was computed anew in vain: that failed, or what is stored changed")   \
+  X(CONTROL, "control",                                                                            \
+    "an operator's order (corral control) is followed from now on, or has ended")
 
 #ifdef __cplusplus
 extern "C" {

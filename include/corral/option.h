@@ -131,7 +131,9 @@
   X(ramp, "ramp", "limits", "flag", -1, -1, 1, "warm", ZONE,                                       \
     "Computes at once grow while they are fast, and shrink when they aren't.")                     \
   X(verify_max, "verify_max", "limits", "count", 10, 1, 1000, "", NONE,                            \
-    "Most hits that this process verifies in a second, one at a time.")
+    "Most hits that this process verifies in a second, one at a time.")                            \
+  X(control, "control", "store", "flag", -1, -1, 1, "", ZONE,                                      \
+    "This process follows the orders of corral control.")
 /* clang-format on */
 
 /* ---- by name and text ---------------------------------------------------------------------- */

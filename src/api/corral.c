@@ -64,6 +64,7 @@ static int check_store(const crl_pool_options *pool, corral_error *error) {
  * no longer answer by themselves; they still serve while the store is away. */
 static void on_change(void *arg, uint64_t hash) {
   crl_context *context = arg;
+  if (context->follower != NULL) crl_follower_changed(context->follower, hash);
   if (context->near == NULL) return;
   if (hash != 0) {
     crl_near_drop(context->near, hash);
@@ -76,12 +77,14 @@ static void on_change(void *arg, uint64_t hash) {
 /* Callback of the store's watch: changes of a key may have been missed. */
 static void on_missed(void *arg, uint64_t hash) {
   crl_context *context = arg;
+  if (context->follower != NULL) crl_follower_changed(context->follower, hash);
   if (context->near != NULL) crl_near_doubt(context->near, hash);
 }
 
 /* Callback of the store's watch: a key's next change will be told. */
 static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   crl_context *context = arg;
+  if (context->follower != NULL) crl_follower_registered(context->follower, hash, print);
   if (context->near != NULL) crl_near_confirm(context->near, hash, print);
 }
 
@@ -177,8 +180,6 @@ static int make_rungs(crl_context *context, const corral_options *options,
   context->renewer = limiter.renewer =
       crl_renewer_new(context->pool, &context->events, &context->threads);
   context->limiter = crl_semaphore_new(&limiter);
-  context->limits_computes =
-      context->limiter != NULL && crl_semaphore_limits(context->limiter, CRL_PLACE_COMPUTE);
   if (context->scope == NULL || context->renewer == NULL || context->limiter == NULL)
     return CORRAL_ENOMEM;
   /* A store whose reach is this host or process elects leaders without a host lock. */
@@ -255,6 +256,9 @@ static int make_context(corral *c, const corral_options *options, corral_error *
       context->outbox == NULL || context->verdicts == NULL || context->scheduler == NULL ||
       context->verifier == NULL || (context->tag_memory == NULL && !context->looks_first) ||
       make_rungs(context, options, origin_name(c, options)) != CORRAL_OK)
+    return crl_status_plain(error, CORRAL_ENOMEM);
+  if (options->control > 0 && !context->locks_only &&
+      (context->follower = crl_follower_new(context)) == NULL)
     return crl_status_plain(error, CORRAL_ENOMEM);
   return CORRAL_OK;
 }
@@ -336,7 +340,9 @@ void corral_close(corral *c) {
   if (context->herd != NULL) crl_herd_free(context->herd);
   if (context->ends != NULL) crl_ends_free(context->ends);
   if (context->locks != NULL) crl_lock_table_free(context->locks);
+  if (context->follower != NULL) crl_follower_deafen(context->follower);
   if (context->watch != NULL) crl_watch_free(context->watch);
+  if (context->follower != NULL) crl_follower_free(context->follower);
   if (context->near != NULL) crl_near_free(context->near);
   if (context->pool != NULL) crl_pool_free(context->pool);
   free_threads(context);

@@ -2,6 +2,7 @@
 #ifndef CRL_HANDLE_H
 #define CRL_HANDLE_H
 
+#include "control/follower.h"
 #include "driver/block.h"
 
 /* crl_context_enter for a call about values: also CORRAL_EUNSUPPORTED where the store has locks
@@ -26,6 +27,16 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
                     corral_policy *room, crl_context **ret, crl_call *call);
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
+/* Has a call that gets values obey an operator's orders, once its compute is set. `room` as above;
+ * also CRL_HANDLE_ROOM. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is
+ * bypassed, and there is no compute. */
+int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
+static inline int crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
+                                  int may_wait) {
+  return atomic_load_explicit(&context->orders, memory_order_relaxed) == 0
+             ? CORRAL_OK
+             : crl_handle_ordered(context, room, call, may_wait);
+}
 /* user->error; NULL without a struct, or when it is too short to have one. */
 corral_error *crl_handle_error(const corral_call *user);
 #endif

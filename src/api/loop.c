@@ -345,6 +345,8 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   else
     crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
+  status = crl_handle_obey(context, &policy, &asked, context->looks_first);
+  if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
   crl_due_look(&first, context, &asked, key, key_len);
@@ -466,6 +468,7 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
+  if (status == CORRAL_OK) status = crl_handle_obey(context, &policy, &call, context->looks_first);
   if (status != CORRAL_OK) return status;
   if (context->near != NULL) return peek_near(context, &call, key, key_len, ret);
   int is_hit = context->looks_first && crl_hit_peek(context, &call, key, key_len, ret);

@@ -70,6 +70,7 @@ int cli_storm(const cli_globals *cli, int argc, char **argv);
 int cli_doctor(const cli_globals *cli, int argc, char **argv);
 int cli_flights(const cli_globals *cli, int argc, char **argv);
 int cli_log(const cli_globals *cli, int argc, char **argv);
+int cli_control(const cli_globals *cli, int argc, char **argv);
 int cli_completion(const cli_globals *cli, int argc, char **argv);
 
 typedef struct cli_subcommand {
@@ -77,7 +78,8 @@ typedef struct cli_subcommand {
   int (*main)(const cli_globals *cli, int argc, char **argv);
   bool has_options, needs_store;
   /* For shell completion, its words that are no options, the last one for all that follow:
-   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store". */
+   * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store",
+   * "order". */
   const char *takes;
   /* for --help: what follows its name, or others that share its line; NULL: it has no line */
   const char *usage;

@@ -5,6 +5,7 @@
  * options. */
 #include "completion.h"
 
+#include <corral/control.h>
 #include <string.h>
 
 enum { LIST_ROOM = 1024 };
@@ -92,6 +93,14 @@ const char *completion_policy(void) {
 #define POLICY(field, name, group, unit, def, least, most, command, nginx, text) name "= "
       CORRAL_POLICY_MAP(POLICY)
 #undef POLICY
+          ;
+}
+
+const char *completion_orders(void) {
+  return
+#define ORDER(id, name, text) name " "
+      CORRAL_CONTROL_MAP(ORDER)
+#undef ORDER
           ;
 }
 

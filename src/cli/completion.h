@@ -29,6 +29,8 @@ enum { COMPLETION_OPTIONS = CLI_FLAGS + 8 };
 size_t completion_options(const cli_subcommand *sub, completion_option options[COMPLETION_OPTIONS]);
 /* Names of the options of a policy, with "=", separated by spaces. */
 const char *completion_policy(void);
+/* The orders of corral control. */
+const char *completion_orders(void);
 /* Schemes of stores with their colons, separated by spaces. */
 const char *completion_schemes(void);
 /* True when one of the words of cli_subcommand.takes is `kind`. */

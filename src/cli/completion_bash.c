@@ -59,9 +59,10 @@ static void print_tables(void) {
                "    subcommand) reply='");
   for (const cli_subcommand *s = cli_subcommands; s->name != NULL; s++)
     (void)printf("%s%s", s > cli_subcommands ? " " : "", s->name);
-  (void)printf("' ;;\n    policy) reply='%s' ;;\n    shell) reply='bash zsh fish' ;;\n"
-               "    store) reply='%s' ;;\n    *) reply='' ;;\n  esac\n}\n\n",
-               completion_policy(), completion_schemes());
+  (void)printf(
+      "' ;;\n    policy) reply='%s' ;;\n    shell) reply='bash zsh fish' ;;\n"
+      "    store) reply='%s' ;;\n    order) reply='%s' ;;\n    *) reply='' ;;\n  esac\n}\n\n",
+      completion_policy(), completion_schemes(), completion_orders());
 }
 
 /* ---- the line ------------------------------------------------------------------------------ */

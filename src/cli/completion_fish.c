@@ -39,6 +39,7 @@ static void print_options(const cli_subcommand *sub) {
 static void print_words(const cli_subcommand *sub) {
   const char *words = NULL;
   if (completion_takes(sub, "policy")) words = completion_policy();
+  if (completion_takes(sub, "order")) words = completion_orders();
   if (completion_takes(sub, "shell")) words = "bash zsh fish";
   if (completion_takes(sub, "subcommand")) words = "(__corral_subcommands)";
   if (completion_takes(sub, "store")) words = "(__corral_stores)";

@@ -75,6 +75,8 @@ static void print_words(const cli_subcommand *sub) {
   if (completion_takes(sub, "file")) (void)printf(" \\\n        '*:file:_files'");
   if (completion_takes(sub, "policy"))
     (void)printf(" \\\n        '*:option:compadd -S \"\" -- %s'", completion_policy());
+  if (completion_takes(sub, "order"))
+    (void)printf(" \\\n        '2:order:(%s)'", completion_orders());
   if (completion_takes(sub, "store")) (void)printf(" \\\n        '1:URI:_corral_store'");
   if (completion_takes(sub, "shell")) (void)printf(" \\\n        '1:shell:(bash zsh fish)'");
   if (completion_takes(sub, "subcommand")) {

@@ -2,6 +2,7 @@
  * the store is fit. The library and its plugins judge; here it is printed. */
 #include "cli.h"
 
+#include <corral/control.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,10 +221,31 @@ static int fail(int status, const corral_error *error) {
   return cli_fail("doctor: %s", error->text[0] != '\0' ? error->text : corral_status_text(status));
 }
 
+/* An operator's order that is in force for the namespace is a finding, too. */
+static void take_order(corral *c, report *r) {
+  char value[2 * CLI_DURATION_TEXT];
+  char left[CLI_DURATION_TEXT];
+  corral_control_state now = {.size = sizeof now};
+  if (r->for_locks || corral_control_read(c, &now, NULL) != CORRAL_OK ||
+      now.verb == CORRAL_CONTROL_NORMAL)
+    return;
+  (void)snprintf(value, sizeof value, "%s, ends in %s", corral_control_name(now.verb),
+                 cli_duration_text(left, (now.left_ms + 999) / 1000 * 1000));
+  take(&(corral_fact){.size = sizeof(corral_fact),
+                      .server = "",
+                      .name = "order",
+                      .value = value,
+                      .verdict = CORRAL_FACT_WARNING,
+                      .advice = "Processes with the option control follow it: corral control "
+                                "NAMESPACE normal ends it."},
+       r);
+}
+
 static int examine(const cli_globals *cli, corral *c, report *r) {
   corral_error error = {0};
   int status = corral_inspect_store(c, r->for_locks ? CORRAL_INSPECT_LOCKS : 0, take, r, &error);
   if (status != CORRAL_OK) return fail(status, &error);
+  take_order(c, r);
   if (r->no_memory) return cli_fail("doctor: out of memory");
   if (cli->json)
     print_json(r);

@@ -30,6 +30,8 @@ const cli_subcommand cli_subcommands[] = {
     {"flights", cli_flights, true, false, "", ", log",
      "what this host's processes compute, and their events"},
     {"log", cli_log, true, false, "", NULL, "the events of this host's processes"},
+    {"control", cli_control, true, true, "name order", " NS [ORDER]",
+     "order a fleet: freeze, bypass, limit N, drop-near, normal"},
     {"completion", cli_completion, false, false, "shell", " SHELL",
      "what bash, zsh or fish reads to complete a command line"},
     {"help", help, false, false, "subcommand", NULL, "a short help"},

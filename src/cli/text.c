@@ -214,6 +214,21 @@ static const char help_log[] =
     "D is a number of seconds, or has ms, s, m, h, d or w. Keys are cut to 63 bytes.\n"
     "CORRAL_STATS_DIR is the folder where processes tell this; docs/stats.md.\n"
     "Exit: 0 --for is over, 125 corral failed, else by the signal that ends it.\n";
+static const char help_control[] =
+    "Usage: corral [--json] control NAMESPACE [ORDER] [--for D]\n"
+    "Order all processes that have this namespace open on the store, with the option\n"
+    "control, what to do from now on; they follow within a second of their next call.\n"
+    "Without ORDER, show the one in force. The last one wins; it ends by itself.\n"
+    "\n"
+    "  freeze     compute nothing: stale values serve, and without one a call fails\n"
+    "  bypass     go around the cache: each call computes for itself, nothing is kept\n"
+    "  limit N    at most N computes at once in each process\n"
+    "  drop-near  forget the near copies, once; an order in force stays\n"
+    "  normal     ends the order\n"
+    "\n"
+    "  --for D    how long it lasts, 1s to 1d (10m)\n"
+    "\n"
+    "Exit: 0 the store has the order, 125 corral failed.\n";
 
 static const char help_completion[] =
     "Usage: corral completion bash|zsh|fish\n"
@@ -247,6 +262,7 @@ static const char *page_of(const char *subcommand) {
       {"doctor", help_doctor},
       {"flights", help_flights},
       {"log", help_log},
+      {"control", help_control},
       {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)

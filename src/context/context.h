@@ -55,11 +55,20 @@ typedef struct crl_policy_known {
   corral_policy given, whole; /* as the caller has it, padded with zeros; resolved */
 } crl_policy_known;
 
+/* Bits of context->orders; as a rule none is set. */
+enum {
+  CRL_ORDERS_ASKS = 1,   /* control/follower.c wants to know of the next call */
+  CRL_ORDERS_LOOK = 2,   /* and that call looks first: the order in force isn't known */
+  CRL_ORDERS_FREEZE = 4, /* nothing is computed */
+  CRL_ORDERS_BYPASS = 8  /* each call computes for itself */
+};
+
 /* The first member of struct corral. */
 typedef struct crl_context {
   _Atomic uint32_t magic; /* CRL_CONTEXT_OPEN or CRL_CONTEXT_CLOSING */
   /* crl_env_forks() + 1 at the first use; 0: not used yet. `claimed`: by that use, which goes on */
   _Atomic unsigned home, claimed;
+  _Atomic unsigned orders; /* of an operator, and what their follower wants: CRL_ORDERS_... */
   crl_pool *pool;
   crl_herd *herd;
   crl_renewer *renewer;
@@ -71,7 +80,6 @@ typedef struct crl_context {
   crl_ends *ends;                    /* NULL: no hold belongs to a connection */
   crl_hostlock *hostlock;            /* NULL: the ladder has no host lock */
   crl_hostmap hostmap;               /* where there is one */
-  int limits_computes;               /* of all kinds, not just those on threads of the library */
   crl_semaphore *limiter;            /* of computes */
   crl_watch *watch;                  /* NULL: waiters poll */
   crl_near *near;                    /* NULL: there is no near tier */
@@ -83,7 +91,8 @@ typedef struct crl_context {
   corral_policy policy;
   crl_policy_known *_Atomic policies[CRL_POLICIES]; /* NULL from the first free place on */
   crl_costs costs;
-  crl_marks gone; /* hashes of keys that should have no value: see crl_join_first */
+  crl_marks gone;                /* hashes of keys that should have no value: see crl_join_first */
+  struct crl_follower *follower; /* control/follower.h; NULL: no orders are followed */
   struct crl_tag_memory *tag_memory; /* tags/tag_memory.h; NULL: a second look asks nobody else */
   uint64_t max_value;
   int64_t op_ms;
@@ -107,6 +116,11 @@ static inline uint64_t crl_context_cost_hash(const crl_context *context, uint64_
   return context->looks_first ? key_hash : name_hash;
 }
 
+/* True while an operator's order keeps everybody from computing. */
+static inline int crl_context_is_frozen(const crl_context *context) {
+  return (atomic_load_explicit(&((crl_context *)(uintptr_t)context)->orders, memory_order_relaxed) &
+          CRL_ORDERS_FREEZE) != 0;
+}
 /* First step of a call that is safe in a forked child. CORRAL_EINVAL, CORRAL_ECLOSED. */
 int crl_context_open(corral *c, crl_context **ret, corral_error *error);
 /* First step of any other call; the first one binds the corral to this process. Also

@@ -15,8 +15,11 @@ typedef struct queue {
 
 struct crl_limiter {
   pthread_mutex_t mutex;
-  int64_t most, threads;    /* INT64_MAX: no limit */
+  _Atomic int64_t most;     /* INT64_MAX: no limit; changed under the mutex */
+  int64_t threads;          /* likewise */
+  int64_t own_most;         /* `most` as it was made */
   int64_t inside, threaded; /* places taken, and those on threads of the library */
+  int64_t before;           /* of `inside` when `most` was last lowered; 0: no more than that */
   int ramps;
   crl_ramp ramp;
   size_t waiting; /* in all queues */
@@ -28,10 +31,11 @@ crl_limiter *crl_limiter_new(int64_t most, int64_t threads, int ramps) {
   crl_limiter *limiter = crl_alloc(sizeof *limiter);
   if (limiter == NULL) return NULL;
   pthread_mutex_init(&limiter->mutex, NULL);
-  limiter->most = most > 0 ? most : INT64_MAX;
+  limiter->own_most = most > 0 ? most : INT64_MAX;
+  atomic_init(&limiter->most, limiter->own_most);
   limiter->threads = threads > 0 ? threads : INT64_MAX;
   limiter->ramps = ramps;
-  crl_ramp_init(&limiter->ramp, limiter->most);
+  crl_ramp_init(&limiter->ramp, limiter->own_most);
   for (int rank = 0; rank < CRL_RANKS; rank++)
     for (int kind = 0; kind < CRL_PLACE_KINDS; kind++)
       limiter->queues[rank][kind].tail = &limiter->queues[rank][kind].head;
@@ -44,7 +48,9 @@ void crl_limiter_free(crl_limiter *limiter) {
 }
 
 int crl_limiter_limits(const crl_limiter *limiter, unsigned needs) {
-  return ((needs & CRL_PLACE_COMPUTE) && (limiter->most != INT64_MAX || limiter->ramps)) ||
+  int64_t most =
+      atomic_load_explicit(&((crl_limiter *)(uintptr_t)limiter)->most, memory_order_relaxed);
+  return ((needs & CRL_PLACE_COMPUTE) && (most != INT64_MAX || limiter->ramps)) ||
          ((needs & CRL_PLACE_THREAD) && limiter->threads != INT64_MAX);
 }
 
@@ -70,7 +76,8 @@ static size_t check_queue(const queue *q, int rank, unsigned needs) {
 
 static void check(const crl_limiter *limiter) {
   size_t waiting = 0;
-  CRL_MUST(limiter->inside >= 0 && limiter->inside <= limiter->most,
+  CRL_MUST(limiter->inside >= 0 &&
+               (limiter->inside <= limiter->most || limiter->inside <= limiter->before),
            "limiter: no more computes at once than `most`");
   CRL_MUST(limiter->threaded >= 0 && limiter->threaded <= limiter->threads,
            "limiter: no more of them on threads than there are");
@@ -110,6 +117,7 @@ static int has_room(crl_limiter *limiter, unsigned needs) {
 static void count(crl_limiter *limiter, const crl_place *place, int change) {
   if (place->needs & CRL_PLACE_COMPUTE) limiter->inside += change;
   if (place->needs & CRL_PLACE_THREAD) limiter->threaded += change;
+  if (limiter->before > limiter->inside) limiter->before = limiter->inside;
 }
 
 static queue *queue_of(crl_limiter *limiter, const crl_place *place) {
@@ -199,6 +207,15 @@ static int overtakes(const crl_limiter *limiter, const crl_place *place) {
 }
 
 /* ---- public -------------------------------------------------------------------------------- */
+
+void crl_limiter_cap(crl_limiter *limiter, int64_t most) {
+  lock(limiter);
+  atomic_store(&limiter->most, most > 0 ? most : limiter->own_most);
+  limiter->before = limiter->inside;
+  crl_ramp_cap(&limiter->ramp, limiter->most, crl_env_now_us());
+  admit(limiter);
+  unlock(limiter);
+}
 
 int crl_limiter_ask(crl_limiter *limiter, crl_place *place, crl_rank rank, unsigned needs,
                     crl_waiter *waiter) {

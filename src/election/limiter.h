@@ -45,6 +45,9 @@ crl_limiter *crl_limiter_new(int64_t most, int64_t threads, int ramps);
 void crl_limiter_free(crl_limiter *limiter);
 /* True when something of `needs` is limited. */
 int crl_limiter_limits(const crl_limiter *limiter, unsigned needs);
+/* From now on there are `most` computes at once (0: as many as when it was made); those under way
+ * go on. Any thread. */
+void crl_limiter_cap(crl_limiter *limiter, int64_t most);
 /* Asks for a place: 1: taken. 0: queued; `waiter` is woken, under the limiter's mutex, when it is
  * taken; it stays until the place was left, since the place shows that before the wake. No caller
  * overtakes one of the same or a more urgent rank that wants the same. */

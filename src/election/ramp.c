@@ -44,6 +44,11 @@ static void change(crl_ramp *ramp, int64_t limit, int64_t now_us) {
   ramp->limit = limit;
 }
 
+void crl_ramp_cap(crl_ramp *ramp, int64_t most, int64_t now_us) {
+  ramp->most = most;
+  change(ramp, ramp->limit, now_us);
+}
+
 static int is_bad(const crl_ramp *ramp) {
   return 2 * ramp->failures > ramp->count || ramp->fastest_us / SLOWER > ramp->known_us;
 }

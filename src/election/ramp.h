@@ -41,6 +41,8 @@ typedef struct crl_ramp {
 void crl_ramp_init(crl_ramp *ramp, int64_t most);
 /* The limit. Called before each use of it. `inside`: computes under way. */
 int64_t crl_ramp_limit(crl_ramp *ramp, int64_t inside, int64_t now_us);
+/* From now on that end is another. */
+void crl_ramp_cap(crl_ramp *ramp, int64_t most, int64_t now_us);
 /* Somebody waits because of the limit. */
 void crl_ramp_reached(crl_ramp *ramp);
 /* Somebody waits since then; INT64_MAX: nobody does. */

@@ -22,6 +22,7 @@
  *   anew: fresh or not, climb; leased by another: an error. A failed COMPUTE: a fresh value is the
  *   ANSWER
  *   "can't be cached", or a deadline whose policy says so: alone, that is SLOT, COMPUTE, ANSWER
+ *   frozen: in place of a COMPUTE what was found, in any grace, is the ANSWER, or an error
  *
  * The slot comes before the host lock, so that a run in the queue for a slot bars no election; the
  * host lock comes before the lease, so that a host sends one claim. One handler for each
@@ -255,12 +256,6 @@ static crl_ask claim_or_look(crl_flight *flight, const crl_told *told, int may_c
   return climb(flight, told->now);
 }
 
-/* A value that somebody else rebuilds already, or failed to rebuild, is left alone. */
-int crl_flight_early(const corral_policy *policy, const crl_look *look, int early, uint64_t dice) {
-  if (look->lease_left > 0 || look->retry_left > 0) return 0;
-  return early || crl_policy_early(policy, look->ttl, look->lives.fresh, look->cost_us, dice);
-}
-
 /* A fresh value. Chance, or its age, decides when to rebuild it early; a claim that never waits
  * elects the rebuilder. */
 static crl_ask on_fresh(crl_flight *flight, const crl_told *told, int may_claim) {
@@ -290,22 +285,27 @@ static crl_ask rebuild(crl_flight *flight, const crl_told *told, int may_claim) 
   return may_claim && look->lease_left <= 0 ? climb(flight, told->now) : fail(flight, CORRAL_EBUSY);
 }
 
+/* Nothing may be computed: the answer is what there is, while frozen in any grace. */
+static crl_ask refrain(crl_flight *flight, int64_t now) {
+  int64_t grace_until = flight->plan.frozen ? flight->sie_until : flight->swr_until;
+  crl_answer what = has_fresh(flight, now) ? CRL_ANSWER_STORED
+                    : grace_until > now    ? CRL_ANSWER_STALE
+                                           : CRL_ANSWER_ERROR;
+  flight->status = flight->plan.frozen ? CORRAL_EFROZEN : CORRAL_EMISS;
+  return flight->leased ? release(flight, what, 0) : conclude(flight, what);
+}
+
 /* The next ask after a look that did not grant the lease. */
 static crl_ask consider(crl_flight *flight, const crl_told *told, int may_claim) {
   const crl_look *look = &told->look;
   if (flight->answered && (!may_claim || look->lease_left > 0)) return CRL_ASK_DONE;
-  if (look->pass && !flight->answered) {
-    if (!flight->plan.can_compute) return fail(flight, CORRAL_EMISS);
+  if (look->pass && !flight->answered && flight->plan.can_compute)
     return flight->last_look ? run_out(flight, told->now)
                              : go_alone(flight, CRL_ALONE_PASS, told->now);
-  }
   if (flight->plan.anew) return rebuild(flight, told, may_claim);
   if (look->lives.fresh > 0) return on_fresh(flight, told, may_claim && !flight->last_look);
   if (look->retry_left > 0) return on_verdict(flight, look, told->now);
-  if (!flight->plan.can_compute) {
-    if (look->lives.swr > 0) return answer(flight, CRL_ANSWER_STALE);
-    return fail(flight, CORRAL_EMISS);
-  }
+  if (!flight->plan.can_compute) return refrain(flight, told->now);
   return claim_or_look(flight, told, may_claim && !flight->last_look);
 }
 
@@ -471,10 +471,6 @@ static crl_ask on_compute(crl_flight *flight, const crl_told *told) {
   return CRL_ASK_PUBLISH;
 }
 
-static crl_ask on_publish(crl_flight *flight, const crl_told *told) {
-  return end_lease_by(flight, CRL_ANSWER_COMPUTED, told);
-}
-
 /* A settle that a silent store didn't answer is repeated once, behind the answer and with more
  * time: the lease token guards it as before. Any other failure ends the lease. */
 static crl_ask on_settle_trouble(crl_flight *flight, const crl_told *told) {
@@ -577,7 +573,7 @@ static crl_ask next_ask(crl_flight *flight, const crl_told *told) {
     case CRL_ASK_CLAIM: return on_claim(flight, told);
     case CRL_ASK_WAIT: return on_wait(flight, told);
     case CRL_ASK_COMPUTE: return on_compute(flight, told);
-    case CRL_ASK_PUBLISH: return on_publish(flight, told);
+    case CRL_ASK_PUBLISH: return end_lease_by(flight, CRL_ANSWER_COMPUTED, told);
     case CRL_ASK_SETTLE: return on_settle(flight, told);
     case CRL_ASK_RELEASE: return on_release(flight, told);
     case CRL_ASK_ANSWER: return on_answer(flight, told);
@@ -591,7 +587,10 @@ static crl_ask next_ask(crl_flight *flight, const crl_told *told) {
 
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told) {
   CRL_CHECK(flight);
+  flight->plan.frozen |= told->frozen;
+  flight->plan.can_compute &= !told->frozen;
   crl_ask next = next_ask(flight, told);
+  if (next == CRL_ASK_COMPUTE && flight->plan.frozen) next = refrain(flight, told->now);
   assert(next != CRL_ASK_DONE || flight->answered);
   if (next == CRL_ASK_DONE) flight->has_slot = flight->on_host = 0;
   flight->ask = (uint8_t)next;

@@ -72,6 +72,7 @@ typedef struct crl_told {
   uint8_t left;   /* the caller has left: corral_cancel_token_cancel */
   uint8_t behind; /* set by PUBLISH: the lease may end behind the answer */
   uint8_t passed; /* HOST was BUSY: a flight of this corral has passed this holder by */
+  uint8_t frozen; /* from now on nothing is computed: an operator's order */
 } crl_told;
 
 typedef enum crl_alone {
@@ -98,6 +99,7 @@ typedef struct crl_flight_plan {
                            first look */
   uint8_t returns; /* somebody else rebuilds the value: without the store it isn't computed, but an
                       error, with flight->returned */
+  uint8_t frozen;  /* nothing is computed, and a value serves in any of its graces */
 } crl_flight_plan;
 
 typedef struct crl_flight {
@@ -153,8 +155,13 @@ typedef struct crl_flight {
 } crl_flight;
 
 /* True if a fresh value that a call's first look found is to be rebuilt early; `early`: the caller
- * wants it. */
-int crl_flight_early(const corral_policy *policy, const crl_look *look, int early, uint64_t dice);
+ * wants it. A value that somebody else rebuilds already, or failed to rebuild, is left alone. */
+static inline int crl_flight_early(const corral_policy *policy, const crl_look *look, int early,
+                                   uint64_t dice) {
+  if (look->lease_left > 0 || look->retry_left > 0) return 0;
+  return early || crl_policy_early(policy, look->ttl, look->lives.fresh, look->cost_us, dice);
+}
+
 crl_ask crl_flight_start(crl_flight *flight, const corral_policy *policy,
                          const crl_flight_plan *plan);
 crl_ask crl_flight_step(crl_flight *flight, const crl_told *told);

@@ -103,6 +103,8 @@ crl_ngx_gauges crl_ngx_gauges_of(const crl_ngx_zone *zone) {
     sum.near += zone->counters->gauges[i].near;
     for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
       sum.wake[w] += zone->counters->gauges[i].wake[w];
+    for (ngx_uint_t v = 0; v < CORRAL_CONTROL_COUNT; v++)
+      sum.order[v] += zone->counters->gauges[i].order[v];
   }
   return sum;
 }
@@ -113,6 +115,13 @@ static void note_wake(crl_ngx_zone *zone, int wake) {
   for (int w = 0; w < CORRAL_WAKE_COUNT; w++) own_gauges(zone)->wake[w] = w == wake;
 }
 
+/* None is counted as long as the worker follows no order. */
+static void note_order(crl_ngx_zone *zone) {
+  corral_control_state now = {.size = sizeof now};
+  if (corral_control_followed(zone->c, &now) != CORRAL_OK) return;
+  for (int v = 1; v < CORRAL_CONTROL_COUNT; v++) own_gauges(zone)->order[v] = v == (int)now.verb;
+}
+
 /* Called from any thread. */
 void crl_ngx_count_event(const corral_event_info *info, void *arg) {
   crl_ngx_zone *zone = arg;
@@ -121,6 +130,10 @@ void crl_ngx_count_event(const corral_event_info *info, void *arg) {
   if (info->event == CORRAL_EVENT_WARNING)
     ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "corral_zone \"%V\": %s", &zone->name,
                   info->detail);
+  if (info->event == CORRAL_EVENT_CONTROL)
+    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": an operator's order: %s",
+                  &zone->name, info->detail);
+  if (info->event == CORRAL_EVENT_CONTROL) note_order(zone);
   if (info->event == CORRAL_EVENT_WATCH) note_wake(zone, info->wake);
   if (info->event != CORRAL_EVENT_STORE_DOWN && info->event != CORRAL_EVENT_STORE_UP) return;
   (void)ngx_atomic_fetch_add(info->event == CORRAL_EVENT_STORE_DOWN ? &zone->downs : &zone->ups, 1);

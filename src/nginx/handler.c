@@ -159,9 +159,19 @@ static crl_ngx_step fail_as(crl_ngx_ctx *ctx, int32_t code, ngx_int_t *rc) {
   return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
 }
 
+static int is_frozen(const crl_ngx_zone *zone) {
+  corral_control_state now = {.size = sizeof now};
+  return corral_control_followed(zone->c, &now) == CORRAL_OK && now.verb == CORRAL_CONTROL_FREEZE;
+}
+
+static crl_ngx_step fail_frozen(crl_ngx_ctx *ctx, ngx_int_t *rc) {
+  return fail(ctx, NGX_HTTP_SERVICE_UNAVAILABLE, "frozen", rc);
+}
+
 /* The page is kept for its revalidation, and may not be sent stale (RFC 9111, 4.2.4). After a
  * failure the answer is that failure; with corral_soft somebody may still rebuild the page. */
 static crl_ngx_step refuse_stale(crl_ngx_ctx *ctx, int32_t failure, ngx_int_t *rc) {
+  if (is_frozen(ctx->zone)) return fail_frozen(ctx, rc);
   if (failure != 0) return fail_as(ctx, failure, rc);
   if (ctx->conf->policy.soft_ms > 0 && !ctx->is_strict) {
     ctx->is_strict = 1;
@@ -260,6 +270,7 @@ static crl_ngx_step take_status(crl_ngx_ctx *ctx, int status, const corral_error
     case CORRAL_ENOTFOUND: return fail(ctx, NGX_HTTP_NOT_FOUND, "negative", rc);
     case CORRAL_EDEADLINE: return run_out(ctx, rc);
     case CORRAL_EBUSY: return overtake(ctx, rc);
+    case CORRAL_EFROZEN: return fail_frozen(ctx, rc);
     case CORRAL_EMISS: return own_way(ctx, CRL_NGX_MISS, NULL);
     default:
       ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0, "corral: %s",

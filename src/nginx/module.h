@@ -19,6 +19,7 @@
 #include <ngx_http.h>
 
 #include <corral.h>
+#include <corral/control.h>
 #include <corral/loop.h>
 #include <corral/page.h>
 
@@ -66,10 +67,10 @@ typedef struct crl_ngx_histogram {
 
 /* Of one worker: requests in corral, those of them whose origin is asked, those that wait for
  * another's or for the store, servers of the store that rest, bytes of the near tier; 1 for the way
- * in which it learns of changes. */
+ * in which it learns of changes, and for the operator's order that it follows. */
 typedef struct crl_ngx_gauges {
   ngx_atomic_t calls, leading, waiting, down, near;
-  ngx_atomic_t wake[CORRAL_WAKE_COUNT];
+  ngx_atomic_t wake[CORRAL_WAKE_COUNT], order[CORRAL_CONTROL_COUNT];
 } crl_ngx_gauges;
 
 /* In the zone's shared memory: for all workers together, and across reloads. */

@@ -48,7 +48,7 @@ enum { GAUGES = 6 };
 enum { ROW = 128 };
 enum {
   ROWS = CORRAL_EVENT_COUNT + CRL_NGX_OUTCOMES + CRL_NGX_TIMES * (CRL_NGX_BUCKETS + 4) + GAUGES +
-         CORRAL_WAKE_COUNT
+         CORRAL_WAKE_COUNT + CORRAL_CONTROL_COUNT
 };
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
@@ -83,6 +83,10 @@ static u_char *put_json(u_char *at, const crl_ngx_zone *zone) {
                    now.down == 0 ? "true" : "false");
   for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
     at = ngx_sprintf(at, "%s\"%s\":%uA", w > 0 ? "," : "", wakes[w], now.wake[w]);
+  at = ngx_sprintf(at, "},\"orders\":{");
+  for (int v = 1; v < CORRAL_CONTROL_DROP_NEAR; v++)
+    at = ngx_sprintf(at, "%s\"%s\":%uA", v > 1 ? "," : "", corral_control_name((corral_control)v),
+                     now.order[v]);
   at = ngx_sprintf(at, "}},\"times\":{");
   return ngx_sprintf(put_times(at, zone), "}}");
 }
@@ -154,6 +158,11 @@ static u_char *put_prometheus(u_char *at, crl_ngx_zone **zones, ngx_uint_t count
     for (ngx_uint_t w = 0; w < CORRAL_WAKE_COUNT; w++)
       at = put_row(at, zones[z], "corral_wake", "mode", wakes[w],
                    crl_ngx_gauges_of(zones[z]).wake[w]);
+  at = put_head(at, "corral_order", "gauge", "Workers that follow an operator's order.");
+  for (ngx_uint_t z = 0; z < count; z++)
+    for (int v = 1; v < CORRAL_CONTROL_DROP_NEAR; v++)
+      at = put_row(at, zones[z], "corral_order", "order", corral_control_name((corral_control)v),
+                   crl_ngx_gauges_of(zones[z]).order[v]);
   for (ngx_uint_t t = 0; t < CRL_NGX_TIMES; t++) {
     at = put_head(at, times[t].family, "histogram", times[t].text);
     for (ngx_uint_t z = 0; z < count; z++) at = put_histogram(at, zones[z], t);

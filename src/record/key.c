@@ -12,7 +12,8 @@ static const char short_word[] = "~long:";
 static const char *const words[] = {[CRL_KEY_VALUE] = "~variant:",
                                     [CRL_KEY_TAG] = "~tag:",
                                     [CRL_KEY_LOCK] = "~lock:",
-                                    [CRL_KEY_SLOT] = "~slot:"};
+                                    [CRL_KEY_SLOT] = "~slot:",
+                                    [CRL_KEY_CONTROL] = "~control:"};
 
 _Static_assert(CRL_KEY_SHORT == sizeof short_word - 1 + 2 * CRL_DIGEST,
                "a short form is its word and a digest in hex");

@@ -10,6 +10,7 @@
  *   ~tag:NAMESPACE:TAG              the tag version of a tag
  *   ~lock:NAMESPACE:NAME            a user's lock
  *   ~slot::NUMBER:ORIGIN            a slot of the fleet's limiter
+ *   ~control:NAMESPACE:             an operator's order to all who have this namespace open
  *   ~long:DIGEST                    one of the above, longer than the store takes: its digest in
  *                                   hex
  *
@@ -28,7 +29,13 @@
 
 enum { CRL_KEY_SHORT = 6 + 2 * CRL_DIGEST };
 
-typedef enum crl_key_kind { CRL_KEY_VALUE, CRL_KEY_TAG, CRL_KEY_LOCK, CRL_KEY_SLOT } crl_key_kind;
+typedef enum crl_key_kind {
+  CRL_KEY_VALUE,
+  CRL_KEY_TAG,
+  CRL_KEY_LOCK,
+  CRL_KEY_SLOT,
+  CRL_KEY_CONTROL
+} crl_key_kind;
 
 /* The namespace of a corral's keys, and their limit. */
 typedef struct crl_key_space {

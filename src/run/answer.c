@@ -33,7 +33,7 @@ static crl_outcome computed_outcome(const crl_run *r) {
 static crl_outcome error_outcome(const crl_run *r) {
   crl_outcome outcome = {.status = r->flight.status, .returned = r->flight.returned};
   if (r->found.error.text[0] != '\0' && r->flight.status != CORRAL_EDEADLINE &&
-      r->flight.status != CORRAL_EMISS)
+      r->flight.status != CORRAL_EMISS && r->flight.status != CORRAL_EFROZEN)
     crl_status_fail(&outcome.error, outcome.status, "%s", r->found.error.text);
   else
     crl_status_plain(&outcome.error, outcome.status);

@@ -132,8 +132,8 @@ void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, c
 void crl_join_enter(crl_join *join) {
   if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
   join->hash = crl_name_hash(&join->name);
-  if (join->call->policy->anew > 0)
-    enter_alone(join, CRL_ALONE_NOT); /* others' answers may be older than this call */
+  if (join->call->policy->anew > 0) /* others' answers may be older than this call */
+    enter_alone(join, join->call->bypasses ? CRL_ALONE_PASS : CRL_ALONE_NOT);
   else if (join->context->looks_first)
     join->state = CRL_JOIN_LOOKS;
   else

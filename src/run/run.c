@@ -91,7 +91,9 @@ void crl_run_forget_caller(crl_run *r) {
 /* ---- the host's lock, the slot ------------------------------------------------------------- */
 
 /* Without a limit nobody asks whether the run is nested. */
-static int may_need_slot(const crl_run *r) { return r->bound || r->context->limits_computes; }
+static int may_need_slot(const crl_run *r) {
+  return r->bound || crl_semaphore_limits(r->context->limiter, CRL_PLACE_COMPUTE);
+}
 
 /* A bound compute runs on a thread of the library. */
 static unsigned needs(const crl_run *r) {
@@ -187,8 +189,11 @@ void crl_run_let_go(crl_run *r) {
 static crl_ask start(crl_run *r, const crl_join *join, crl_alone alone) {
   crl_context *context = r->context;
   const corral_policy *policy = join->call->policy;
+  int frozen = join->call->frozen || crl_context_is_frozen(context);
+  if (frozen && alone != CRL_ALONE_OUTBOX) alone = CRL_ALONE_NOT;
   crl_flight_plan plan = {.deadline = join->deadline,
-                          .can_compute = crl_call_computes(join->call) != 0,
+                          .can_compute = crl_call_computes(join->call) && !frozen,
+                          .frozen = frozen != 0,
                           .background = r->bound != 0,
                           .limited =
                               may_need_slot(r) && crl_semaphore_limits(context->limiter, needs(r)),
@@ -301,6 +306,7 @@ void crl_run_step(crl_run *r, crl_told *told) {
   if (r->ask != CRL_ASK_ANSWER) r->now = crl_env_now_ms();
   told->now = r->now;
   told->left = (uint8_t)crl_run_is_left(r);
+  told->frozen = crl_context_is_frozen(r->context) != 0;
   r->ask = crl_flight_step(&r->flight, told);
   if (computed && told->made == CRL_MADE_FAILURE && r->flight.degraded) crl_run_keep_verdict(r);
   crl_run_let_go(r);

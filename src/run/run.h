@@ -21,10 +21,12 @@ typedef struct crl_call {
   corral_compute_many *compute_many;
   crl_start *start; /* in place of `compute`: starts a compute that ends later */
   void *arg;
-  unsigned bound : 1; /* compute may run on the workers */
-  unsigned lasts : 1; /* compute and arg are the corral's own: they outlive the call */
-  unsigned peeks : 1; /* takes no value that may be due for a rebuild: see crl_hit_peek */
-  int cancel;         /* the caller's cancel state (crl_env_cancel_off), restored for the compute */
+  unsigned bound : 1;    /* compute may run on the workers */
+  unsigned lasts : 1;    /* compute and arg are the corral's own: they outlive the call */
+  unsigned peeks : 1;    /* takes no value that may be due for a rebuild: see crl_hit_peek */
+  unsigned frozen : 1;   /* computes nothing, for an operator's order: its compute was taken away */
+  unsigned bypasses : 1; /* computes for itself, for another one: its policy has `anew`, too */
+  int cancel; /* the caller's cancel state (crl_env_cancel_off), restored for the compute */
   /* of the caller's corral_call */
   corral_error *error;
   corral_cancel_token *cancel_token;

@@ -20,6 +20,7 @@ void breaks(void (*story)(int), int which, const char *says);
 void of_the_cancel_token(void **state);
 void of_the_due(void **state);
 void of_the_flight(void **state);
+void of_the_follower(void **state);
 void of_the_heap(void **state);
 void of_the_herd(void **state);
 void each_function_of_the_herd_checks(void **state);

@@ -3,7 +3,7 @@
  *
  * A line of a story: how many ms passed (1 when left out), the result, and what a look found:
  *   "3 ok swr 50 sie 90 lease 20"   words: fresh swr sie lease retry failures value ttl expect pass
- *                                   watched left slow pause passed, each with a number
+ *                                   watched left slow pause passed frozen, each with a number
  * For a WAIT the line is "till" (it lasted to its end), or only the number of ms after which it was
  * cut short. */
 #ifndef TESTS_FLIGHT_STORY_H
@@ -124,6 +124,8 @@ static inline void set_word(crl_told *told, const char *word, int64_t number) {
     told->passed = number != 0;
   else if (strcmp(word, "left") == 0)
     told->left = number != 0;
+  else if (strcmp(word, "frozen") == 0)
+    told->frozen = number != 0;
   else if (strcmp(word, "slow") == 0)
     told->slow = number != 0;
   else if (strcmp(word, "pause") == 0)
