@@ -50,8 +50,8 @@ list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
-    pool_queue herd_wakes)
-list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
+    pool_queue herd_wakes hot hot_near)
+list(APPEND CORRAL_TESTS_live loop_examples loop_processes redis_hot)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
