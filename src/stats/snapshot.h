@@ -28,8 +28,8 @@ int crl_snapshot_parse(const uint8_t *bytes, size_t size, corral_stats **ret);
 void crl_snapshot_end(corral_stats *stats);
 /* The bytes of a part, and their number; NULL: it has none. */
 const void *crl_snapshot_part(const corral_stats *stats, crl_part_id part, size_t *ret_size);
-/* hot_keys.c: brings the hot keys up to `now` (crl_env_now_ms). 0: they were being changed when they
- * were read. */
+/* hot_keys.c: brings the hot keys up to `now` (crl_env_now_ms). 0: they were being changed when
+ * they were read. */
 int crl_snapshot_date_hot(corral_stats *stats, int64_t now);
 void crl_snapshot_drop_hot(corral_stats *stats);
 /* Adds those of a snapshot to a sum. CORRAL_ENOMEM. */
