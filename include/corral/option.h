@@ -133,7 +133,9 @@
   X(verify_max, "verify_max", "limits", "count", 10, 1, 1000, "", NONE,                            \
     "Most hits that this process verifies in a second, one at a time.")                            \
   X(control, "control", "store", "flag", -1, -1, 1, "", ZONE,                                      \
-    "This process follows the orders of corral control.")
+    "This process follows the orders of corral control.")                            \
+  X(hot_pct, "hot", "near tier", "%", -1, -1, 100, "", ZONE,                                       \
+    "Keys with this share of the gets are kept near, also with near off, and rebuilt ahead.")
 /* clang-format on */
 
 /* ---- by name and text ---------------------------------------------------------------------- */

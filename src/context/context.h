@@ -17,6 +17,7 @@
 #include "election/quota.h"
 #include "herd/herd.h"
 #include "near/near.h"
+#include "stats/hot.h"
 #include "outbox/replay.h"
 
 #define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
@@ -83,7 +84,9 @@ typedef struct crl_context {
   crl_semaphore *limiter;            /* of computes */
   crl_watch *watch;                  /* NULL: waiters poll */
   crl_near *near;                    /* NULL: there is no near tier */
-  _Atomic int64_t near_since;        /* copies of earlier looks don't answer by themselves */
+  int near_hot_only;                 /* it is for hot keys alone */
+  crl_hot hot;
+  _Atomic int64_t near_since; /* copies of earlier looks don't answer by themselves */
   crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
   crl_replay replay;
@@ -145,6 +148,12 @@ const corral_policy *crl_context_kept(const crl_context *context, const corral_p
 const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
                                         corral_policy *room, int *ret_status, corral_error *error);
 void crl_context_free_policies(crl_context *context);
+/* Counts a get for CRL_HOT_EVERY of them. */
+void crl_context_count(crl_context *context, const crl_name *name);
+/* True when the near tier, if there is one, is for the key of this hash (crl_key_hash), too. */
+static inline int crl_context_is_near(const crl_context *context, uint64_t hash) {
+  return context->near != NULL && (!context->near_hot_only || crl_hot_has(&context->hot, hash));
+}
 /* True when the change of a copy's record is known here, at the latest when near_ms is over: the
  * watch has registered it or, where no watch is up or a watch tells of all keys, nothing of that
  * kind is to be had or needed. */

@@ -54,7 +54,7 @@ static own *make_mine(void) {
 /* ---- the look ------------------------------------------------------------------------------ */
 
 int crl_hit_is_of(const crl_context *context) {
-  return context->near == NULL && !context->generation;
+  return (context->near == NULL || context->near_hot_only) && !context->generation;
 }
 
 /* True for a call whose hit needs nothing but its record. */
@@ -87,6 +87,13 @@ static uint64_t key_hash(crl_hit *hit) {
 static int is_gone(crl_hit *hit) {
   const crl_marks *gone = &hit->context->gone;
   return !hit->context->looks_first && crl_marks_any(gone) && crl_marks_has(gone, key_hash(hit));
+}
+
+/* Its copies may answer, and what is found is to be kept as one. */
+static int is_near(crl_hit *hit) {
+  const crl_context *context = hit->context;
+  return context->near != NULL && crl_hot_any(&context->hot) &&
+         crl_context_is_near(context, key_hash(hit));
 }
 
 /* Where a look asks another process, simultaneous calls share it: see herd.h. `beside`: a look of
@@ -124,7 +131,7 @@ static int begin(crl_hit *hit, int beside) {
   if (!put_key(hit)) return 0;
   put_hash(hit);
   hit->early = 0;
-  if (has_tags(hit) || is_gone(hit) || !enter(hit, beside)) return 0;
+  if (has_tags(hit) || is_gone(hit) || is_near(hit) || !enter(hit, beside)) return 0;
   hit->now = crl_env_now_ms();
   hit->began_us = hit->context->events.hook != NULL ? crl_env_now_us() : 0;
   hit->deadline = hit->now + hit->call->policy->wait_ms;

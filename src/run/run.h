@@ -46,6 +46,14 @@ static inline crl_name crl_call_name(const crl_call *call, const void *key, size
       .key = key, .key_len = key_len, .variant = call->variant, .variant_len = call->variant_len};
 }
 
+/* Once for each call: by some of them it is known which keys are hot. */
+static inline void crl_run_count(crl_context *context, const crl_call *call, const void *key,
+                                 size_t key_len) {
+  if (!crl_hot_counts(&context->hot) || !crl_hot_is_due()) return;
+  crl_name name = crl_call_name(call, key, key_len);
+  crl_context_count(context, &name);
+}
+
 /* The caller of a run that the scheduler flies; it outlives the run. Called on the scheduler's
  * threads. */
 typedef struct crl_caller {
