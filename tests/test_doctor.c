@@ -210,8 +210,8 @@ static void a_server_that_is_down_is_no_finding_but_a_failure(void **state) {
 
 static void a_wrong_use_says_what_is_accepted(void **state) {
   (void)state;
-  assert_int_equal(corral_run("doctor"), 125);
-  has("doctor: no URI given");
+  assert_int_equal(corral_run("doctor --locks"), 125);
+  has("doctor: --locks is about a store: its URI is missing");
   assert_int_equal(corral_run("doctor memory: redis://:hidden@other"), 125);
   has("doctor: 'redis://:***@other' is one argument too many");
   assert_int_equal(corral_run("doctor nothing:"), 125);

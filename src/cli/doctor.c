@@ -1,10 +1,11 @@
-/* doctor.c: corral doctor: asks the servers of a store for what matters to corral, and says whether
- * the store is fit. The library and its plugins judge; here it is printed. */
-#include "cli.h"
+/* doctor.c: corral doctor: says whether a store, or this host, is fit for corral. The library and
+ * its plugins judge the store, doctor_host.c and doctor_counts.c the host; here it is printed. */
+#include "doctor.h"
 
 #include <corral/control.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPT_LOCKS = 256, URI_ROOM = 1024, SHOWN_ROOM = 2048 };
 
@@ -15,8 +16,8 @@ typedef struct finding {
 } finding;
 
 typedef struct report {
-  const char *uri;
-  char store[URI_ROOM]; /* the URI without its password */
+  const char *uri;      /* NULL: the host is examined */
+  char store[URI_ROOM]; /* the URI without its password, or the host's name */
   bool for_locks;
   finding *facts;
   size_t count, room;
@@ -26,6 +27,14 @@ typedef struct report {
 /* ---- arguments ----------------------------------------------------------------------------- */
 
 /* -1: go on; else the exit status. */
+static int name_host(report *r) {
+  if (r->for_locks) return cli_fail("doctor: --locks is about a store: its URI is missing");
+  if (gethostname(r->store, sizeof r->store) != 0) (void)snprintf(r->store, 16, "this host");
+  r->store[sizeof r->store - 1] = '\0';
+  return -1;
+}
+
+/* The same. */
 static int parse(int argc, char **argv, report *r) {
   static const struct option longs[] = {
       {"locks", no_argument, NULL, OPT_LOCKS}, {"help", no_argument, NULL, 'h'}, {0}};
@@ -37,8 +46,7 @@ static int parse(int argc, char **argv, report *r) {
       default: return CLI_FAILED;
     }
   }
-  if (argc - optind < 1)
-    return cli_fail("doctor: no URI given: corral doctor --help shows the usage");
+  if (argc - optind < 1) return name_host(r);
   if (argc - optind > 1) {
     corral_uri_show(argv[optind + 1], r->store, sizeof r->store);
     return cli_fail("doctor: '%s' is one argument too many: exactly one URI is accepted", r->store);
@@ -196,7 +204,7 @@ static void json_finding(const finding *f) {
 
 static void print_json(const report *r) {
   const char *comma = "";
-  json_text("{\"store\":", r->store);
+  json_text(r->uri != NULL ? "{\"store\":" : "{\"host\":", r->store);
   (void)printf(",\"fit\":%s,\"servers\":[", count_of(r, CORRAL_FACT_UNFIT) == 0 ? "true" : "false");
   for (size_t i = 0; i < r->count; i++) {
     if (!is_first(r, i)) continue;
@@ -241,11 +249,7 @@ static void take_order(corral *c, report *r) {
        r);
 }
 
-static int examine(const cli_globals *cli, corral *c, report *r) {
-  corral_error error = {0};
-  int status = corral_inspect_store(c, r->for_locks ? CORRAL_INSPECT_LOCKS : 0, take, r, &error);
-  if (status != CORRAL_OK) return fail(status, &error);
-  take_order(c, r);
+static int show(const cli_globals *cli, const report *r) {
   if (r->no_memory) return cli_fail("doctor: out of memory");
   if (cli->json)
     print_json(r);
@@ -254,19 +258,31 @@ static int examine(const cli_globals *cli, corral *c, report *r) {
   return cli_finish(count_of(r, CORRAL_FACT_UNFIT) == 0 ? CLI_OK : CLI_UNFIT);
 }
 
-int cli_doctor(const cli_globals *cli, int argc, char **argv) {
-  report r = {.room = 0};
+static int examine_store(const cli_globals *cli, report *r) {
   corral *c = NULL;
   corral_error error = {0};
   corral_options options = {.size = sizeof options, .host_lock = CORRAL_OFF};
+  options.store = r->uri;
+  cli_flags_copy(&cli->options, &options);
+  int status = corral_open(&options, &c, &error);
+  if (status != CORRAL_OK) return fail(status, &error);
+  status = corral_inspect_store(c, r->for_locks ? CORRAL_INSPECT_LOCKS : 0, take, r, &error);
+  if (status == CORRAL_OK) take_order(c, r);
+  corral_close(c);
+  return status == CORRAL_OK ? show(cli, r) : fail(status, &error);
+}
+
+static int examine_host(const cli_globals *cli, report *r) {
+  doctor_facts facts = {.tell = take, .arg = r, .server = ""};
+  doctor_host(&facts);
+  return doctor_counts(&facts, NULL) ? show(cli, r) : CLI_FAILED;
+}
+
+int cli_doctor(const cli_globals *cli, int argc, char **argv) {
+  report r = {.room = 0};
   int status = parse(argc, argv, &r);
   if (status >= 0) return status;
-  options.store = r.uri;
-  cli_flags_copy(&cli->options, &options);
-  status = corral_open(&options, &c, &error);
-  if (status != CORRAL_OK) return fail(status, &error);
-  status = examine(cli, c, &r);
-  corral_close(c);
+  status = r.uri != NULL ? examine_store(cli, &r) : examine_host(cli, &r);
   drop(&r);
   return status;
 }

@@ -170,6 +170,7 @@ static const char help_storm[] =
 
 static const char help_doctor[] =
     "Usage: corral [--namespace NAME] [--op D] [--json] doctor [--locks] URI\n"
+    "       corral [--json] doctor\n"
     "Ask each server of the store for what matters to corral: version, role, latency,\n"
     "clock, rights of the user, how waiters are woken, memory and its policy,\n"
     "persistence, replicas. Nothing in the store is changed.\n"
@@ -178,6 +179,10 @@ static const char help_doctor[] =
     "\n"
     "Each server, and each request, may take --op. Reasons why the store isn't fit,\n"
     "and warnings, are a line each, with what to do; with -q they are all there is.\n"
+    "\n"
+    "Without a URI it examines this host: its limits, clocks and shared memory, the\n"
+    "versions of the processes that use corral, and what their counts speak against:\n"
+    "waiters that poll, lost leases, failing computes, a compute that hangs.\n"
     "\n"
     "Exit: 0 fit, also with warnings; 1 not fit; 125 no server was reached, or the\n"
     "URI is wrong.\n";
