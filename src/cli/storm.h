@@ -10,7 +10,6 @@
 #include "cli.h"
 #include "whole.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
