@@ -8,7 +8,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker pool_share bodies limiter
     hostlock hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
     answers_near near near_eviction near_readers many many_callers loop watch places places_order
-    lmdb_door)
+    lmdb_door stats)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
@@ -623,7 +623,7 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(corral_thread_tests test_cxx)
 endif()
 foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h
-    corral/loop.h corral/page.h)
+    corral/loop.h corral/page.h corral/stats.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()
