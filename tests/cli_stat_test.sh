@@ -181,7 +181,7 @@ check "--output replaces the file as a whole, and keeps its mode" replaced
 # ---- living processes ----
 
 living() {
-  users run --key long -- sh -c 'echo >long; exec sleep 300' &
+  "$CORRAL" --namespace users run --key long -- sh -c 'echo >long; exec sleep 300' >long.out 2>&1 &
   slow=$!
   await [ -e long ] && await waiting 0 && status 0 "$CORRAL" stat &&
     grep -q '^1 process, corral [0-9.]*: 1$' out &&
