@@ -8,7 +8,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker pool_share bodies limiter
     hostlock hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
     answers_near near near_eviction near_readers many many_callers loop watch places places_order
-    lmdb_door stats)
+    lmdb_door stats results)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
@@ -49,11 +49,13 @@ list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first)
+list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
+list(APPEND CORRAL_TESTS_live stats_host)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -438,12 +440,12 @@ foreach(name IN LISTS crowds)
   corral_test_environment(lock_chaos_${name} "CORRAL_CHAOS=${name}")
 endforeach()
 
-# The tests of the command use a store in a file; all but the first also use Redis.
+# The tests of the command use a store in a file; all but the first and the last also use Redis.
 foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 300" "cli_warm 180"
-    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120")
+    "cli_warm_pass 300" "cli_edges 120" "cli_json 120" "cli_samples 120" "cli_flights 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
-  if(NOT CORRAL_LMDB OR (NOT name STREQUAL "cli" AND NOT CORRAL_REDIS))
+  if(NOT CORRAL_LMDB OR (NOT name MATCHES "^(cli|cli_flights)$" AND NOT CORRAL_REDIS))
     corral_skipped(${name} live "built without the lmdb: or the redis: store")
     continue()
   endif()

@@ -42,6 +42,8 @@ corral help inv|corral help inv|invalidate|invalidate
 corral doctor lm|corral doctor lm|lmdb:|lmdb:
 corral doctor --lo|corral doctor --lo|--locks|--locks
 corral doctor lmdb:./file-o|corral doctor lmdb : ./file-o|./file-one|lmdb:./file-one
+corral flights --w|corral flights --w|--watch|--watch
+corral log --ev|corral log --ev|--event|--event
 corral completion z|corral completion z|zsh|zsh
 END
 
@@ -113,9 +115,12 @@ in_fish() {
   done <table
 }
 
+# The subcommands that corral says it has, a line each.
+subcommands() { "$CORRAL" 2>&1 | sed 's/.*accepted are //' | tr -d ' ' | tr , '\n'; }
+
 # Each option that begins a line of a subcommand's help is among what bash completes.
 all_options() {
-  for sub in '' $("$CORRAL" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+  for sub in '' $(subcommands | grep -vx -e help -e version); do
     # shellcheck disable=SC2086
     bash_replies corral $sub -- >replies
     for option in $("$CORRAL" $sub --help | sed -n 's/^  \(-.*\)/\1/p' | sed 's/  .*//' |
@@ -129,8 +134,7 @@ all_options() {
 
 all_subcommands() {
   bash_replies corral '' | sort >replies
-  { "$CORRAL" help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p'; echo help; echo version; } |
-    sort >wanted
+  subcommands | sort >wanted
   [ "$(wc -l <wanted)" -ge 12 ] && diff wanted replies
 }
 

@@ -20,7 +20,9 @@ check() {
 
 all_subcommands() {
   missing=0
-  for name in $("$CORRAL" help | sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p'); do
+  names=$("$CORRAL" 2>&1 | sed -n 's/.*accepted are \(.*\), help, version$/\1/p' | tr -d ,)
+  [ "$(echo "$names" | wc -w)" -ge 15 ] || { echo "# no list of subcommands"; return 1; }
+  for name in $names; do
     [ -f "$MANUAL/man1/corral-$name.1" ] || { echo "# corral-$name.1 is missing"; missing=1; }
     grep -q '^\.Nd [a-z]' "$MANUAL/man1/corral-$name.1" || { echo "# $name: no .Nd"; missing=1; }
     grep -q "^\.Cm $name" "$MANUAL/man1/corral-$name.1" ||

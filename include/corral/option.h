@@ -88,7 +88,7 @@
   X(origin, "origin", "limits", "run", ZONE,                                                       \
     "What the computes load: fleet_max counts by it.")                                             \
   X(stats_dir, "stats_dir", "stats", "", ZONE,                                                     \
-    "Folder of what is counted; default: $CORRAL_STATS_DIR, else one of this user; off.")
+    "Folder of what is counted, or off; default: $CORRAL_STATS_DIR, else one of this user.")
 
 /* The corral's own options that are numbers. */
 #define CORRAL_OPTION_MAP(X)                                                                       \

@@ -201,8 +201,10 @@ enum { CORRAL_STATS_KEY = 63 };
 /* What a flight does. X(identifier, name, sentence). New rows go to the end. */
 #define CORRAL_FLIGHT_MAP(X)                                                                       \
   X(COMPUTE, "compute", "this process computes")                                                   \
-  X(WAIT, "wait", "it waits for a leader elsewhere, or for a slow store")                          \
-  X(LIMITED, "limited", "its compute waits for a place: max_computes, fleet_max_computes or ramp")
+  X(WAIT, "wait", "it waits for a leader elsewhere")                                               \
+  X(LIMITED, "limited", "its compute waits for a place: max_computes, fleet_max_computes or ramp") \
+  X(SLOW, "slow", "it waits for a slow store")                                                     \
+  X(SETTLE, "settle", "what it computed is being stored")
 
 /* States of flights: the rows of CORRAL_FLIGHT_MAP. */
 typedef enum corral_flight_state {
@@ -227,7 +229,7 @@ typedef struct corral_flight {
   corral_flight_state state;
   int64_t since_ms;    /* how long it has been in this state */
   int64_t expected_ms; /* how long such a compute usually takes; 0: unknown */
-  int64_t waiters;     /* calls of its process that wait for it, beside its own */
+  int64_t waiters;     /* calls of its process that wait for it */
   int64_t pid;         /* its process */
 } corral_flight;
 
@@ -235,10 +237,11 @@ typedef struct corral_flight {
  * telling. */
 typedef int corral_flight_fn(const corral_flight *flight, void *arg);
 
-/* Tells the flights that were under way, the longest first; there may have been more than a stats
- * file has room for. Returns how many were told. */
+/* Tells the flights that were under way, the longest first. Returns how many were told. */
 CORRAL_API size_t corral_stats_flights(const corral_stats *stats, corral_flight_fn *tell,
                                        void *arg);
+/* Flights that were under way beside these: a stats file has room for 64. */
+CORRAL_API uint64_t corral_stats_flights_more(const corral_stats *stats);
 
 /* ---- the log ------------------------------------------------------------------------------- */
 
@@ -249,22 +252,27 @@ typedef struct corral_logged {
   uint64_t number;                /* counts the file's events that are logged, from 1 on */
   int64_t at_us;                  /* when it happened, in us since 1970 by the wall clock */
   int event;                      /* corral_event; -1: one that this library doesn't know */
-  const char *name;               /* of the event, in its process; valid as long as the snapshot */
+  const char *name;               /* of the event; "?": one that this library doesn't know */
   int status;                     /* of what failed; else CORRAL_OK */
   char key[CORRAL_STATS_KEY + 1]; /* the first bytes of the key, terminated */
   size_t key_kept;                /* how many these are */
   size_t key_len;                 /* bytes of the key; 0: the event isn't about one */
   uint64_t key_hash;              /* tells keys with the same first bytes apart */
-  const char *detail;  /* text of an error, cut; NULL: none; valid as long as the snapshot */
+  const char *detail;             /* text of an error, cut; NULL: none; valid during the call */
   int64_t duration_us; /* of the compute, the wait or the store operation; -1: not measured */
   int64_t bytes;       /* of the value; of the record where one was stored; -1: none */
   int server;          /* number of the store's server, from 0; -1: not about one server */
   int wake;            /* watch: CORRAL_WAKE_PUSH and the like; -1: another event */
-  int64_t pid;         /* the process that has the file */
+  int64_t pid;         /* its process */
 } corral_logged;
 
 /* Called with each event, which is valid during the call. Another value than 0 ends the telling. */
 typedef int corral_logged_fn(const corral_logged *logged, void *arg);
+
+/* True for an event that is logged. The others are only counted: those of calls that are answered
+ * at once (hit, near, stale, negative, verdict, outbox_hit, join), and of repeated looks (poll,
+ * lock_asked). */
+CORRAL_API int corral_event_is_logged(corral_event event);
 
 /* Tells the events that the snapshot of a stats file still has, with larger numbers than `after`,
  * in their order. A gap in the numbers: events that were written over before they were read.

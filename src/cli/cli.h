@@ -21,7 +21,7 @@
  * own on. */
 enum cli_exit {
   CLI_OK = 0,
-  CLI_MISS = 1,        /* get: not in the store; lock --show: not held */
+  CLI_MISS = 1,        /* get: not in the store; lock --show: not held; flights: none */
   CLI_PARTLY = 1,      /* warm: some keys aren't warm */
   CLI_UNFIT = 1,       /* doctor: the store isn't fit */
   CLI_BUSY = 75,       /* lock --no-wait: the lock has another holder */
@@ -71,6 +71,8 @@ int cli_storm(const cli_globals *cli, int argc, char **argv);
 int cli_doctor(const cli_globals *cli, int argc, char **argv);
 int cli_stat(const cli_globals *cli, int argc, char **argv);
 int cli_top(const cli_globals *cli, int argc, char **argv);
+int cli_flights(const cli_globals *cli, int argc, char **argv);
+int cli_log(const cli_globals *cli, int argc, char **argv);
 int cli_completion(const cli_globals *cli, int argc, char **argv);
 
 typedef struct cli_subcommand {
@@ -80,7 +82,8 @@ typedef struct cli_subcommand {
   /* For shell completion, its words that are no options, the last one for all that follow:
    * "command" (and its arguments), "name", "file", "policy", "subcommand", "shell", "store". */
   const char *takes;
-  const char *usage; /* for --help: what follows its name; NULL: it isn't listed there */
+  /* for --help: what follows its name, or others that share its line; NULL: it has no line */
+  const char *usage;
   const char *text;
 } cli_subcommand;
 /* subcommands.c: ends with a name of NULL. */

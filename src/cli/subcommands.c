@@ -27,9 +27,11 @@ const cli_subcommand cli_subcommands[] = {
      "let a herd loose on a database, without and with corral"},
     {"doctor", cli_doctor, true, false, "store", " URI",
      "is that store fit? its servers, rights, clocks, memory"},
-    {"stat", cli_stat, true, false, "", " | top",
-     "what all processes of this host have counted; live"},
-    {"top", cli_top, true, false, "", NULL, "their rates, live"},
+    {"stat", cli_stat, true, false, "", " | top | flights | log",
+     "what this host's processes count, do and tell"},
+    {"top", cli_top, true, false, "", NULL, "the rates of this host's processes, live"},
+    {"flights", cli_flights, true, false, "", NULL, "what this host's processes compute"},
+    {"log", cli_log, true, false, "", NULL, "the events of this host's processes"},
     {"completion", cli_completion, false, false, "shell", " SHELL",
      "what bash, zsh or fish reads to complete a command line"},
     {"help", help, false, false, "subcommand", NULL, "a short help"},
@@ -39,7 +41,7 @@ const cli_subcommand cli_subcommands[] = {
 
 /* The URI that a word may be, whose --store is missing, loses its password. */
 int cli_unknown_subcommand(const char *name) {
-  char list[160] = "";
+  char list[240] = "";
   size_t used = 0;
   for (const cli_subcommand *s = cli_subcommands; s->name != NULL && used < sizeof list; s++) {
     int n = snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", s->name);

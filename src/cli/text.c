@@ -14,9 +14,9 @@ static const char help_main[] =
     "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
     "Build a thing once while everyone who asks for it waits, on one host or many.\n" SUBCOMMANDS
     "  --store URI         Where values are kept; default: lmdb: in your cache folder\n" ROWS
-    "  --no-host-lock, --json   No election on this host before the store's; JSON\n"
-    "  --pass-store, -q, -v   Commands get CORRAL_STORE, too; less, more on stderr\n"
-    "  -h, --help, -V, --version   This text, corral help SUBCOMMAND: its; version\n"
+    "  --no-host-lock      No election on this host before the store's\n"
+    "  --json, --pass-store   Answer in JSON; commands get CORRAL_STORE, too\n"
+    "  -q, -v, -h, -V      --quiet, --verbose, --help, --version; corral help run\n"
     "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_STORE, ...: man corral\n";
 
 static const char help_run[] =
@@ -224,6 +224,39 @@ static const char help_top[] =
     "\n"
     "Exit: 0, 125 corral failed, 128+N ended by signal N.\n";
 
+static const char help_flights[] =
+    "Usage: corral [--json] flights [--watch[=D]]\n"
+    "Show what the processes of this host compute, or wait for, now: a line for each,\n"
+    "with its key, state, how long it has been in it, how long such a compute usually\n"
+    "takes, the calls of its process that wait for it, program, pid, host, namespace.\n"
+    "The longest is first.\n"
+    "\n"
+    "  compute  that process computes          limited  it waits for a place to\n"
+    "  wait     for a leader elsewhere         slow     for a store that is slow\n"
+    "  settle   what it computed is being stored\n"
+    "\n"
+    "  --watch[=D]  again every D (1s), until a signal\n"
+    "\n"
+    "CORRAL_STATS_DIR is the folder where processes tell this; docs/stats.md.\n"
+    "Exit: 0 shown, 1 there is none, 125 corral failed.\n";
+
+static const char help_log[] =
+    "Usage: corral [--json] log [OPTION]...\n"
+    "Show the events of this host's processes as they happen, a line each, in the\n"
+    "order of time. Those of calls that are answered at once (hit, near, stale, join,\n"
+    "...) and of repeated looks (poll) are counted only: they aren't here.\n"
+    "\n"
+    "  --key K          of keys that begin with K; of those that match K, if it has\n"
+    "                   one of * ? [\n"
+    "  --event NAME,... of these names, such as compute,computed,fill\n"
+    "  --min D          only what took D or longer\n"
+    "  --past           also the last ones before now: 128 of each process\n"
+    "  --for D          end after D; --past --for 0 shows the past only\n"
+    "\n"
+    "D is a number of seconds, or has ms, s, m, h, d or w. Keys are cut to 63 bytes.\n"
+    "CORRAL_STATS_DIR is the folder where processes tell this; docs/stats.md.\n"
+    "Exit: 0 --for is over, 125 corral failed, else by the signal that ends it.\n";
+
 static const char help_completion[] =
     "Usage: corral completion bash|zsh|fish\n"
     "Print the script by which that shell completes subcommands, options and values.\n"
@@ -256,6 +289,8 @@ static const char *page_of(const char *subcommand) {
       {"doctor", help_doctor},
       {"stat", help_stat},
       {"top", help_top},
+      {"flights", help_flights},
+      {"log", help_log},
       {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)

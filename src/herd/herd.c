@@ -340,6 +340,7 @@ unsigned crl_herd_lent(crl_entry *entry, crl_waiter *waiter) {
 /* Called with the shard's latch held. */
 static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
+  crl_map_waits(entry);
   relay(entry);
   if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 &&
       entry->alone != NULL)
@@ -352,6 +353,7 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
   int64_t until = has_soft_end(patience) ? patience->soft_until : patience->deadline;
   crl_cancel_join(patience->cancel_token, &canceller, stir, entry);
   atomic_fetch_add(&entry->waiting, 1);
+  crl_map_waits(entry);
   lend_place(entry, patience, 1);
   while (result == 0) {
     lock(entry);
@@ -362,7 +364,10 @@ crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outco
     if (result != 0) break;
     crl_env_word_wait_bits(&entry->changes, seen, bit, until);
     if (crl_env_now_ms() >= until) until = patience->deadline;
-    if ((result = glance(entry, patience, outcome)) != 0) atomic_fetch_sub(&entry->waiting, 1);
+    if ((result = glance(entry, patience, outcome)) != 0) {
+      atomic_fetch_sub(&entry->waiting, 1);
+      crl_map_waits(entry);
+    }
     relay(entry);
   }
   lend_place(entry, patience, -1);
@@ -382,6 +387,7 @@ void crl_herd_listen(crl_entry *entry, crl_listener *listener, crl_waiter *waite
   if (listener->next != NULL) listener->next->link = &listener->next;
   entry->listeners = listener;
   entry->waiting++;
+  crl_map_waits(entry);
   if (lends != 0) lend(entry, lends, 1);
   unlock(entry);
 }

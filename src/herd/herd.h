@@ -17,6 +17,7 @@
 
 #include "herd/entry.h"
 #include "os/cancel.h"
+#include "stats/flights.h"
 
 /* The limits of a wait. */
 typedef struct crl_patience {
@@ -126,6 +127,11 @@ void crl_herd_detach_key(crl_herd *herd, const crl_name *name);
 void crl_herd_detach_all(crl_herd *herd);
 crl_entry *crl_entry_ref(crl_entry *entry);
 void crl_entry_unref(crl_entry *entry);
+/* shown.c: from now on the row shows how many callers wait for the flight of that number. Once in
+ * an entry's life. */
+void crl_herd_show(crl_entry *entry, crl_flight_row *row, uint32_t number);
+/* Ends that. */
+void crl_herd_hide(crl_entry *entry);
 /* Number of keys that have an entry in the map; for tests. */
 size_t crl_herd_count(crl_herd *herd);
 /* Number of callers that wait on a key; for tests. */

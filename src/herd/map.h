@@ -1,11 +1,12 @@
 /* map.h: the map of a herd: entries, and stubs that have none yet. Internal to src/herd; each
- * function but crl_map_lock is called with the shard's latch held. */
+ * function but crl_map_lock and crl_map_waits is called with the shard's latch held. */
 #ifndef CRL_MAP_H
 #define CRL_MAP_H
 
 #include "base/check.h"
 #include "base/table.h"
 #include "herd/entry.h"
+#include "stats/flights.h"
 
 enum { CRL_SHARDS = 16, CRL_LENT = 2 /* bits of what may be lent */ };
 
@@ -24,6 +25,10 @@ struct crl_entry {
   crl_table_node node; /* by the hash of its name; node.link is NULL once it is out of the map */
   crl_shard *home;
   _Atomic size_t refs, waiting;
+  /* the row that shows `waiting` to other processes, NULL: none; and the number of the flight
+   * there, which is set before it */
+  crl_flight_row *_Atomic shown;
+  uint32_t shown_number;
   _Atomic int state;  /* once this is not FLYING it never changes, and neither does `outcome` */
   _Atomic int passes; /* the outcome is for the entry's owner alone */
   _Atomic int slow;   /* the flight's last look found the store slow */
@@ -73,6 +78,13 @@ static inline void crl_map_lock(crl_shard *home) {
 static inline void crl_map_unlock(crl_shard *home) {
   CRL_CHECK_BY(crl_map_check, home);
   crl_latch_give(&home->latch);
+}
+
+/* After `waiting` has changed: shows it to other processes, where the flight is listed. The latch
+ * need not be held. */
+void crl_map_show_waiting(crl_entry *entry);
+static inline void crl_map_waits(crl_entry *entry) {
+  if (atomic_load(&entry->shown) != NULL) crl_map_show_waiting(entry);
 }
 
 /* The entry of a node of the table. */

@@ -25,6 +25,7 @@ int64_t crl_env_coarse_ms(void) { return read_clock(CLOCK_MONOTONIC_COARSE, 1000
 int64_t crl_env_now_us(void) { return read_clock(CLOCK_MONOTONIC, 1000000); }
 int64_t crl_env_boot_ms(void) { return read_clock(CLOCK_BOOTTIME, 1000); }
 int64_t crl_env_wall_ms(void) { return read_clock(CLOCK_REALTIME, 1000); }
+int64_t crl_env_wall_us(void) { return read_clock(CLOCK_REALTIME, 1000000); }
 
 static struct timespec as_timespec(int64_t ms) {
   struct timespec ts = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};

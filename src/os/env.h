@@ -19,6 +19,8 @@ int64_t crl_env_now_us(void);
 int64_t crl_env_boot_ms(void);
 /* Wall clock, ms since 1970: for display only. */
 int64_t crl_env_wall_ms(void);
+/* The same clock in microseconds. */
+int64_t crl_env_wall_us(void);
 /* Kernel randomness; CORRAL_OK or CORRAL_EIO. Each thread draws 256 bytes at a time, for several
  * calls; a forked child draws its own. */
 int crl_env_random(void *buffer, size_t size);

@@ -80,6 +80,7 @@ void crl_run_begin_compute(crl_run *r) {
   crl_run_end_wait(r);
   prepare(r);
   move_flights(r, 1);
+  crl_run_list(r, CORRAL_FLIGHT_COMPUTE);
   r->began_us = crl_env_now_us();
   r->began = crl_env_now_ms();
   r->fill.limit = r->began + r->policy.compute_ms;
@@ -111,6 +112,8 @@ void crl_run_end_compute(crl_run *r) {
   move_flights(r, 0);
   atomic_store(&r->inside, 0);
   if (heeds(r)) crl_herd_heed(r->entry, NULL, NULL);
+  /* a store within the host is done with it before anybody could look */
+  if (r->flight.leased && !r->context->looks_first) crl_run_list(r, CORRAL_FLIGHT_SETTLE);
   atomic_store(&r->settles, settles_long(r));
   if (atomic_load(&r->settles))
     crl_renewer_outlast(r->context->renewer, &r->lease);

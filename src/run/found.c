@@ -61,9 +61,12 @@ static corral_event_info info_of(const crl_found *found, corral_event event, con
 }
 
 static int has_hook(const crl_found *found) { return found->context->events.hook != NULL; }
+static int is_told(const crl_found *found, corral_event event) {
+  return crl_event_is_told(&found->context->events, event);
+}
 
 void crl_found_tell(crl_found *found, corral_event event, const crl_fact *fact) {
-  if (!has_hook(found)) {
+  if (!is_told(found, event)) {
     crl_found_emit(found, event, NULL);
     return;
   }
@@ -72,7 +75,7 @@ void crl_found_tell(crl_found *found, corral_event event, const crl_fact *fact) 
 }
 
 void crl_found_tell_op(crl_found *found, corral_event event, const crl_fact *fact) {
-  if (!has_hook(found)) {
+  if (!is_told(found, event)) {
     crl_found_emit(found, event, NULL);
     return;
   }

@@ -43,7 +43,7 @@ typedef struct crl_request {
   corral_op op[1];
   size_t count;     /* 0: the op is not to be performed, `status` tells why */
   int64_t limit;    /* by when; crl_env_now_ms */
-  int64_t began_us; /* crl_env_now_us; 0: nobody asks, as there is no hook */
+  int64_t began_us; /* crl_env_now_us; 0: nobody asks */
   int status, read; /* of the ops; of reading the record found */
   /* what was read; a payload is judged after the versions of its tags were fetched */
   int has_header, has_payload, is_void;

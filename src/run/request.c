@@ -157,6 +157,7 @@ corral_op crl_run_release_op(crl_run *r, uint8_t front[CORRAL_FRONT], int64_t re
 void crl_run_prepare(crl_run *r, crl_request *e) {
   int ends_flight = r->ask == CRL_ASK_SETTLE || r->ask == CRL_ASK_RELEASE;
   crl_request_begin(&r->found, e, limit_of(r, ends_flight));
+  if (e->began_us == 0) e->began_us = crl_stats_clock(&r->context->events.stats);
   if (r->entry != NULL) r->tick = crl_herd_tick(r->entry);
   switch (r->ask) {
     case CRL_ASK_GET:

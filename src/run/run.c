@@ -167,6 +167,7 @@ int crl_run_ask_slot(crl_run *r, crl_told *told, int64_t *next) {
     return 1;
   }
   if (!asked) crl_found_emit(&r->found, CORRAL_EVENT_LIMITED, NULL);
+  crl_run_list(r, CORRAL_FLIGHT_LIMITED);
   if (*next > r->flight.until) *next = r->flight.until;
   if (crl_env_now_ms() < r->flight.until && !crl_run_is_left(r)) return 0;
   leave_queue(r);
@@ -256,6 +257,7 @@ crl_run *crl_run_new(const crl_join *join, crl_found *found, crl_alone alone) {
 
 void crl_run_part(crl_run *r) {
   crl_run_end_wait(r);
+  crl_run_unlist(r);
   crl_run_drop_lease(r);
   crl_run_give_room(r);
   if (r->published) crl_at_exit_end();
@@ -362,6 +364,7 @@ int crl_run_begin_wait(crl_run *r) {
   note_wait(r);
   if (r->flight.looks == 1)
     crl_found_emit(&r->found, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
+  crl_run_list(r, r->flight.slow && !r->flight.at_host ? CORRAL_FLIGHT_SLOW : CORRAL_FLIGHT_WAIT);
   if (r->flight.at_host) return 0;
   crl_run_make_waiter(r);
   return r->context->watch == NULL ? 0 : begin_to_watch(r);

@@ -12,6 +12,7 @@
 #include "os/worker.h"
 #include "record/fill.h"
 #include "run/found.h"
+#include "stats/flights.h"
 
 /* The compute and the settings of a call, of one key or of several. */
 typedef struct crl_call {
@@ -121,6 +122,7 @@ struct crl_run {
   int64_t behind;          /* room taken in context->behind: its lease ends behind the answer */
   _Atomic int hold;        /* on the host's lock; -1: none. The renewer may give it back, too */
   int noted;               /* the token is noted in the host's lock file */
+  crl_listing listing;     /* among the flights that other processes see */
   uint64_t *ancestors;     /* `self` of each key whose compute asked for this one */
   size_t depth;
   /* crl_run_new zeroes only the fields above, to save time; each field below is set before it is
@@ -282,6 +284,11 @@ int crl_run_is_computing(const crl_context *context, const crl_name *name);
 static inline int crl_run_recurses(const crl_context *context, const crl_name *name) {
   return crl_run_computing != NULL && crl_run_is_computing(context, name);
 }
+
+/* listed.c: lists the run among the flights of the process, or changes its state there. */
+void crl_run_list(crl_run *r, corral_flight_state state);
+/* Ends that; the entry is still there. */
+void crl_run_unlist(crl_run *r);
 
 /* compute.c: begin, compute, made, end. For several runs: all begin, one compute, all made, all
  * end. */

@@ -1,5 +1,5 @@
-/* event.c: counts events and tells the user's hook. Names and texts come from the table in
- * corral/event.h. */
+/* event.c: counts events, logs them, and tells the user's hook. Names and texts come from the table
+ * in corral/event.h. */
 #include "stats/event.h"
 
 #include <stdlib.h>
@@ -73,7 +73,9 @@ int crl_event_defer(int thread_defers) {
 /* ---- public -------------------------------------------------------------------------------- */
 
 void crl_event_tell(crl_events *events, const corral_event_info *info) {
+  crl_ring *ring = crl_ring_of(&events->stats);
   crl_event_count(events, info->event);
+  if (ring != NULL) crl_ring_write(ring, info);
   if (events->hook == NULL) return;
   if (defers && events->notifier != NULL)
     defer(events, info);
@@ -87,7 +89,7 @@ uint64_t crl_event_counted(const crl_events *events, corral_event event) {
 
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,
                     const char *detail) {
-  if (events->hook == NULL) {
+  if (!crl_event_is_told(events, event)) {
     crl_event_count(events, event);
     return;
   }

@@ -1,9 +1,9 @@
-/* event.h: counts events and tells the user's hook. */
+/* event.h: counts events, logs them, and tells the user's hook. */
 #ifndef CRL_EVENT_H
 #define CRL_EVENT_H
 
 #include "os/notifier.h"
-#include "stats/stats.h"
+#include "stats/ring.h"
 
 typedef struct crl_events {
   crl_stats stats;       /* counts the events, and all else */
@@ -25,10 +25,15 @@ static inline corral_event_info crl_event_info(corral_event event, const void *k
                              .wake = -1};
 }
 
-/* Counts an event and calls the hook, within which crl_frame_within(events) is true. Call it with
- * no lock held. */
+/* True when somebody is told of such an event, or it is logged: what is known of it counts. */
+static inline int crl_event_is_told(const crl_events *events, corral_event event) {
+  return events->hook != NULL ||
+         (crl_ring_of(&events->stats) != NULL && corral_event_is_logged(event));
+}
+/* Counts an event, logs it (ring.h) and calls the hook, within which crl_frame_within(events) is
+ * true. Call it with no lock held. */
 void crl_event_tell(crl_events *events, const corral_event_info *info);
-/* Counts an event of which a hook isn't told. */
+/* Counts an event of which nobody is told. */
 static inline void crl_event_count(crl_events *events, corral_event event) {
   crl_stats_count(&events->stats, CRL_COUNTER_EVENT + (size_t)event, 1);
 }

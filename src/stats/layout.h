@@ -35,10 +35,10 @@ enum {
   X(VERSION, "version")
 
 /* Tables of entries, whose bytes belong to other files. X(identifier, name, bytes of an entry,
- * entries). All are zero when a process takes a stats file over. */
+ * entries). When a process takes a stats file over, all are zero but the ring. */
 #define CRL_PART_MAP(X)                                                                            \
-  X(FLIGHTS, "flights", 128, 128)                                                                  \
-  X(RING, "ring", 256, 128)                                                                        \
+  X(FLIGHTS, "flights", 128, 65)                                                                   \
+  X(RING, "ring", 256, 129)                                                                        \
   X(HOT, "hot", 128, 128)
 
 typedef enum crl_number {

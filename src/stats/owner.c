@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "stats/ring.h"
+
 /* ---- the files of this process ------------------------------------------------------------- */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -101,6 +103,12 @@ static void set_gauges(crl_stats_block *block, const int64_t *to) {
 
 static int has_head(const crl_stats_block *block) { return block->head.preamble.size != 0; }
 
+/* The last events of the former owner stay until others take their places. */
+static void clean_parts(crl_stats_block *block) {
+  memset(block->parts.FLIGHTS, 0, sizeof block->parts.FLIGHTS);
+  memset(block->parts.HOT, 0, sizeof block->parts.HOT);
+}
+
 void crl_stats_sign_block(crl_stats_block *block, const crl_stats_sign *kept, int is_file) {
   uint64_t id = number_of(block, CRL_NUMBER_ID);
   if (id == 0 && is_file) (void)crl_env_random(&id, sizeof id);
@@ -115,7 +123,8 @@ void crl_stats_sign_block(crl_stats_block *block, const crl_stats_sign *kept, in
   snprintf(block->texts[CRL_TEXT_PROGRAM], CRL_TEXT_SIZE, "%s", program_invocation_short_name);
   snprintf(block->texts[CRL_TEXT_VERSION], CRL_TEXT_SIZE, "%s", CORRAL_VERSION);
   set_gauges(block, kept->gauges);
-  if (is_file && has_head(block)) memset(&block->parts, 0, sizeof block->parts);
+  if (is_file && has_head(block)) clean_parts(block);
+  if (is_file) crl_ring_reset((crl_ring *)(void *)block->parts.RING, (int64_t)getpid());
   turn(block);
   if (is_file && !has_head(block)) block->head = *crl_layout();
 }

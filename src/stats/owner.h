@@ -33,7 +33,7 @@ typedef struct crl_stats_sign {
 
 void crl_stats_keep(crl_stats_block *block, crl_stats_sign *ret);
 /* This process has the block from now on: writes who it is, and what was kept. A file's block has
- * its head then, and zero in all parts. */
+ * its head then, and zero in all parts but the ring. */
 void crl_stats_sign_block(crl_stats_block *block, const crl_stats_sign *kept, int is_file);
 /* It has it no longer. */
 void crl_stats_unsign_block(crl_stats_block *block);

@@ -110,8 +110,8 @@ static inline _Atomic int64_t *crl_stats_gauge(const crl_stats *stats, corral_ga
 }
 
 /* A part of the block, aligned to a line, and its size; NULL: nothing is counted. Its bytes are
- * zero at the first use of the corral. What is written there is read by other processes, and word by
- * word by atomic loads of this one. */
+ * zero at the first use of the corral, but for the ring's. What is written there is read by other
+ * processes, and word by word by atomic loads of this one. */
 void *crl_stats_part(const crl_stats *stats, crl_part_id part, size_t *ret_size);
 
 /* ---- reading ------------------------------------------------------------------------------- */
