@@ -50,6 +50,7 @@ list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first)
 list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
+list(APPEND CORRAL_TESTS_live stats_waits)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes)
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes)

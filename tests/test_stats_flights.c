@@ -435,6 +435,43 @@ static void a_compute_of_an_event_loop_is_listed(void **state) {
   corral_close(c);
 }
 
+/* Adds a snapshot of a corral, or a sum, to a sum; frees it. */
+static void add(corral_stats *sum, corral_stats *more) {
+  assert_int_equal(corral_stats_add(sum, more), CORRAL_OK);
+  corral_stats_free(more);
+}
+
+static void a_sum_has_the_flights_of_all_the_longest_first(void **state) {
+  (void)state;
+  gate g = {0};
+  asking askings[2];
+  corral *corrals[2];
+  seen s = {.count = 0};
+  corral_stats *sum = corral_stats_new(), *sums = corral_stats_new();
+  for (int i = 0; i < 2; i++) {
+    corrals[i] = opened(0, NULL, NULL);
+    begin(&askings[i], corrals[i], i == 0 ? "longer" : "shorter", &g);
+    AWAIT_FLIGHTS(corrals[i], i == 0 ? "compute:longer:0 " : "compute:shorter:0 ");
+    crl_env_sleep_until(crl_env_now_ms() + 20);
+  }
+  for (int i = 1; i >= 0; i--) {
+    corral_stats *stats = NULL;
+    assert_int_equal(corral_stats_read(corrals[i], &stats, NULL), CORRAL_OK);
+    add(sum, stats);
+  }
+  add(sums, sum);
+  assert_int_equal(corral_stats_flights(sums, see, &s), 2);
+  assert_string_equal(s.flights[0].key, "longer");
+  assert_string_equal(s.flights[1].key, "shorter");
+  assert_int_equal(s.flights[1].pid, getpid());
+  corral_stats_free(sums);
+  atomic_store(&g.open, 1);
+  for (int i = 0; i < 2; i++) {
+    pthread_join(askings[i].thread, NULL);
+    corral_close(corrals[i]);
+  }
+}
+
 static void without_a_stats_file_nothing_is_listed(void **state) {
   (void)state;
   gate g = {0};
@@ -472,6 +509,7 @@ int main(void) {
       cmocka_unit_test(a_compute_that_waits_for_a_place_is_listed_as_limited),
       cmocka_unit_test(each_key_of_a_call_for_several_is_listed),
       cmocka_unit_test(a_compute_of_an_event_loop_is_listed),
+      cmocka_unit_test(a_sum_has_the_flights_of_all_the_longest_first),
       cmocka_unit_test(without_a_stats_file_nothing_is_listed),
   };
   return cmocka_run_group_tests(tests, make_folder, NULL);

@@ -15,6 +15,7 @@
 #include "os/env.h"
 #include "stats/event.h"
 #include "stats/ring.h"
+#include "support/room.h"
 
 enum { WRITERS = 4, EVENTS = 10000, PID = 4711 };
 
@@ -338,6 +339,65 @@ static void foreign_bytes_are_bounded(void **state) {
   }
 }
 
+/* ---- of corrals ---------------------------------------------------------------------------- */
+
+typedef struct book {
+  char text[600]; /* "number:event:key " each */
+  size_t used;
+  int timed; /* events with a duration */
+} book;
+
+static int note(const corral_logged *e, void *arg) {
+  book *b = arg;
+  b->used += (size_t)snprintf(b->text + b->used, sizeof b->text - b->used, "%d:%s:%s ",
+                              (int)e->number, e->name, e->key);
+  b->timed += e->duration_us >= 0;
+  return 0;
+}
+
+static int make(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)arg;
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+/* A corral of its own computes the key, asks for it again, and is closed; reads its log after
+ * `after`. */
+static book log_of(const char *folder, const char *key, uint64_t after) {
+  corral *c = NULL;
+  corral_value *value = NULL;
+  corral_stats *stats = NULL;
+  book b = {.used = 0};
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:", .stats_dir = folder), &c, NULL),
+                   CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(corral_get_or_compute(c, key, strlen(key), NULL, make, NULL, &value),
+                     CORRAL_OK);
+    corral_value_unref(value);
+  }
+  assert_int_equal(corral_stats_read(c, &stats, NULL), CORRAL_OK);
+  (void)corral_stats_log(stats, after, note, &b);
+  corral_stats_free(stats);
+  corral_close(c);
+  return b;
+}
+
+static void a_later_corral_goes_on_with_the_log_of_its_file(void **state) {
+  (void)state;
+  char folder[ROOM_PATH];
+  room_folder(folder, "stats");
+  book b = log_of(folder, "a", 0);
+  assert_string_equal(b.text, "1:miss:a 2:claim:a 3:compute:a 4:computed:a 5:fill:a ");
+  assert_int_equal(b.timed, 3);
+  b = log_of(folder, "b", 3);
+  assert_string_equal(b.text, "4:computed:a 5:fill:a 6:miss:b 7:claim:b 8:compute:b "
+                              "9:computed:b 10:fill:b ");
+}
+
+static void without_a_stats_file_nothing_is_logged(void **state) {
+  (void)state;
+  assert_string_equal(log_of("off", "a", 0).text, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(events_are_read_in_their_order_with_their_numbers),
@@ -353,6 +413,8 @@ int main(void) {
       cmocka_unit_test(a_place_in_which_another_thread_writes_is_left_to_it),
       cmocka_unit_test(readers_never_see_parts_of_two_events),
       cmocka_unit_test(foreign_bytes_are_bounded),
+      cmocka_unit_test(a_later_corral_goes_on_with_the_log_of_its_file),
+      cmocka_unit_test(without_a_stats_file_nothing_is_logged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,7 @@ void corral_stats_free(corral_stats *stats) {
   if (stats == NULL) return;
   for (int i = 0; i < CRL_PARTS; i++) free(stats->parts[i]);
   free(stats->events);
+  free(stats->flights);
   free(stats);
 }
 
@@ -226,6 +227,43 @@ int crl_snapshot_event(const corral_stats *stats, size_t number, const char **re
   return -1;
 }
 
+/* ---- flights ------------------------------------------------------------------------------- */
+
+static int by_age(const void *a, const void *b) {
+  const corral_flight *x = a, *y = b;
+  return x->since_ms < y->since_ms ? 1 : x->since_ms > y->since_ms ? -1 : 0;
+}
+
+const corral_flight *crl_snapshot_flights(const corral_stats *stats, corral_flight own[CRL_FLIGHTS],
+                                          size_t *ret_count) {
+  const crl_flights *table = (const crl_flights *)(void *)stats->parts[CRL_PART_FLIGHTS];
+  *ret_count = stats->flight_count;
+  if (table == NULL) return stats->flights;
+  *ret_count = crl_flights_read(table, corral_stats_pid(stats), own);
+  qsort(own, *ret_count, sizeof *own, by_age);
+  return own;
+}
+
+uint64_t corral_stats_flights_more(const corral_stats *stats) {
+  const crl_flights *table = (const crl_flights *)(void *)stats->parts[CRL_PART_FLIGHTS];
+  return table == NULL ? stats->flights_more : crl_flights_unlisted(table);
+}
+
+static int add_flights(corral_stats *sum, const corral_stats *more) {
+  corral_flight own[CRL_FLIGHTS], *all = sum->flights;
+  size_t count;
+  const corral_flight *added = crl_snapshot_flights(more, own, &count);
+  sum->flights_more += corral_stats_flights_more(more);
+  if (count == 0) return CORRAL_OK;
+  all = crl_alloc_more(all, (sum->flight_count + count) * sizeof *all);
+  if (all == NULL) return CORRAL_ENOMEM;
+  memcpy(all + sum->flight_count, added, count * sizeof *all);
+  sum->flights = all;
+  sum->flight_count += count;
+  qsort(all, sum->flight_count, sizeof *all, by_age);
+  return CORRAL_OK;
+}
+
 /* ---- sums ---------------------------------------------------------------------------------- */
 
 /* Texts and numbers that aren't the same in all that was added are none. */
@@ -254,7 +292,7 @@ int corral_stats_add(corral_stats *sum, const corral_stats *more) {
     else if (more->gauges[i] > sum->gauges[i])
       sum->gauges[i] = more->gauges[i];
   unite(sum, more);
-  return CORRAL_OK;
+  return add_flights(sum, more);
 }
 
 /* ---- what a snapshot has ------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef CRL_SNAPSHOT_H
 #define CRL_SNAPSHOT_H
 
-#include "stats/stats.h"
+#include "stats/flights.h"
 
 typedef char crl_event_label[CRL_ROW_NAME];
 
@@ -18,6 +18,10 @@ struct corral_stats {
   crl_event_label *events;
   size_t event_count;
   int is_sum, has_any; /* a sum: something was added */
+  /* of a sum, the longest first; and how many had no row */
+  corral_flight *flights;
+  size_t flight_count;
+  uint64_t flights_more;
 };
 
 /* A snapshot of a corral of this process. `used`: it was used, before this call. CORRAL_ENOMEM. */
@@ -26,6 +30,9 @@ int crl_snapshot_take(const crl_stats *stats, int used, corral_stats **ret);
 int crl_snapshot_parse(const uint8_t *bytes, size_t size, corral_stats **ret);
 /* Its process has ended: it has neither a pid, nor gauges, nor flights. */
 void crl_snapshot_end(corral_stats *stats);
+/* The flights of a snapshot, in `own`, or of a sum; and how many there are. The longest is first. */
+const corral_flight *crl_snapshot_flights(const corral_stats *stats, corral_flight own[CRL_FLIGHTS],
+                                          size_t *ret_count);
 /* The bytes of a part, and their number; NULL: it has none. */
 const void *crl_snapshot_part(const corral_stats *stats, crl_part_id part, size_t *ret_size);
 /* The event that has this number in the process that has the file, and its name there; -1: this
