@@ -6,10 +6,13 @@
 
 #include "stat.h"
 
-enum { LABEL = 512, COMPUTES_LEAST = 100, STUCK_LEAST_MS = 10000, STUCK_TIMES = 10 };
+enum { LABEL = 512, COMPUTES_LEAST = 100, STUCK_LEAST_MS = 10000, STUCK_TIMES = 10, FEW = 3 };
 
-/* `part` is more than one of `each` of all. */
-static bool is_more_than(uint64_t part, uint64_t all, uint64_t each) { return part > all / each; }
+/* `part` is more than one of `each` of all. A few say nothing, unless each one does (each: ANY). */
+#define ANY UINT64_MAX
+static bool is_more_than(uint64_t part, uint64_t all, uint64_t each) {
+  return part > all / each && (part > FEW || each == ANY);
+}
 
 static void tell_processes(const doctor_facts *facts, const stat_host *host) {
   char text[256] = "none";
@@ -69,11 +72,14 @@ static void tell_events(const doctor_facts *facts, const stat_cache *c) {
   tell_rare(facts, c, CORRAL_EVENT_FAILURE, events[CORRAL_EVENT_COMPUTE], 10,
             "See corral log --event failure for the reasons; stale_if_error lets old values serve "
             "meanwhile.");
-  tell_rare(facts, c, CORRAL_EVENT_CORRUPT, gets, UINT64_MAX,
+  tell_rare(facts, c, CORRAL_EVENT_CORRUPT, gets, ANY,
             "Find out who else writes to the store: these records were damaged, or of another "
             "key.");
-  tell_rare(facts, c, CORRAL_EVENT_FOREIGN, gets, UINT64_MAX,
+  tell_rare(facts, c, CORRAL_EVENT_FOREIGN, gets, ANY,
             "Give corral a namespace, or a database, of its own: others write at its keys.");
+  tell_rare(facts, c, CORRAL_EVENT_DIFFERS, events[CORRAL_EVENT_VERIFIED], 100,
+            "See corral log --event differs for the keys: values were served that are no longer "
+            "true; a shorter ttl, or an invalidation where the source changes, helps.");
 }
 
 static void tell_results(const doctor_facts *facts, const stat_cache *c) {
@@ -139,9 +145,13 @@ static void tell_cache(const doctor_facts *host, const stat_cache *c) {
 
 bool doctor_counts(const doctor_facts *facts, const char *folder) {
   stat_host host;
-  bool is_read = stat_gather(folder, &host);
+  corral_error error = {0};
+  bool is_read = stat_gather(folder, &host, &error);
+  if (!is_read) (void)cli_fail("doctor: %s", error.text);
   if (is_read) tell_processes(facts, &host);
-  for (size_t i = 0; is_read && i < host.cache_count; i++) tell_cache(facts, host.caches[i]);
+  for (size_t i = 0; is_read && i < host.cache_count; i++)
+    if (host.caches[i]->processes > 0 || stat_gets(&host.caches[i]->counts) > 0)
+      tell_cache(facts, host.caches[i]);
   stat_drop(&host);
   return is_read;
 }
