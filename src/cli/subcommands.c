@@ -26,7 +26,7 @@ const cli_subcommand cli_subcommands[] = {
     {"storm", cli_storm, true, false, "", "",
      "let a herd loose on a database, without and with corral"},
     {"doctor", cli_doctor, true, false, "store", " [URI]",
-     "is that store fit? its servers, rights, clocks; or this host"},
+     "is that store fit? or, without a URI, this host?"},
     {"stat", cli_stat, true, false, "", ", top, log, ...",
      "what this host's processes count, do (flights) and tell"},
     {"top", cli_top, true, false, "", NULL, "the rates of this host's processes, live"},

@@ -14,7 +14,7 @@ static const char help_main[] =
     "Usage: corral [OPTION]... SUBCOMMAND [ARGUMENT]...\n"
     "Build a thing once while everyone who asks for it waits, on one host or many.\n" SUBCOMMANDS
     "  --store URI         Where values are kept; default: lmdb: in your cache folder\n" ROWS
-    "  --no-host-lock, --json, --pass-store  No election here; JSON; also CORRAL_STORE\n"
+    "  --no-host-lock, --json, --pass-store  No host lock; JSON; give CORRAL_STORE\n"
     "  -q, -v, -h, -V      --quiet, --verbose, --help, --version; corral help run\n"
     "Exit: 1 not found, 124 deadline, 125 failed. CORRAL_STORE, ...: man corral\n";
 
