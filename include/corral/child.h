@@ -14,8 +14,9 @@
  * command.
  *
  * Files. The guard shares the open files of this process, but not its pipes and sockets. So a lock
- * on an open file, and a lease of an lmdb: store, lasts until the command is dead: no successor
- * runs beside it. The command has the descriptors that it is given, and those without FD_CLOEXEC.
+ * on an open file, and a lease or a lock of an lmdb: store, lasts until the command is dead: no
+ * successor runs beside it. The command has the descriptors that it is given, and those without
+ * FD_CLOEXEC.
  *
  * The command leads a process group of its own. Nothing limits its time: poll corral_child_fd, and
  * send a signal. The guard is a child process of this one; its end sends SIGCHLD, and a program

@@ -6,11 +6,11 @@
  * process that is stopped (SIGSTOP, a debugger) in the middle of a write makes the others' writes
  * wait past their deadline. A killed process doesn't.
  *
- * A lease of a process that died counts as over at once (lease.c). Each write removes a few expired
- * records; when size= is reached, the records that would expire soonest go, but live leases and
- * held locks stay. Processes that name different sizes share the largest map, and each evicts by
- * its own size: they should name the same. The file may take a quarter of the size (at least 16
- * MiB) more, for pages that wait to be used again. */
+ * A lease of a process that died counts as over at once (lease.c), and so does its hold of a lock
+ * (lock.c). Each write removes a few expired records; when size= is reached, the records that would
+ * expire soonest go, but live leases and held locks stay. Processes that name different sizes share
+ * the largest map, and each evicts by its own size: they should name the same. The file may take a
+ * quarter of the size (at least 16 MiB) more, for pages that wait to be used again. */
 #include "lmdb.h"
 
 #include <errno.h>

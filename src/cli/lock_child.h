@@ -48,9 +48,9 @@ typedef struct lock_child_heir {
  * command's: this process has /dev/null instead. False with errno set. */
 bool lock_child_begin(lock_child *child, char *const argv[], int64_t grace_ms,
                       const lock_child_heir *heir);
-/* Starts the command, with the fencing token in CORRAL_FENCE. The hold's ticket, unless it is empty,
- * is the command's, in CORRAL_LOCK_TICKET (`tells`), or else the guard's. The hold has left_ms
- * left. */
+/* Starts the command, with the fencing token in CORRAL_FENCE. The hold's ticket, unless it is
+ * empty, is the command's, in CORRAL_LOCK_TICKET (`tells`), or else the guard's. The hold has
+ * left_ms left. */
 void lock_child_go(const lock_child *child, uint64_t fence, const char *ticket, bool tells,
                    int64_t left_ms);
 /* The hold has left_ms left from now; it never gets shorter. The guard sends SIGTERM grace_ms
