@@ -180,6 +180,23 @@ int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives) {
   return takes;
 }
 
+/* ---- hot keys ------------------------------------------------------------------------------ */
+
+__attribute__((noinline, cold)) void crl_run_count_one(crl_context *context, const crl_call *call,
+                                                       const void *key, size_t key_len) {
+  crl_key stored;
+  crl_name name = crl_call_name(call, key, key_len);
+  if (!crl_hot_draw() || atomic_load(&context->hot.table) == NULL) return;
+  if (crl_key_make(&stored, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK) return;
+  crl_hot_get get = {.hash = crl_key_hash(&stored),
+                     .stored = stored.stored,
+                     .stored_len = stored.stored_len,
+                     .key = key,
+                     .key_len = key_len};
+  crl_hot_add(&context->hot, &get, crl_env_coarse_ms());
+  crl_key_clean(&stored);
+}
+
 /* ---- copies -------------------------------------------------------------------------------- */
 
 int64_t crl_found_near_ms(const crl_found *found) {
