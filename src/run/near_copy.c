@@ -107,7 +107,8 @@ static int answer_by(crl_join *join, const crl_near_copy *copy, uint64_t hash, i
 static int answer(crl_join *join, const crl_key *key, int only_fresh) {
   int64_t now = crl_env_coarse_ms();
   uint64_t hash = crl_key_hash(key);
-  if (!crl_context_is_near(join->context, hash) || !crl_readers_enter()) return 0;
+  if (join->context->near_hot_only && !crl_hot_has(&join->context->hot, hash)) return 0;
+  if (!crl_readers_enter()) return 0;
   const crl_near_copy *copy =
       crl_near_look(join->context->near, hash, key->stored, key->stored_len, now);
   int answers = copy != NULL && answer_by(join, copy, hash, now, only_fresh);
@@ -134,7 +135,6 @@ int crl_run_near(crl_join *join, int only_fresh) {
   crl_context *context = join->context;
   const corral_policy *policy = join->call->policy;
   if (context->near == NULL || policy->near_ms <= 0 || policy->anew > 0) return 0;
-  if (context->near_hot_only && !crl_hot_any(&context->hot)) return 0;
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
   int answers = answer(join, &key, only_fresh);
   crl_key_clean(&key);
