@@ -21,6 +21,7 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
   if ((status = crl_handle_obey(context, room, &call, 1)) != CORRAL_OK) return status;
+  crl_run_count(context, &call, key, key_len);
   status = crl_block_call(context, &call, key, key_len, ret);
   if (compute == NULL && status == CORRAL_OK) crl_verify_served(context, &call, key, key_len, *ret);
   return status;

@@ -72,18 +72,6 @@ int crl_context_enter_first(corral *c, crl_context **ret, corral_error *error) {
   return CORRAL_OK;
 }
 
-void crl_context_count(crl_context *context, const crl_name *name) {
-  crl_key key;
-  if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, name) != CORRAL_OK) return;
-  crl_hot_get get = {.hash = crl_key_hash(&key),
-                     .stored = key.stored,
-                     .stored_len = key.stored_len,
-                     .key = name->key,
-                     .key_len = name->key_len};
-  crl_hot_add(&context->hot, &get, crl_env_coarse_ms());
-  crl_key_clean(&key);
-}
-
 int crl_context_hears_of(const crl_context *context, const crl_near_copy *copy) {
   const crl_watch *watch = context->watch;
   if (copy->looked <= atomic_load(&context->near_since)) return 0;

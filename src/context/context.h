@@ -85,8 +85,7 @@ typedef struct crl_context {
   crl_watch *watch;                  /* NULL: waiters poll */
   crl_near *near;                    /* NULL: there is no near tier */
   int near_hot_only;                 /* it is for hot keys alone */
-  crl_hot hot;
-  _Atomic int64_t near_since; /* copies of earlier looks don't answer by themselves */
+  _Atomic int64_t near_since;        /* copies of earlier looks don't answer by themselves */
   crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
   crl_replay replay;
@@ -110,6 +109,7 @@ typedef struct crl_context {
   int generation; /* each value carries the tag of the whole namespace */
   crl_key_space space;
   char *scope; /* name of the host's elections */
+  crl_hot hot; /* which keys most gets are for */
 } crl_context;
 
 /* The hash by which the cost of a key is known: that of the two that a hit has anyway.
@@ -148,8 +148,6 @@ const corral_policy *crl_context_kept(const crl_context *context, const corral_p
 const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
                                         corral_policy *room, int *ret_status, corral_error *error);
 void crl_context_free_policies(crl_context *context);
-/* Counts a get for CRL_HOT_EVERY of them. */
-void crl_context_count(crl_context *context, const crl_name *name);
 /* True when the near tier, if there is one, is for the key of this hash (crl_key_hash), too. */
 static inline int crl_context_is_near(const crl_context *context, uint64_t hash) {
   return context->near != NULL && (!context->near_hot_only || crl_hot_has(&context->hot, hash));

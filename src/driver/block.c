@@ -103,7 +103,6 @@ int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t
                    corral_value **ret) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   call->cancel = cancel;
-  crl_run_count(context, call, key, key_len);
   int how = crl_hit_look(context, call, key, key_len, ret);
   if (how == 1) return CORRAL_OK;
   return drive_call(context, call, key, key_len, how == 0 ? crl_hit_mine() : NULL, ret);

@@ -107,7 +107,8 @@ static int answer_by(crl_join *join, const crl_near_copy *copy, uint64_t hash, i
 static int answer(crl_join *join, const crl_key *key, int only_fresh) {
   int64_t now = crl_env_coarse_ms();
   uint64_t hash = crl_key_hash(key);
-  if (!crl_context_is_near(join->context, hash) || !crl_readers_enter()) return 0;
+  if (join->context->near_hot_only && !crl_hot_has(&join->context->hot, hash)) return 0;
+  if (!crl_readers_enter()) return 0;
   const crl_near_copy *copy =
       crl_near_look(join->context->near, hash, key->stored, key->stored_len, now);
   int answers = copy != NULL && answer_by(join, copy, hash, now, only_fresh);
@@ -134,7 +135,6 @@ int crl_run_near(crl_join *join, int only_fresh) {
   crl_context *context = join->context;
   const corral_policy *policy = join->call->policy;
   if (context->near == NULL || policy->near_ms <= 0 || policy->anew > 0) return 0;
-  if (context->near_hot_only && !crl_hot_any(&context->hot)) return 0;
   if (crl_key_make(&key, CRL_KEY_VALUE, &context->space, &join->name) != CORRAL_OK) return 0;
   int answers = answer(join, &key, only_fresh);
   crl_key_clean(&key);
@@ -178,6 +178,23 @@ int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives) {
   if (takes) *lives = lives_of(copy, now);
   crl_readers_leave();
   return takes;
+}
+
+/* ---- hot keys ------------------------------------------------------------------------------ */
+
+__attribute__((noinline, cold)) void crl_run_count_one(crl_context *context, const crl_call *call,
+                                                       const void *key, size_t key_len) {
+  crl_key stored;
+  crl_name name = crl_call_name(call, key, key_len);
+  if (!crl_hot_draw() || atomic_load(&context->hot.table) == NULL) return;
+  if (crl_key_make(&stored, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK) return;
+  crl_hot_get get = {.hash = crl_key_hash(&stored),
+                     .stored = stored.stored,
+                     .stored_len = stored.stored_len,
+                     .key = key,
+                     .key_len = key_len};
+  crl_hot_add(&context->hot, &get, crl_env_coarse_ms());
+  crl_key_clean(&stored);
 }
 
 /* ---- copies -------------------------------------------------------------------------------- */

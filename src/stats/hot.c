@@ -182,16 +182,13 @@ size_t crl_hot_order(const crl_hot_table *table, uint8_t ret[CRL_HOT_KEYS]) {
 /* From 1 to twice CRL_HOT_EVERY - 1: keys that are asked for in turns are all met. */
 static int draw_distance(void) { return 1 + (int)(crl_env_dice() % (2 * CRL_HOT_EVERY - 1)); }
 
-int crl_hot_draw(crl_reader *r) {
-  int is_first = r->distance < 0; /* of a new reader, which has 0 */
-  r->distance = draw_distance();
+/* A thread begins with a distance: its first call is counted no more often than others. */
+int crl_hot_draw(void) {
+  if (crl_reader_mine == NULL && crl_readers_enter()) crl_readers_leave();
+  crl_reader *r = crl_reader_mine;
+  int is_first = r == NULL || r->distance < 0; /* a new reader has 0 */
+  if (r != NULL) r->distance = draw_distance();
   return !is_first;
-}
-
-int crl_hot_begin(void) {
-  if (!crl_readers_enter()) return 0;
-  crl_readers_leave();
-  return 0;
 }
 
 /* ---- the lock -------------------------------------------------------------------------------- */

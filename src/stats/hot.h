@@ -94,18 +94,14 @@ typedef struct crl_hot {
   crl_hot_mark marks[CRL_HOT_KEYS];
 } crl_hot;
 
-/* True once in CRL_HOT_EVERY calls of a thread, at random. */
-int crl_hot_draw(crl_reader *r);
-int crl_hot_begin(void);
-static inline int crl_hot_is_due(void) {
+/* 0: crl_hot_draw tells whether the call is counted. */
+static inline int crl_hot_passes(void) {
   crl_reader *r = crl_reader_mine;
-  if (r == NULL) return crl_hot_begin();
-  return --r->distance <= 0 && crl_hot_draw(r);
+  return r != NULL && --r->distance > 0;
 }
+/* True once in CRL_HOT_EVERY calls of a thread, at random. */
+int crl_hot_draw(void);
 
-static inline int crl_hot_counts(const crl_hot *hot) {
-  return atomic_load_explicit(&((crl_hot *)(uintptr_t)hot)->table, memory_order_relaxed) != NULL;
-}
 /* Counts a get for CRL_HOT_EVERY of them, unless another thread counts one just now. */
 void crl_hot_add(crl_hot *hot, const crl_hot_get *asked, int64_t now);
 
