@@ -15,7 +15,8 @@ cp "$root/docs/corral.1" "$root/docs/corral-conformance.1" "$out/man1"
 awk -v out="$out/man1" -f "$here/subcommands.awk" "$root/docs/corral.1"
 cd "$root/include"
 awk -v out="$out/man3" -v date="$date" -f "$here/functions.awk" \
-  corral.h corral/lock.h corral/loop.h corral/child.h corral/option.h corral/event.h corral/page.h
+  corral.h corral/lock.h corral/loop.h corral/child.h corral/option.h corral/event.h corral/page.h \
+  corral/stats.h
 
 page() { # NAME FILE SENTENCE
   {

@@ -352,7 +352,10 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   if (first.is_answered) status = crl_due_new(loop, &callbacks, &first.outcome, &call);
   if (first.is_answered && status == CORRAL_OK)
     crl_verify_served(context, &asked, key, key_len, call->value);
-  if (status != CORRAL_OK) return crl_status_plain(error, status);
+  if (status != CORRAL_OK) {
+    if (!first.is_answered) crl_stats_result(&context->events.stats, CORRAL_RESULT_ERROR, 0);
+    return crl_status_plain(error, status);
+  }
   if (ret != NULL) *ret = call;
   return CORRAL_OK;
 }
@@ -427,6 +430,7 @@ void corral_async_call_cancel(corral_async_call *call) {
     crl_due_cancel(call);
     return;
   }
+  if (!call->is_work) crl_stats_result(&call->loop->context->events.stats, CORRAL_RESULT_ERROR, 0);
   if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
   if (call->state == CRL_ASYNC_LOOKS) crl_async_leave_look(call);
   call->state = CRL_ASYNC_ENDED;
@@ -452,7 +456,7 @@ static __attribute__((noinline)) int peek_near(crl_context *context, const crl_c
   crl_join_init(&join, context, call, key, key_len);
   join.outcome = &outcome;
   if (!crl_run_near(&join, 1)) return crl_status_plain(call->error, CORRAL_EMISS);
-  return crl_outcome_deliver(&outcome, call->error, ret);
+  return crl_outcome_deliver(context, &outcome, call->error, ret);
 }
 
 int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *user,
