@@ -2,8 +2,8 @@
  * until the first use of the corral, and from then on the mapping of its stats file, if it has one
  * (file.h). The block's address stays.
  *
- * A thread with a reader's number (os/readers.h) below CRL_STATS_SHARDS counts by a plain addition in a
- * shard of its own; others add atomically in a common one. Any thread. */
+ * A thread with a reader's number (os/readers.h) below CRL_STATS_SHARDS counts by a plain addition
+ * in a shard of its own; others add atomically in a common one. Any thread. */
 #ifndef CRL_STATS_H
 #define CRL_STATS_H
 
@@ -110,8 +110,8 @@ static inline _Atomic int64_t *crl_stats_gauge(const crl_stats *stats, corral_ga
 }
 
 /* A part of the block, aligned to a line, and its size; NULL: nothing is counted. Its bytes are
- * zero at the first use of the corral. What is written there is read by other processes, and word by
- * word by atomic loads of this one. */
+ * zero at the first use of the corral. What is written there is read by other processes, and word
+ * by word by atomic loads of this one. */
 void *crl_stats_part(const crl_stats *stats, crl_part_id part, size_t *ret_size);
 
 /* ---- reading ------------------------------------------------------------------------------- */
