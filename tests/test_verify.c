@@ -2,6 +2,8 @@
  * when there is none. */
 #include "support/loop_kit.h"
 
+#include <corral/stats.h>
+
 #include "context/context.h"
 #include "support/herd_lab.h"
 #include "support/redis_server.h"
@@ -186,6 +188,15 @@ static void a_hit_is_computed_anew_behind_its_answer_and_nothing_is_stored(void 
   on_each(same_story);
 }
 
+static corral_histogram times(corral *c, corral_time time) {
+  corral_stats *stats;
+  corral_histogram ret;
+  assert_int_equal(corral_stats_read(c, &stats, NULL), CORRAL_OK);
+  corral_stats_times(stats, time, &ret);
+  corral_stats_free(stats);
+  return ret;
+}
+
 static void differs_story(const char *uri) {
   origin o = {0};
   corral *c = opened(uri, &o, NULL);
@@ -197,6 +208,10 @@ static void differs_story(const char *uri) {
   assert_int_equal(info.bytes, 3);
   assert_int_equal(info.status, CORRAL_OK);
   assert_true(info.duration_us >= AGE_MS * 1000);
+  corral_histogram ages = times(c, CORRAL_TIME_DIFFERS_AGE);
+  assert_true(ages.count >= 3);
+  assert_true(corral_histogram_quantile(&ages, 0) >= AGE_MS * 1000);
+  assert_int_equal(times(c, CORRAL_TIME_COMPUTE).count, 1);
   ended(c, &o);
   assert_int_equal(verdicts(), count(CORRAL_EVENT_DIFFERS));
 }

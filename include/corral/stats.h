@@ -64,7 +64,7 @@ extern "C" {
   X(LOCK, "lock", "operations on users' locks")                                                    \
   X(LOCK_WAIT, "lock_wait", "takings of locks, from the call to the grant")                        \
   X(LOCK_HOLD, "lock_hold", "holds of locks that were given up or lost")                           \
-  X(DIFFERS, "differs", "ages of values that verify found to be no longer true")
+  X(DIFFERS_AGE, "differs_age", "ages of values that were served and were no longer true (verify)")
 
 /* How things stand in a process; all 0 when it has ended. X(identifier, name, sentence). New rows
  * go to the end. */

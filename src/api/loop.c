@@ -353,11 +353,12 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   crl_due_look(&first, context, &asked, key, key_len);
   if (!first.is_answered) status = begin_get(loop, &callbacks, &asked, &name, &first, &call);
   if (first.is_answered) status = crl_due_new(loop, &callbacks, &first.outcome, &call);
+  if (first.is_answered && status == CORRAL_OK)
+    crl_verify_served(context, &asked, key, key_len, call->value);
   if (status != CORRAL_OK) {
     if (!first.is_answered) crl_stats_result(&context->events.stats, CORRAL_RESULT_ERROR, 0);
     return crl_status_plain(error, status);
   }
-  if (first.is_answered) crl_verify_served(context, &asked, key, key_len, call->value);
   if (ret != NULL) *ret = call;
   return CORRAL_OK;
 }

@@ -184,13 +184,15 @@ static int is_same(const verification *it) {
 
 static void tell(const verification *it, corral_event event, int status, const char *detail) {
   corral_event_info info = crl_event_info(event, it->name.key, it->name.key_len);
+  crl_events *events = &it->verifier->context->events;
+  int64_t age_us = corral_value_age_ms(it->served) * 1000;
   info.status = status;
   info.detail = detail;
   info.bytes = (int64_t)corral_value_size(it->served);
-  if (event != CORRAL_EVENT_UNVERIFIED) info.duration_us = corral_value_age_ms(it->served) * 1000;
+  if (event != CORRAL_EVENT_UNVERIFIED) info.duration_us = age_us;
   if (event == CORRAL_EVENT_DIFFERS)
-    crl_stats_add_time(&it->verifier->context->events.stats, CORRAL_TIME_DIFFERS, info.duration_us);
-  crl_event_tell(&it->verifier->context->events, &info);
+    crl_stats_add_time(&events->stats, CORRAL_TIME_DIFFERS_AGE, age_us);
+  crl_event_tell(events, &info);
 }
 
 static void judge(verification *it, const sight *before) {
