@@ -8,7 +8,7 @@ find_package(Cmocka REQUIRED)
 set(CORRAL_TESTS_threads flood lock lock_async herd pool pool_breaker pool_share bodies limiter
     hostlock hostlock_files hostlock_notes memory threads alloc api bound answers answers_callers
     answers_near near near_eviction near_readers many many_callers loop watch places places_order
-    lmdb_door)
+    lmdb_door stats results)
 set(CORRAL_TESTS_live planted lmdb lmdb_grow lmdb_files lmdb_full lmdb_replaced fault lmdb_watch
     redis redis_claim redis_look redis_bodies redis_renew redis_errors redis_model redis_tls
     redis_watch redis_push memcached memcached_servers storm leader sick cost ladder semaphore away
@@ -57,6 +57,7 @@ list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls
     ramp_live)
 list(APPEND CORRAL_TESTS_threads control)
 list(APPEND CORRAL_TESTS_live control_fleet)
+list(APPEND CORRAL_TESTS_live stats_host)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -614,7 +615,7 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(corral_thread_tests test_cxx)
 endif()
 foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h
-    corral/loop.h corral/page.h corral/control.h)
+    corral/loop.h corral/page.h corral/stats.h corral/control.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()

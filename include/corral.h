@@ -376,7 +376,9 @@ typedef struct corral_options {
    * that the computes load, for fleet_max_computes: all corrals on this store with the same name
    * share the limit, in any namespace; 1 to CORRAL_ORIGIN_MAX bytes; NULL: "origin". Or a URL,
    * "https://host/{key}", from which the values come: it takes the place of `compute`
-   * (docs/http.md), and its name is "https://host" */
+   * (docs/http.md), and its name is "https://host". stats_dir: folder of the stats file, in which
+   * this process counts for `corral stat` and corral_stats_host: an absolute path, or "off"; NULL:
+   * $CORRAL_STATS_DIR, else /dev/shm/corral-stats.UID (docs/stats.md) */
 #define CORRAL_TEXT_FIELD(field, name, group, command, nginx, text) const char *field;
   CORRAL_TEXT_MAP(CORRAL_TEXT_FIELD)
 #undef CORRAL_TEXT_FIELD

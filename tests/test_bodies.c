@@ -11,6 +11,7 @@
 #include "store/pace.h"
 #include "store/pool.h"
 #include "base/status.h"
+#include "support/events_kit.h"
 
 enum { OP_MS = 100, FAR = 600000, STEP = 64 << 10 };
 
@@ -98,7 +99,7 @@ static const corral_store plugin = {.size = sizeof plugin,
                                     .perform = slow_perform};
 
 static crl_pool *pool_that(way how) {
-  memset(&events, 0, sizeof events);
+  events = events_anew();
   the_store = (slow){.way = how};
   crl_pool *pool = crl_pool_new(&(crl_pool_options){
       .plugin = &plugin,
@@ -125,11 +126,11 @@ static int ask(crl_pool *pool, int64_t deadline) {
  * time from the silence. */
 static int asks_until_away(crl_pool *pool) {
   int asks = 0;
-  while (asks < 20 && events.count[CORRAL_EVENT_STORE_DOWN] == 0) {
+  while (asks < 20 && crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN) == 0) {
     assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
     asks++;
   }
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 1);
   return asks;
 }
 
@@ -161,7 +162,7 @@ static void a_body_that_stalls_is_cut_and_says_nothing_of_the_server(void **stat
   for (int i = 0; i < 5; i++) assert_int_equal(ask(pool, INT64_MAX), CORRAL_EINDOUBT);
   the_store.way = IN_TIME;
   assert_int_equal(ask(pool, INT64_MAX), CORRAL_OK);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 0);
   assert_int_equal(the_store.performs, 6);
   crl_pool_free(pool);
 }

@@ -186,6 +186,7 @@ static void random_bytes_are_asked_for_once_for_sixteen_takings(void **state) {
 static void want_of_memory_is_told_and_leaves_nothing_held(void **state) {
   (void)state;
   int granted = 0;
+  assert_int_equal(try(a, "first", CORRAL_LOCK(0)), CORRAL_OK); /* of this corral */
   for (long n = 0; n < 12; n++) {
     corral_lock *lock = NULL;
     atomic_store(&crl_alloc_countdown, n);

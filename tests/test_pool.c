@@ -202,7 +202,7 @@ static void failures_in_the_middle_of_bodies_do_not_open_the_breaker(void **stat
   the_fake.body_next = 10;
   for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_EINDOUBT);
   assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 0);
   pool_end(pool);
 }
 

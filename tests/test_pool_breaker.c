@@ -12,7 +12,7 @@ static void after_failures_in_a_row_the_store_is_left_to_rest(void **state) {
   the_fake.refuse = 1;
   for (int i = 0; i < 10; i++) assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE);
   assert_int_equal(the_fake.connects, 3);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 1);
   pool_end(pool);
 }
 
@@ -25,7 +25,7 @@ static void a_success_between_keeps_the_breaker_closed(void **state) {
     one(pool, CORRAL_VERB_CLAIM);
     assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
   }
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 0);
   pool_end(pool);
 }
 
@@ -59,7 +59,7 @@ static void until_connects(int count) {
 }
 
 static void until_event(corral_event event, unsigned count) {
-  while (atomic_load(&events.count[event]) < count) sched_yield();
+  while (crl_event_counted(&events, event) < count) sched_yield();
 }
 
 static void until_resting(crl_pool *pool) {
@@ -87,13 +87,13 @@ static void after_the_rest_a_thread_probes_and_no_caller_waits_for_it(void **sta
   let_rest_end(pool, 0);
   until_at_gate(1);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_EUNAVAILABLE); /* the breaker is half open */
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_UP), 0);
   set_gate(0);
   until_event(CORRAL_EVENT_STORE_UP, 1);
   assert_int_equal(returns, 1);
   assert_int_equal(one(pool, CORRAL_VERB_GET), CORRAL_OK);
   assert_int_equal(the_fake.connects, 5); /* uses the probe's handle */
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 1);
   pool_end(pool);
 }
 
@@ -190,7 +190,7 @@ static void a_silent_server_is_slow_and_looks_are_held_back_until_it_answers_a_p
   while (told(pool, CORRAL_VERB_GET, &slow) != CORRAL_OK) sched_yield();
   assert_false(slow);
   assert_int_equal(returns, 1); /* what it did not hear was repeated before */
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 0);
   pool_end(pool);
 }
 
@@ -231,7 +231,7 @@ static void a_sick_server_costs_the_keys_of_the_others_nothing(void **state) {
     assert_int_equal(even.status, CORRAL_OK);
   }
   assert_int_equal(the_fake.connects, 3 + 1);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 1);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 1);
   pool_end(pool);
 }
 
@@ -290,14 +290,14 @@ static void servers_that_are_due_are_probed_in_turn(void **state) {
     crl_pool_perform(pool, &odd, 1, INT64_MAX);
     crl_pool_perform(pool, &even, 1, INT64_MAX);
   }
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_DOWN], 2);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 2);
   let_be_due(pool, 0);
   let_be_due(pool, 1);
   the_fake.refuse_next = 7;
   assert_true(probe(&pool->prober) == INT64_MAX);
   assert_int_equal(the_fake.connects, 6 + 9);
   for (int i = 6; i < 6 + 9; i++) assert_int_equal(the_fake.asked[i], (i + 1) % 2);
-  assert_int_equal(events.count[CORRAL_EVENT_STORE_UP], 2);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_UP), 2);
   pool_end(pool);
 }
 

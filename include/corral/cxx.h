@@ -66,6 +66,7 @@ CORRAL_BUILDER_FIELD(corral_options, on_event)
 CORRAL_BUILDER_FIELD(corral_options, event_arg)
 CORRAL_BUILDER_FIELD(corral_options, host_dir)
 CORRAL_BUILDER_FIELD(corral_options, origin)
+CORRAL_BUILDER_FIELD(corral_options, stats_dir)
 CORRAL_OPTION_MAP(CORRAL_BUILDER_ROW)
 CORRAL_BUILDER_END(corral_options)
 #undef CORRAL_BUILDER_ROW

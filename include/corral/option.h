@@ -86,7 +86,9 @@
   X(host_dir, "host_dir", "election", "", ZONE,                                                    \
     "Folder of host_lock's lock file; default: $CORRAL_HOST_DIR, else one of this user.")          \
   X(origin, "origin", "limits", "run", ZONE,                                                       \
-    "What the computes load: fleet_max counts by it.")
+    "What the computes load: fleet_max counts by it.")                                             \
+  X(stats_dir, "stats_dir", "stats", "", ZONE,                                                     \
+    "Folder of what is counted, or off; default: $CORRAL_STATS_DIR, else one of this user.")
 
 /* The corral's own options that are numbers. */
 #define CORRAL_OPTION_MAP(X)                                                                       \
@@ -150,7 +152,7 @@ struct corral_options;
  * names the option, its value and what is. After an error the struct is as it was. */
 CORRAL_API int corral_policy_set(struct corral_policy *policy, const char *name, const char *text,
                                  corral_error *error);
-/* The same for a corral's options. Names of texts ("store", "namespace", "host_dir", "origin") set
+/* The same for a corral's options. Names of texts ("store", "namespace", "host_dir", ...) set
  * a pointer to `text`, which must stay valid until corral_open; names of the policy's options set
  * them in *options->policy, which must then be a policy that may be written to; where that is NULL
  * they are refused (CORRAL_EINVAL). */

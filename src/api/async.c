@@ -196,7 +196,8 @@ static void end(corral_async_call *call, crl_outcome *outcome) {
   corral_error error = {0};
   call->state = CRL_ASYNC_ENDED;
   int is_value = outcome->status != CORRAL_OK || !call->is_work;
-  int status = is_value ? crl_outcome_deliver(outcome, &error, &value) : CORRAL_OK;
+  const crl_context *context = call->is_work ? NULL : call->loop->context;
+  int status = is_value ? crl_outcome_deliver(context, outcome, &error, &value) : CORRAL_OK;
   if (call->locks != NULL && status == CORRAL_OK) crl_async_give_lock(call->locks);
   call->async.done(call->async.arg, status, value, &error);
   see_off(call);

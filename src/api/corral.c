@@ -12,10 +12,11 @@
 #include "locks/steps.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "stats/file.h"
 #include "store/uri.h"
 #include "tags/tag_memory.h"
 
-enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000 };
+enum { VERDICT_BYTES = 1 << 20, VERDICT_MS = 86400000, STORE_SHOWN = 1024 };
 
 struct corral {
   crl_context context;
@@ -64,10 +65,12 @@ static void on_change(void *arg, uint64_t hash) {
   crl_context *context = arg;
   if (context->follower != NULL) crl_follower_changed(context->follower, hash);
   if (context->near == NULL) return;
-  if (hash != 0)
+  if (hash != 0) {
     crl_near_drop(context->near, hash);
-  else
+    crl_context_weigh_near(context);
+  } else {
     atomic_store(&context->near_since, crl_env_now_ms());
+  }
 }
 
 /* Callback of the store's watch: changes of a key may have been missed. */
@@ -153,6 +156,7 @@ static int open_store(corral *c, const corral_options *options, corral_error *er
   context->looks_first =
       pool.info.reach != CORRAL_REACH_FLEET && pool.plugin->threads == CORRAL_THREADS_PARALLEL;
   pool.probe_key = probe_key_of(&context->space);
+  crl_stats_set_gauge(&context->events.stats, CORRAL_GAUGE_SERVERS, (int64_t)pool.info.servers);
   context->pool = crl_pool_new(&pool);
   if (context->pool != NULL) return make_listeners(context, &pool, options);
   pool.plugin->close(pool.store);
@@ -203,8 +207,24 @@ static int make_threads(crl_context *context) {
   return context->events.notifier == NULL ? CORRAL_ENOMEM : CORRAL_OK;
 }
 
+/* The namespace and the store, without secrets, name what is counted. */
+static int make_stats(crl_context *context, const corral_options *options) {
+  char store[STORE_SHOWN];
+  if (options->store != NULL)
+    corral_uri_show(options->store, store, sizeof store);
+  else
+    store[0] = '\0';
+  const char *cache = options->name_space == NULL ? "" : options->name_space;
+  int status = crl_stats_open(&context->events.stats);
+  if (status != CORRAL_OK) return status;
+  return crl_stats_file_open(
+      &context->events.stats,
+      &(crl_stats_options){.dir = options->stats_dir, .cache = cache, .store = store});
+}
+
 static int make_context(corral *c, const corral_options *options, corral_error *error) {
   crl_context *context = &c->context;
+  if (make_stats(context, options) != CORRAL_OK) return crl_status_plain(error, CORRAL_ENOMEM);
   context->events.hook = options->on_event;
   context->events.arg = options->event_arg;
   context->max_value = (uint64_t)options->max_value;
@@ -223,6 +243,9 @@ static int make_context(corral *c, const corral_options *options, corral_error *
   context->lock_steps = crl_lock_steps_new(context->threads.workers);
   context->outbox = crl_outbox_new(options->outbox_bytes, options->outbox_ms);
   context->verdicts = crl_outbox_new(VERDICT_BYTES, VERDICT_MS);
+  if (context->outbox != NULL)
+    crl_outbox_show(context->outbox,
+                    crl_stats_gauge(&context->events.stats, CORRAL_GAUGE_OUTBOX_BYTES));
   context->replay = (crl_replay){
       .outbox = context->outbox, .events = &context->events, .lease_ms = context->policy.lease_ms};
   context->scheduler = crl_scheduler_new(context);
@@ -255,6 +278,10 @@ static int check_names(const corral_options *options, corral_error *error) {
   if (options->host_dir != NULL && options->host_dir[0] != '/')
     return crl_status_fail(error, CORRAL_EINVAL, "host_dir: '%.100s'; accepted: an absolute path",
                            options->host_dir);
+  const char *dir = options->stats_dir;
+  if (dir != NULL && dir[0] != '/' && strcmp(dir, "off") != 0)
+    return crl_status_fail(error, CORRAL_EINVAL,
+                           "stats_dir: '%.100s'; accepted: an absolute path, or off", dir);
   return CORRAL_OK;
 }
 
@@ -325,6 +352,8 @@ void corral_close(corral *c) {
   if (context->hostlock != NULL) crl_hostlock_free(context->hostlock);
   crl_quota_clean(&context->negatives);
   crl_context_free_policies(context);
+  crl_stats_file_close(&context->events.stats);
+  crl_stats_close(&context->events.stats);
   free(context->scope);
   free(context->space.prefix);
   free(c);

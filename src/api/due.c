@@ -78,7 +78,7 @@ int crl_due_new(corral_loop *loop, const corral_async *async, crl_outcome *outco
                 corral_async_call **ret) {
   corral_value *value = NULL;
   corral_error error, *kept = NULL;
-  int status = crl_outcome_deliver(outcome, &error, &value);
+  int status = crl_outcome_deliver(loop->context, outcome, &error, &value);
   corral_async_call *call = crl_alloc_more(NULL, sizeof *call);
   if (status != CORRAL_OK && (kept = crl_alloc(sizeof *kept)) != NULL) *kept = error;
   if (call == NULL || (value == NULL && kept == NULL)) {

@@ -351,7 +351,10 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   crl_due_look(&first, context, &asked, key, key_len);
   if (!first.is_answered) status = begin_get(loop, &callbacks, &asked, &name, &first, &call);
   if (first.is_answered) status = crl_due_new(loop, &callbacks, &first.outcome, &call);
-  if (status != CORRAL_OK) return crl_status_plain(error, status);
+  if (status != CORRAL_OK) {
+    if (!first.is_answered) crl_stats_result(&context->events.stats, CORRAL_RESULT_ERROR, 0);
+    return crl_status_plain(error, status);
+  }
   if (ret != NULL) *ret = call;
   return CORRAL_OK;
 }
@@ -426,6 +429,7 @@ void corral_async_call_cancel(corral_async_call *call) {
     crl_due_cancel(call);
     return;
   }
+  if (!call->is_work) crl_stats_result(&call->loop->context->events.stats, CORRAL_RESULT_ERROR, 0);
   if (call->state == CRL_ASYNC_JOINED) crl_async_leave(call);
   if (call->state == CRL_ASYNC_LOOKS) crl_async_leave_look(call);
   call->state = CRL_ASYNC_ENDED;
@@ -451,7 +455,7 @@ static __attribute__((noinline)) int peek_near(crl_context *context, const crl_c
   crl_join_init(&join, context, call, key, key_len);
   join.outcome = &outcome;
   if (!crl_run_near(&join, 1)) return crl_status_plain(call->error, CORRAL_EMISS);
-  return crl_outcome_deliver(&outcome, call->error, ret);
+  return crl_outcome_deliver(context, &outcome, call->error, ret);
 }
 
 int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *user,
@@ -462,7 +466,9 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
-  if (status == CORRAL_OK) status = crl_handle_obey(context, &policy, &call, context->looks_first);
+  if (status != CORRAL_OK) return status;
+  call.peeks = 1;
+  status = crl_handle_obey(context, &policy, &call, context->looks_first);
   if (status != CORRAL_OK) return status;
   if (context->near != NULL) return peek_near(context, &call, key, key_len, ret);
   int is_hit = context->looks_first && crl_hit_peek(context, &call, key, key_len, ret);

@@ -8,6 +8,9 @@
 #include "base/value.h"
 #include "os/env.h"
 #include "policy/policy.h"
+#include "stats/file.h"
+
+enum { BEGIN_US = 50 }; /* between looks, while another thread begins */
 
 static int check_callback(const crl_context *context, corral_error *error) {
   if (!crl_frame_within(&context->events)) return CORRAL_OK;
@@ -27,8 +30,8 @@ int crl_context_open(corral *c, crl_context **ret, corral_error *error) {
 }
 
 int crl_context_is_home(const crl_context *context) {
-  unsigned home = atomic_load(&((crl_context *)(uintptr_t)context)->home);
-  return home == 0 || home == crl_env_forks() + 1;
+  unsigned claimed = atomic_load(&((crl_context *)(uintptr_t)context)->claimed);
+  return claimed == 0 || claimed == crl_env_forks() + 1;
 }
 
 int crl_context_check(const crl_context *context, corral_error *error) {
@@ -36,13 +39,28 @@ int crl_context_check(const crl_context *context, corral_error *error) {
                                       : crl_status_plain(error, CORRAL_EFORKED);
 }
 
+/* The first use: nothing is counted before it. */
+static void begin(crl_context *context, unsigned here) {
+  corral_error why = {0};
+  int status = crl_stats_file_begin(&context->events.stats, &why);
+  atomic_store(&context->home, here);
+  if (status != CORRAL_OK)
+    crl_event_emit(&context->events, CORRAL_EVENT_WARNING, NULL, 0, why.text);
+}
+
 int crl_context_enter_first(corral *c, crl_context **ret, corral_error *error) {
+  __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   int status = crl_context_open(c, ret, error);
   if (status != CORRAL_OK) return status;
   crl_context *context = *ret;
-  unsigned here = crl_env_forks() + 1, home = atomic_load(&context->home);
-  if (home == 0 && atomic_compare_exchange_strong(&context->home, &home, here)) home = here;
-  return home == here ? CORRAL_OK : crl_status_plain(error, CORRAL_EFORKED);
+  unsigned here = crl_env_forks() + 1, claimed = 0;
+  if (atomic_compare_exchange_strong(&context->claimed, &claimed, here)) {
+    begin(context, here);
+    claimed = here;
+  }
+  if (claimed != here) return crl_status_plain(error, CORRAL_EFORKED);
+  while (atomic_load(&context->home) != here) crl_env_pause_us(BEGIN_US);
+  return CORRAL_OK;
 }
 
 int crl_context_hears_of(const crl_context *context, const crl_near_copy *copy) {

@@ -3,7 +3,7 @@
 #define CRL_CONTEXT_H
 
 #include "os/env.h"
-#include "os/event.h"
+#include "stats/event.h"
 #include "os/task.h"
 #include "base/marks.h"
 #include "record/key.h"
@@ -66,8 +66,9 @@ enum {
 /* The first member of struct corral. */
 typedef struct crl_context {
   _Atomic uint32_t magic;  /* CRL_CONTEXT_OPEN or CRL_CONTEXT_CLOSING */
-  _Atomic unsigned home;   /* crl_env_forks() + 1 at the first use; 0: not used yet */
   _Atomic unsigned orders; /* of an operator, and what their follower wants: CRL_ORDERS_... */
+  /* crl_env_forks() + 1 at the first use; 0: not used yet. `claimed`: by that use, which goes on */
+  _Atomic unsigned home, claimed;
   crl_pool *pool;
   crl_herd *herd;
   crl_renewer *renewer;
@@ -149,6 +150,11 @@ void crl_context_free_policies(crl_context *context);
 int crl_context_hears_of(const crl_context *context, const crl_near_copy *copy);
 /* After a copy was put into the near tier: has its key registered, where the watch needs that. */
 void crl_context_watch_copy(crl_context *context, const void *key, size_t len, uint64_t hash);
+/* After copies came or went: the gauge of their bytes. */
+static inline void crl_context_weigh_near(const crl_context *context) {
+  crl_stats_set_gauge(&context->events.stats, CORRAL_GAUGE_NEAR_BYTES,
+                      (int64_t)crl_near_weight(context->near));
+}
 /* True unless the corral belongs to another process, of which this is a fork. */
 int crl_context_is_home(const crl_context *context);
 

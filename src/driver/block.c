@@ -68,12 +68,19 @@ static void drive(crl_join *join) {
     crl_join_land(join);
 }
 
+/* A call that hasn't ended is left: its compute did not return. */
+static void leave(crl_join *join) {
+  if (join->state != CRL_JOIN_ENDED)
+    crl_stats_result(&join->context->events.stats, CORRAL_RESULT_ERROR, 0);
+  crl_join_leave(join);
+}
+
 /* Drives a call to its end; `hit`: its first look, NULL: there was none. A function of its own,
  * since a hit needs none of its stack. */
 static __attribute__((noinline)) int drive_call(crl_context *context, const crl_call *call,
                                                 const void *key, size_t key_len, crl_hit *hit,
                                                 corral_value **ret) {
-  __attribute__((cleanup(crl_join_leave))) crl_join join;
+  __attribute__((cleanup(leave))) crl_join join;
   crl_outcome outcome;
   crl_join_init(&join, context, call, key, key_len);
   join.outcome = &outcome;
@@ -89,7 +96,7 @@ static __attribute__((noinline)) int drive_call(crl_context *context, const crl_
     else
       crl_join_wait(&join);
   }
-  return crl_outcome_deliver(&outcome, call->error, ret);
+  return crl_outcome_deliver(context, &outcome, call->error, ret);
 }
 
 int crl_block_call(crl_context *context, crl_call *call, const void *key, size_t key_len,

@@ -64,7 +64,8 @@ typedef struct many {
 /* ---- one leg ------------------------------------------------------------------------------- */
 
 static void end(many *m, leg *l) {
-  l->item->status = crl_outcome_deliver(l->join.outcome, &l->item->error, &l->item->value);
+  l->item->status =
+      crl_outcome_deliver(m->context, l->join.outcome, &l->item->error, &l->item->value);
   l->open = 0;
   m->open--;
 }
@@ -307,8 +308,11 @@ static void copy_twins(many *m) {
 
 /* Abandons legs that have not ended, which happens when a compute did not return. */
 static void leave_legs(many *m) {
-  for (size_t i = 0; m->legs != NULL && i < m->count; i++)
-    if (m->legs[i].open) crl_join_leave(&m->legs[i].join);
+  for (size_t i = 0; m->legs != NULL && i < m->count; i++) {
+    if (!m->legs[i].open) continue;
+    crl_stats_result(&m->context->events.stats, CORRAL_RESULT_ERROR, 0);
+    crl_join_leave(&m->legs[i].join);
+  }
   crl_semaphore_leave(m->context->limiter, &m->slot);
 }
 

@@ -18,8 +18,10 @@ typedef struct crl_outcome {
   corral_kept kept;
   int64_t age_ms;
   uint64_t version;
+  uint64_t cost_us;    /* of computing it, where that is known */
   int32_t failure;     /* for which a stale value is the answer; 0: none */
-  int returned;        /* an error: the call is to go on by crl_join_return */
+  uint8_t returned;    /* an error: the call is to go on by crl_join_return */
+  uint8_t is_counted;  /* as a result: see crl_outcome_deliver */
   corral_value *value; /* the caller's own, made already; it can't be shared. NULL: none */
   corral_error error;
 } crl_outcome;

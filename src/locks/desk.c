@@ -112,14 +112,25 @@ int corral_lock_break(corral *c, const void *name, size_t name_len, uint64_t fen
 
 /* ---- times --------------------------------------------------------------------------------- */
 
+static corral_lock_times read_times(const crl_context *context, corral_time time) {
+  corral_histogram h;
+  crl_stats_times(&context->events.stats, time, &h);
+  return (corral_lock_times){.count = h.count,
+                             .p50_us = (int64_t)corral_histogram_quantile(&h, 0.5),
+                             .p90_us = (int64_t)corral_histogram_quantile(&h, 0.9),
+                             .p99_us = (int64_t)corral_histogram_quantile(&h, 0.99),
+                             .p999_us = (int64_t)corral_histogram_quantile(&h, 0.999),
+                             .max_us = (int64_t)h.max_us};
+}
+
 int corral_lock_stats_read(corral *c, corral_lock_stats *ret, corral_error *error) {
   crl_context *context;
   int status = crl_context_open(c, &context, error);
   if (status != CORRAL_OK) return status;
   if (ret == NULL || ret->size < sizeof ret->size)
     return crl_status_fail(error, CORRAL_EINVAL, "corral_lock_stats_read: no ret, or no ret->size");
-  corral_lock_stats stats = {.wait = crl_times_read(crl_lock_table_waits(context->locks)),
-                             .hold = crl_times_read(crl_lock_table_holds(context->locks))};
+  corral_lock_stats stats = {.wait = read_times(context, CORRAL_TIME_LOCK_WAIT),
+                             .hold = read_times(context, CORRAL_TIME_LOCK_HOLD)};
   crl_sized_write(ret, &stats, sizeof stats);
   return CORRAL_OK;
 }

@@ -333,6 +333,7 @@ void crl_lock_begin(crl_hold *hold, const corral_lock_options *options, uint64_t
   if (warns(hold, options) || keep || options->on_lost != NULL || atomic_load(&hold->has_more))
     begin_to_keep(hold, keep, sent);
   crl_lock_table_add(hold->context->locks, &hold->entry);
+  crl_stats_move_gauge(&hold->context->events.stats, CORRAL_GAUGE_LOCKS_HELD, 1);
   if (ends != NULL) crl_ends_attend(ends, token);
 }
 
@@ -446,8 +447,9 @@ static int end(corral_lock *lock, int detaches, corral_error *error) {
   if (atomic_load(&hold->kept_state) == CRL_LOCK_KEPT)
     crl_renewer_drop(hold->context->renewer, &hold->kept);
   int was_lost = atomic_load(&hold->lost);
-  crl_times_add(crl_lock_table_holds(hold->context->locks),
-                (crl_env_boot_ms() - hold->since) * 1000);
+  const crl_stats *stats = &hold->context->events.stats;
+  crl_stats_add_time(stats, CORRAL_TIME_LOCK_HOLD, (crl_env_boot_ms() - hold->since) * 1000);
+  crl_stats_move_gauge(stats, CORRAL_GAUGE_LOCKS_HELD, -1);
   if (was_lost && lock->on_lost != NULL && !lock->told) tell(lock);
   int status = detaches ? CORRAL_OK : crl_lock_unlock(hold, &detail);
   if (status == CORRAL_ELOST || was_lost) return crl_lock_say_lost(lock, detail.code, error);

@@ -23,7 +23,6 @@ struct crl_lock_table {
   crl_lock_entry *entries[BUCKETS];
   crl_lock_waiter *waiters[BUCKETS]; /* per bucket, in the order of arrival */
   fence_of fences[FENCES];           /* by hash; of two names at one place, the later one */
-  crl_times waits, holds;            /* without the mutex */
 };
 
 crl_lock_table *crl_lock_table_new(void) {
@@ -181,10 +180,6 @@ uint64_t crl_lock_table_fence(crl_lock_table *table, uint64_t hash, uint64_t fen
   unlock(table);
   return seen;
 }
-
-crl_times *crl_lock_table_waits(crl_lock_table *table) { return &table->waits; }
-
-crl_times *crl_lock_table_holds(crl_lock_table *table) { return &table->holds; }
 
 /* ---- waiters ------------------------------------------------------------------------------- */
 

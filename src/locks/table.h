@@ -9,7 +9,6 @@
 #include <corral/lock.h>
 #include <stdatomic.h>
 
-#include "locks/times.h"
 #include "os/cancel.h"
 
 typedef struct crl_lock_table crl_lock_table;
@@ -68,10 +67,6 @@ int crl_lock_table_has(crl_lock_table *table, uint64_t hash, const uint8_t *toke
 /* Notes a fencing token of a name (0: none), and returns the largest one that was noted of it; 0:
  * none, or another name has taken its place. */
 uint64_t crl_lock_table_fence(crl_lock_table *table, uint64_t hash, uint64_t fence);
-
-/* How long this process has waited for locks, and held them. */
-crl_times *crl_lock_table_waits(crl_lock_table *table);
-crl_times *crl_lock_table_holds(crl_lock_table *table);
 
 /* Enters the queue of a name; the waiter is woken when the waiter becomes the first. */
 void crl_lock_table_queue(crl_lock_table *table, crl_lock_waiter *waiter, uint64_t hash,

@@ -45,7 +45,7 @@ static void tell_locked(const crl_taking *t) {
   corral_event_info info =
       crl_event_info(CORRAL_EVENT_LOCKED, t->lock->key.user, t->lock->key.user_len);
   info.duration_us = crl_env_now_us() - t->began_us;
-  crl_times_add(crl_lock_table_waits(t->context->locks), info.duration_us);
+  crl_stats_add_time(&t->context->events.stats, CORRAL_TIME_LOCK_WAIT, info.duration_us);
   crl_event_tell(&t->context->events, &info);
 }
 

@@ -17,7 +17,6 @@ typedef struct crl_near_copy {
   size_t offset;       /* of the value within `bytes` */
   uint64_t print;      /* of the record that was found (crl_watch_print); 0: unknown */
   int64_t swr_until, sie_until;
-  uint64_t cost_us;
   /* what a hit reads stands together */
   int64_t ttl;         /* length of its fresh life in ms */
   int64_t retry_until; /* a failure is remembered until then, and nobody computes */
@@ -25,6 +24,7 @@ typedef struct crl_near_copy {
   int64_t looked; /* when the store was asked */
   int64_t made;   /* when the value was stored; its age is now - made */
   uint64_t version;
+  uint64_t cost_us;      /* of computing the value */
   int32_t failure;       /* the number of the failure that is remembered; else 0 */
   uint8_t kind;          /* CRL_KIND_... */
   _Atomic int confirmed; /* set by crl_near_confirm, cleared by crl_near_doubt */

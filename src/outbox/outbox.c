@@ -28,6 +28,7 @@ struct crl_outbox {
   pthread_mutex_t mutex;
   int64_t most, outbox_ms;
   int64_t weight;
+  _Atomic int64_t *gauge; /* of the weight; NULL: none */
   size_t count;
   node *oldest, *newest;
   node *buckets[BUCKETS];
@@ -47,6 +48,8 @@ crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms) {
   outbox->all_invalidated = outbox->away_since = outbox->away_last = NEVER;
   return outbox;
 }
+
+void crl_outbox_show(crl_outbox *outbox, _Atomic int64_t *gauge) { outbox->gauge = gauge; }
 
 /* ---- under the mutex ----------------------------------------------------------------------- */
 
@@ -99,6 +102,8 @@ static void lock(crl_outbox *outbox) {
 }
 
 static void unlock(crl_outbox *outbox) {
+  if (outbox->gauge != NULL)
+    atomic_store_explicit(outbox->gauge, outbox->weight, memory_order_relaxed);
   CRL_CHECK(outbox);
   pthread_mutex_unlock(&outbox->mutex);
 }

@@ -10,6 +10,8 @@
 #ifndef CRL_OUTBOX_H
 #define CRL_OUTBOX_H
 
+#include <stdatomic.h>
+
 #include "base/value.h"
 
 typedef struct crl_outbox crl_outbox;
@@ -38,6 +40,8 @@ typedef struct crl_outbox_entry {
 /* NULL without memory. */
 crl_outbox *crl_outbox_new(int64_t outbox_bytes, int64_t outbox_ms);
 void crl_outbox_free(crl_outbox *outbox);
+/* From now on *gauge, which outlives the outbox, is the weight of all keys. */
+void crl_outbox_show(crl_outbox *outbox, _Atomic int64_t *gauge);
 /* Keeps a fill (one more reference of its record) in place of an earlier one, unless its compute
  * began before the key was invalidated here. Without memory nothing is kept of the key. */
 void crl_outbox_keep(crl_outbox *outbox, const void *key, size_t key_len,

@@ -2,7 +2,7 @@
 #ifndef CRL_REPLAY_H
 #define CRL_REPLAY_H
 
-#include "os/event.h"
+#include "stats/event.h"
 #include "outbox/outbox.h"
 #include "store/pool.h"
 

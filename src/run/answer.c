@@ -18,7 +18,8 @@ static crl_outcome computed_outcome(const crl_run *r) {
   crl_outcome outcome = {.status = CORRAL_OK,
                          .how = CORRAL_COMPUTED,
                          .kept = (corral_kept)r->flight.kept,
-                         .version = r->fill.version};
+                         .version = r->fill.version,
+                         .cost_us = r->cost_us};
   if (r->fill.filled == CRL_FILLED_NEGATIVE) {
     outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
     return outcome;
@@ -138,6 +139,7 @@ static void publish(crl_run *r) {
 }
 
 void crl_run_answer(crl_run *r) {
+  crl_run_end_wait(r);
   r->answer = build_outcome(r, r->last.retry_left);
   tell_answer(r);
   publish(r);
@@ -216,7 +218,33 @@ void crl_outcome_drop(crl_outcome *outcome) {
   corral_value_unref(outcome->value);
 }
 
-int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret) {
+static corral_result result_of(const crl_outcome *outcome, int status) {
+  static const corral_result by_how[] = {[CORRAL_FRESH] = CORRAL_RESULT_FRESH,
+                                         [CORRAL_STALE] = CORRAL_RESULT_STALE,
+                                         [CORRAL_COMPUTED] = CORRAL_RESULT_COMPUTED,
+                                         [CORRAL_JOINED] = CORRAL_RESULT_JOINED,
+                                         [CORRAL_OUTBOX] = CORRAL_RESULT_OUTBOX};
+  switch (status) {
+    case CORRAL_OK: return by_how[outcome->how];
+    case CORRAL_ENOTFOUND: return CORRAL_RESULT_NEGATIVE;
+    case CORRAL_EMISS: return CORRAL_RESULT_MISS;
+    case CORRAL_EFAILED:
+    case CORRAL_EABANDONED: return CORRAL_RESULT_FAILED;
+    case CORRAL_EDEADLINE: return CORRAL_RESULT_DEADLINE;
+    default: return CORRAL_RESULT_ERROR;
+  }
+}
+
+static void count(const crl_context *context, const crl_outcome *outcome, int status) {
+  if (context == NULL || outcome->is_counted) return;
+  int saves =
+      outcome->how != CORRAL_COMPUTED && (status == CORRAL_OK || status == CORRAL_ENOTFOUND);
+  crl_stats_result(&context->events.stats, result_of(outcome, status),
+                   saves ? outcome->cost_us : 0);
+}
+
+int crl_outcome_deliver(const crl_context *context, crl_outcome *outcome, corral_error *error,
+                        corral_value **ret) {
   int status = outcome->status;
   if (outcome->value != NULL) {
     *ret = outcome->value;
@@ -237,6 +265,7 @@ int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value 
   } else if (error != NULL) {
     *error = outcome->error;
   }
+  count(context, outcome, status);
   crl_bytes_unref(outcome->bytes);
   return status;
 }

@@ -69,8 +69,17 @@ static void prepare(crl_run *r) {
   if (r->flight.degraded) crl_found_emit(&r->found, CORRAL_EVENT_DEGRADED, NULL);
 }
 
+/* Of the gauge. */
+static void move_flights(crl_run *r, int computes) {
+  if (r->computes == computes) return;
+  r->computes = computes;
+  crl_stats_move_gauge(&r->context->events.stats, CORRAL_GAUGE_FLIGHTS, computes ? 1 : -1);
+}
+
 void crl_run_begin_compute(crl_run *r) {
+  crl_run_end_wait(r);
   prepare(r);
+  move_flights(r, 1);
   r->began_us = crl_env_now_us();
   r->began = crl_env_now_ms();
   r->fill.limit = r->began + r->policy.compute_ms;
@@ -99,6 +108,7 @@ static int settles_long(const crl_run *r) {
 }
 
 void crl_run_end_compute(crl_run *r) {
+  move_flights(r, 0);
   atomic_store(&r->inside, 0);
   if (heeds(r)) crl_herd_heed(r->entry, NULL, NULL);
   atomic_store(&r->settles, settles_long(r));
@@ -168,7 +178,9 @@ static void tell_made(crl_run *r, crl_made made, int64_t cost) {
 
 void crl_run_made(crl_run *r, int64_t ended_us, crl_told *told) {
   int64_t cost = ended_us - r->began_us;
-  if (r->fill.filled != CRL_FILLED_FAILURE) crl_found_note_cost(&r->found, (uint64_t)cost);
+  r->cost_us = (uint64_t)cost;
+  crl_stats_add_time(&r->context->events.stats, CORRAL_TIME_COMPUTE, cost);
+  if (r->fill.filled != CRL_FILLED_FAILURE) crl_found_note_cost(&r->found, r->cost_us);
   told->made = finish_fill(r, cost);
   crl_limiter_ended(crl_semaphore_limiter(r->context->limiter), r->began_us, ended_us,
                     told->made == CRL_MADE_FAILURE);

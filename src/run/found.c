@@ -158,7 +158,8 @@ crl_outcome crl_found_outcome(crl_found *found, corral_how how) {
   crl_outcome outcome = {.status = CORRAL_OK,
                          .how = is_own ? CORRAL_OUTBOX : how,
                          .age_ms = found->age_ms,
-                         .version = found->envelope.version};
+                         .version = found->envelope.version,
+                         .cost_us = found->envelope.cost_us};
   if (how != CORRAL_STALE && found->envelope.kind == CRL_KIND_NEGATIVE) {
     outcome.status = crl_status_plain(&outcome.error, CORRAL_ENOTFOUND);
     return outcome;

@@ -175,12 +175,13 @@ static corral_value *judge(crl_hit *hit) {
 
 /* Gives the value to those who have joined meanwhile, and may have it. */
 static __attribute__((noinline)) void land(crl_entry *entry, uint64_t tick,
-                                           const corral_value *value) {
+                                           const corral_value *value, uint64_t cost_us) {
   crl_outcome outcome = {.status = CORRAL_OK,
                          .size = corral_value_size(value),
                          .how = CORRAL_FRESH,
                          .age_ms = corral_value_age_ms(value),
-                         .version = corral_value_version(value)};
+                         .version = corral_value_version(value),
+                         .cost_us = cost_us};
   outcome.bytes = crl_value_bytes(value, &outcome.offset);
   crl_herd_land(entry, &outcome, tick);
   crl_entry_unref(entry);
@@ -196,7 +197,8 @@ static __attribute__((noinline)) void tell(const crl_hit *hit, const corral_valu
 
 static void answer(crl_hit *hit, corral_value *value) {
   crl_entry *entry = hit->has_stub ? crl_herd_unstub(&hit->stub) : NULL;
-  if (entry != NULL) land(entry, hit->stub.tick, value);
+  if (entry != NULL) land(entry, hit->stub.tick, value, hit->envelope.cost_us);
+  crl_stats_result(&hit->context->events.stats, CORRAL_RESULT_FRESH, hit->envelope.cost_us);
   if (hit->context->events.hook == NULL)
     crl_event_count(&hit->context->events, CORRAL_EVENT_HIT);
   else

@@ -49,10 +49,22 @@ static void lead(crl_join *join, crl_found *found, crl_alone alone) {
   join->state = CRL_JOIN_LEADS;
 }
 
+/* Of a wait for another's flight. */
+static void note_wait(crl_join *join, int begins) {
+  const crl_stats *stats = &join->context->events.stats;
+  if (join->owns) return;
+  if (begins)
+    join->waits_since = crl_stats_clock(stats);
+  else
+    crl_stats_took(stats, CORRAL_TIME_WAIT, join->waits_since);
+  crl_stats_move_gauge(stats, CORRAL_GAUGE_WAITING, begins ? 1 : -1);
+}
+
 void crl_join_take(crl_join *join, crl_entry *entry, int owns) {
   join->entry = entry;
   join->owns = owns;
   join->state = CRL_JOIN_WAITS;
+  note_wait(join, 1);
 }
 
 static void listen(crl_join *join, crl_entry *entry, int owns) {
@@ -338,6 +350,7 @@ static crl_patience patience_of(const crl_join *join) {
  * changed by the caller. */
 static crl_entry *stop_waiting(crl_join *join, crl_wait came) {
   crl_entry *entry = join->entry;
+  note_wait(join, 0);
   if (join->waiter != NULL) crl_herd_unlisten(entry, &join->listener, came);
   join->entry = NULL;
   return entry;

@@ -60,12 +60,15 @@ static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_
   if (what == FAILED) {
     *outcome = crl_outcome_failed(copy->failure, (const char *)copy->data, copy->size,
                                   copy->retry_until - now);
+    outcome->is_counted = 1;
     return 1;
   }
   memset(outcome, 0, offsetof(crl_outcome, error));
   outcome->how = what == STALE ? CORRAL_STALE : CORRAL_FRESH;
   outcome->age_ms = now > copy->made ? now - copy->made : 0;
   outcome->version = copy->version;
+  outcome->cost_us = copy->cost_us;
+  outcome->is_counted = 1;
   outcome->failure = what == STALE ? copy->failure : 0;
   outcome->size = copy->size;
   if (copy->kind == CRL_KIND_NEGATIVE) {
@@ -106,10 +109,12 @@ static int answer(crl_join *join, const crl_key *key, int only_fresh) {
 
 static void tell(const crl_join *join) {
   const crl_outcome *outcome = join->outcome;
+  const crl_stats *stats = &join->context->events.stats;
   if (join->context->events.hook == NULL) {
-    crl_event_count_near(&join->context->events);
+    crl_stats_count_saving(stats, CORRAL_EVENT_NEAR, outcome->cost_us);
     return;
   }
+  crl_stats_count(stats, CRL_COUNTER_SAVED, outcome->cost_us);
   corral_event_info info = crl_event_info(CORRAL_EVENT_NEAR, join->name.key, join->name.key_len);
   info.status = outcome->status;
   if (outcome->status == CORRAL_OK) info.bytes = (int64_t)outcome->size;
@@ -188,6 +193,7 @@ static int take_metadata(const crl_envelope *envelope, const crl_bytes *record, 
 static int put(const crl_found *found, crl_near_copy *copy, uint64_t epoch) {
   int kept = crl_near_put(found->context->near, found->hash, found->key.stored,
                           found->key.stored_len, copy, epoch);
+  crl_context_weigh_near(found->context);
   if (kept)
     crl_context_watch_copy(found->context, found->key.stored, found->key.stored_len, found->hash);
   crl_bytes_unref(copy->metadata);

@@ -260,6 +260,7 @@ crl_run *crl_run_new(const crl_join *join, crl_found *found, crl_alone alone) {
 }
 
 void crl_run_part(crl_run *r) {
+  crl_run_end_wait(r);
   crl_run_drop_lease(r);
   crl_run_give_room(r);
   if (r->published) crl_at_exit_end();
@@ -347,7 +348,24 @@ static int begin_to_watch(crl_run *r) {
   return r->last.watched && !crl_watch_register(watch, &r->watcher, &key, print_of_last(r));
 }
 
+static void note_wait(crl_run *r) {
+  const crl_stats *stats = &r->context->events.stats;
+  if (r->is_waiting) return;
+  r->is_waiting = 1;
+  r->waits_since = crl_stats_clock(stats);
+  crl_stats_move_gauge(stats, CORRAL_GAUGE_WAITING, 1);
+}
+
+void crl_run_end_wait(crl_run *r) {
+  const crl_stats *stats = &r->context->events.stats;
+  if (!r->is_waiting) return;
+  r->is_waiting = 0;
+  crl_stats_took(stats, CORRAL_TIME_WAIT, r->waits_since);
+  crl_stats_move_gauge(stats, CORRAL_GAUGE_WAITING, -1);
+}
+
 int crl_run_begin_wait(crl_run *r) {
+  note_wait(r);
   if (r->flight.looks == 1)
     crl_found_emit(&r->found, r->flight.at_host ? CORRAL_EVENT_HOST_WAIT : CORRAL_EVENT_WAIT, NULL);
   if (r->flight.at_host) return 0;

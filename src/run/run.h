@@ -108,7 +108,10 @@ struct crl_run {
    * reads the versions of tags; see herd.h */
   uint64_t tick, good, looked;
   corral_fill fill;
-  int64_t began, began_us; /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
+  int64_t began, began_us;  /* begin of the compute, by crl_env_now_ms and crl_env_now_us */
+  uint64_t cost_us;         /* what it took */
+  int64_t waits_since;      /* begin of its waits, by crl_stats_clock */
+  int computes, is_waiting; /* counted in these gauges */
   crl_product product;
   crl_slot *slot;          /* runs that compute together share one; NULL: none yet */
   int has_slot, asks_slot; /* asks_slot: LIMITED was told, or the slot is waited for */
@@ -164,10 +167,11 @@ typedef struct crl_join {
   int64_t stale_until;
   crl_entry *entry;
   crl_listener listener;
-  int owns;         /* the flight of `entry` is its own */
-  int early;        /* rebuild even a fresh value */
-  int expects_none; /* nothing should be stored */
-  int returns;      /* its run may end by crl_join_return: somebody else rebuilds the value */
+  int owns;            /* the flight of `entry` is its own */
+  int64_t waits_since; /* begin of a wait for another's, by crl_stats_clock */
+  int early;           /* rebuild even a fresh value */
+  int expects_none;    /* nothing should be stored */
+  int returns;         /* its run may end by crl_join_return: somebody else rebuilds the value */
 } crl_join;
 
 void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, const void *key,
@@ -256,6 +260,8 @@ void crl_run_make_waiter(crl_run *r);
 /* Before each wait: joins the store's watch, and has the key registered where the watch needs that.
  * 1: look again instead of waiting. */
 int crl_run_begin_wait(crl_run *r);
+/* The flight waits no longer for a leader elsewhere. */
+void crl_run_end_wait(crl_run *r);
 void crl_run_take_host(crl_run *r, crl_told *told);
 /* All calls of this corral pass the present holder of the host's lock by, as the flight does. */
 void crl_run_pass_host(crl_run *r);
@@ -349,8 +355,10 @@ void crl_run_conclude(crl_run *r);
 crl_outcome crl_outcome_plain(int status);
 crl_outcome crl_outcome_failed(int32_t code, const char *text, size_t text_size, int64_t retry_ms);
 /* Hands an outcome, and its reference, to a caller: returns the status; sets *ret on CORRAL_OK,
- * else *error (may be NULL). */
-int crl_outcome_deliver(crl_outcome *outcome, corral_error *error, corral_value **ret);
+ * else *error (may be NULL). Counts it as the result of a call, unless it is counted, or has its
+ * value, which is what counted looks have. `context` NULL: it isn't of a call for a value. */
+int crl_outcome_deliver(const crl_context *context, crl_outcome *outcome, corral_error *error,
+                        corral_value **ret);
 /* Gives up an outcome that nobody gets. */
 void crl_outcome_drop(crl_outcome *outcome);
 

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/value.h"
 #include "os/env.h"
+#include "store/op_times.h"
 #include "store/server_batch.h"
 
 int crl_lookout_is_offered(const crl_pool *pool) {
@@ -29,7 +30,7 @@ int crl_lookout_open(crl_lookout *lookout, const crl_pool *pool) {
   const crl_pool_options *options = crl_pool_options_of(pool);
   int64_t deadline = crl_env_now_ms() + options->op_ms;
   corral_error why = {0};
-  *lookout = (crl_lookout){.plugin = options->plugin};
+  *lookout = (crl_lookout){.plugin = options->plugin, .options = options};
   if (!make_batch(lookout)) return CORRAL_ENOMEM;
   int status = options->plugin->connect(options->store, deadline, &lookout->handle, &why);
   if (status == CORRAL_OK) crl_server_batch_report_notice(options, 0, &why);
@@ -53,6 +54,8 @@ static void copy_back(corral_op *to, const corral_op *from) {
 
 /* `knows`: the results are good. */
 static void end_all(crl_lookout *lookout, int knows) {
+  if (knows && lookout->began_us != 0)
+    crl_op_looked(lookout->options, lookout->count, lookout->began_us);
   for (size_t i = 0; i < lookout->count; i++) {
     corral_op *op = corral_batch_op(&lookout->batch, i);
     if (!knows) op->status = CORRAL_EINDOUBT;
@@ -84,6 +87,7 @@ int crl_lookout_begin(crl_lookout *lookout, corral_op *const *ops, size_t count,
   }
   lookout->count = lookout->batch.count = count;
   lookout->batch.now = now;
+  lookout->began_us = crl_op_clock(lookout->options);
   return lookout->plugin->begin(lookout->handle, &lookout->batch, &unused);
 }
 

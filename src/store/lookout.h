@@ -13,9 +13,11 @@ enum { CRL_LOOKOUT_OPS = 128 };
 /* Zero before crl_lookout_open. */
 typedef struct crl_lookout {
   const corral_store *plugin;
-  void *handle; /* NULL: none */
-  int fd;       /* its descriptor */
-  size_t count; /* of looks under way */
+  void *handle;     /* NULL: none */
+  int fd;           /* its descriptor */
+  size_t count;     /* of looks under way */
+  int64_t began_us; /* of these; 0: they aren't measured */
+  const crl_pool_options *options;
   corral_batch batch;
   corral_op *own[CRL_LOOKOUT_OPS]; /* of the caller, by number in the batch */
 } crl_lookout;

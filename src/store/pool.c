@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "store/op_times.h"
 #include "store/refresh.h"
 #include "store/server.h"
 #include "store/server_batch.h"
@@ -388,10 +389,12 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
                    corral_error *why) {
+  int64_t began_us = crl_op_clock(&pool->options);
   if (servers(pool) == 1)
     look_on(pool, pool->list[0], op, now, deadline, why);
   else
     look_routed(pool, op, now, deadline, why);
+  crl_op_took(&pool->options, op, 1, began_us);
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */
@@ -458,6 +461,7 @@ static crl_server *lone_server(crl_pool *pool, corral_op *ops, size_t count) {
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   if (too_big(pool, ops, count)) return;
+  int64_t began_us = crl_op_clock(&pool->options);
   int64_t began = moves(pool) ? crl_env_now_ms() : 0;
   crl_server *server = lone_server(pool, ops, count);
   if (server != NULL)
@@ -465,4 +469,5 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
   else
     perform_spread(pool, ops, count, deadline);
   if (moves(pool) && !is_at_an_end(pool, ops, count)) follow(pool, ops, count, began, deadline);
+  crl_op_took(&pool->options, ops, count, began_us);
 }

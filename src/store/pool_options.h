@@ -5,7 +5,7 @@
 
 #include <corral/plugin.h>
 
-#include "os/event.h"
+#include "stats/event.h"
 #include "os/task.h"
 
 struct crl_pool;

@@ -155,6 +155,9 @@ void crl_server_batch_report(const crl_pool_options *options, size_t server, cor
   info.detail = why->text;
   info.server = (int)server;
   if (event == CORRAL_EVENT_STORE_DOWN) info.status = why->status;
+  if (event == CORRAL_EVENT_STORE_DOWN || event == CORRAL_EVENT_STORE_UP)
+    crl_stats_move_gauge(&options->events->stats, CORRAL_GAUGE_BREAKERS_OPEN,
+                         event == CORRAL_EVENT_STORE_DOWN ? 1 : -1);
   crl_event_tell(options->events, &info);
 }
 

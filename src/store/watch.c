@@ -276,6 +276,7 @@ static void say(crl_watch *watch, int up, const corral_error *why) {
   info.wake = !up                                 ? CORRAL_WAKE_POLL
               : why->code == CORRAL_WAKE_REDIRECT ? why->code
                                                   : CORRAL_WAKE_PUSH;
+  crl_stats_set_gauge(&watch->options.events->stats, CORRAL_GAUGE_WAKE, info.wake + 1);
   crl_event_tell(watch->options.events, &info);
 }
 

@@ -15,7 +15,7 @@
 
 #include "base/table.h"
 #include "os/cancel.h"
-#include "os/event.h"
+#include "stats/event.h"
 
 typedef struct crl_watch crl_watch;
 

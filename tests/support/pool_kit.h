@@ -18,6 +18,7 @@
 #define crl_pool_share own_pool_share
 #define crl_pool_doubt own_pool_doubt
 #define crl_pool_perform_probe own_pool_perform_probe
+#include "support/events_kit.h"
 #include "support/own_server.h"
 #include "store/pool.c" /* NOLINT(bugprone-suspicious-include) */
 
@@ -209,7 +210,7 @@ static inline int on_return(void *arg, crl_pool *pool, size_t server) {
 static inline crl_pool *pool_with(const corral_store *plugin, size_t servers, int64_t handles,
                                   int64_t rest_ms) {
   memset(&the_fake, 0, sizeof the_fake);
-  memset(&events, 0, sizeof events);
+  events = events_anew();
   pthread_mutex_init(&the_fake.mutex, NULL);
   pthread_cond_init(&the_fake.changed, NULL);
   the_fake.broken_status = CORRAL_EINDOUBT;

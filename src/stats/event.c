@@ -1,12 +1,11 @@
 /* event.c: counts events and tells the user's hook. Names and texts come from the table in
  * corral/event.h. */
-#include "os/event.h"
+#include "stats/event.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/value.h"
-#include "os/readers.h"
 
 enum { DEFERRED_MOST = 1024 };
 
@@ -82,23 +81,8 @@ void crl_event_tell(crl_events *events, const corral_event_info *info) {
     call(events, info);
 }
 
-void crl_event_count_near(crl_events *events) {
-  const crl_reader *r = crl_reader_mine;
-  if (r == NULL || r->number >= CRL_OWN_COUNTS) {
-    atomic_fetch_add_explicit(&events->count[CORRAL_EVENT_NEAR], 1, memory_order_relaxed);
-    return;
-  }
-  _Atomic uint64_t *own = &events->own[r->number].near;
-  atomic_store_explicit(own, atomic_load_explicit(own, memory_order_relaxed) + 1,
-                        memory_order_relaxed);
-}
-
 uint64_t crl_event_counted(const crl_events *events, corral_event event) {
-  crl_events *e = (crl_events *)(uintptr_t)events;
-  uint64_t all = atomic_load_explicit(&e->count[event], memory_order_relaxed);
-  for (size_t i = 0; event == CORRAL_EVENT_NEAR && i < CRL_OWN_COUNTS; i++)
-    all += atomic_load_explicit(&e->own[i].near, memory_order_relaxed);
-  return all;
+  return crl_stats_counted(&events->stats, CRL_COUNTER_EVENT + (size_t)event);
 }
 
 void crl_event_emit(crl_events *events, corral_event event, const void *key, size_t key_len,

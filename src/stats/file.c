@@ -1,0 +1,235 @@
+/* file.c: taking, and giving up, a stats file. */
+#include "stats/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/value.h"
+#include "os/hash.h"
+#include "stats/owner.h"
+
+enum { TRIES = 8, SIZE = sizeof(crl_stats_block), BASE = offsetof(crl_stats_block, gauges) };
+
+typedef struct crl_stats_file {
+  crl_stats_owned owned; /* owned.fd: -1 without a file */
+  uint64_t hash;
+  char dir[]; /* empty: the default */
+} crl_stats_file;
+
+/* ---- open ---------------------------------------------------------------------------------- */
+
+static void put_text(crl_stats_block *block, crl_text text, const char *from) {
+  snprintf(block->texts[text], CRL_TEXT_SIZE, "%s", from);
+}
+
+static uint64_t hash_of(const crl_stats_options *options) {
+  uint8_t digest[CRL_DIGEST];
+  uint64_t hash;
+  crl_digester d;
+  crl_digester_begin(&d);
+  crl_digester_add(&d, crl_layout(), sizeof(crl_stats_head));
+  crl_digester_add(&d, options->cache, strlen(options->cache) + 1);
+  crl_digester_add(&d, options->store, strlen(options->store));
+  crl_digester_end(&d, digest);
+  memcpy(&hash, digest, sizeof hash);
+  return hash;
+}
+
+int crl_stats_file_open(crl_stats *stats, const crl_stats_options *options) {
+  const char *dir = options->dir;
+  if (dir == NULL) dir = secure_getenv("CORRAL_STATS_DIR");
+  if (dir == NULL) dir = "";
+  size_t size = strlen(dir) + 1;
+  crl_stats_file *file = crl_alloc(sizeof *file + size);
+  if (file == NULL) return CORRAL_ENOMEM;
+  memcpy(file->dir, dir, size);
+  file->owned.fd = -1;
+  file->hash = hash_of(options);
+  put_text(stats->block, CRL_TEXT_CACHE, options->cache);
+  put_text(stats->block, CRL_TEXT_STORE, options->store);
+  stats->file = file;
+  return CORRAL_OK;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+void crl_stats_folder_of(char *text, size_t size, unsigned long uid) {
+  snprintf(text, size, "/dev/shm/corral-stats.%lu", uid);
+}
+
+int crl_stats_folder_open(const char *path, unsigned long uid) {
+  struct stat st;
+  int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (dir < 0) return -1;
+  if (fstat(dir, &st) == 0 && st.st_uid == uid && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
+    return dir;
+  close(dir);
+  errno = EPERM;
+  return -1;
+}
+
+/* Makes the folder if it isn't there. */
+static int open_own(const char *path) {
+  unsigned long uid = geteuid();
+  int dir = crl_stats_folder_open(path, uid);
+  if (dir >= 0 || errno != ENOENT) return dir;
+  if (mkdir(path, S_IRWXU) != 0 && errno != EEXIST) return -1;
+  return crl_stats_folder_open(path, uid);
+}
+
+/* ---- a file -------------------------------------------------------------------------------- */
+
+typedef enum took { TOOK = 0, AGAIN, OTHERS, FAILED } took; /* FAILED: errno tells why */
+
+static int is_zero(const void *bytes, size_t size) {
+  const uint8_t *at = bytes;
+  return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
+}
+
+/* True when the path still names this file. */
+static int is_there(int dir, const char *name, const struct stat *st) {
+  struct stat there;
+  return fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st->st_dev &&
+         there.st_ino == st->st_ino;
+}
+
+/* Reads what the file has, up to the gauges. *ret: NULL for a file that was never finished. */
+static took read_base(int fd, const struct stat *st, crl_stats_block **ret) {
+  crl_stats_block *base = crl_alloc(BASE);
+  *ret = NULL;
+  if (base == NULL) return errno = ENOMEM, FAILED;
+  ssize_t got = pread(fd, base, BASE, 0);
+  if (got < 0 || st->st_size > SIZE || is_zero(&base->head.preamble, sizeof base->head.preamble)) {
+    free(base);
+    return got < 0 ? FAILED : st->st_size > SIZE ? AGAIN : TOOK;
+  }
+  *ret = base;
+  if (st->st_size == SIZE && got == BASE &&
+      memcmp(&base->head, crl_layout(), sizeof base->head) == 0)
+    return TOOK;
+  return AGAIN;
+}
+
+/* The file becomes the block's memory. */
+static took map(crl_stats_block *block, int fd) {
+  void *at = mmap(block, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (at != MAP_FAILED) return TOOK;
+  int number = errno;
+  (void)mmap(block, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  errno = number;
+  return FAILED;
+}
+
+/* A file that is damaged, or of somebody else's making under this name, is removed. */
+static took take_locked(crl_stats *stats, int dir, const char *name, int fd) {
+  struct stat st;
+  crl_stats_block *base;
+  if (fstat(fd, &st) != 0) return FAILED;
+  if (!S_ISREG(st.st_mode) || st.st_uid != geteuid()) return OTHERS;
+  if (!is_there(dir, name, &st)) return AGAIN;
+  took how = read_base(fd, &st, &base);
+  if (how == AGAIN) (void)unlinkat(dir, name, 0);
+  if (how == TOOK && base == NULL && (errno = posix_fallocate(fd, 0, SIZE)) != 0) {
+    int number = errno;
+    (void)unlinkat(dir, name, 0);
+    errno = number;
+    how = FAILED;
+  }
+  if (how == TOOK) how = map(stats->block, fd);
+  if (how != TOOK) {
+    free(base);
+    return how;
+  }
+  atomic_store_explicit(&stats->base, base, memory_order_release);
+  crl_stats_own_file(&stats->file->owned, stats->block, fd, &st);
+  return TOOK;
+}
+
+/* What is in a file's place, but is none, is as if others had it. */
+static took take(crl_stats *stats, int dir, unsigned number) {
+  char name[40];
+  struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  snprintf(name, sizeof name, "%016llx.%u", (unsigned long long)stats->file->hash, number);
+  int fd = crl_env_own_fd(
+      openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600));
+  if (fd < 0)
+    return errno == ELOOP || errno == EISDIR || errno == ENXIO || errno == EACCES ? OTHERS : FAILED;
+  took how = TOOK;
+  if (fcntl(fd, F_OFD_SETLK, &all) != 0) how = errno == EAGAIN || errno == EACCES ? OTHERS : FAILED;
+  if (how == TOOK) how = take_locked(stats, dir, name, fd);
+  int reason = errno;
+  if (how != TOOK) close(fd);
+  errno = reason;
+  return how;
+}
+
+static int take_first(crl_stats *stats, int dir) {
+  int again = 0;
+  for (unsigned number = 0; number < CRL_STATS_FILES;) {
+    took how = take(stats, dir, number);
+    if (how == TOOK) return 0;
+    if (how == FAILED) return errno;
+    if (how == OTHERS || ++again % TRIES == 0) number++;
+  }
+  return EMFILE;
+}
+
+/* ---- begin, close -------------------------------------------------------------------------- */
+
+/* A longer file than the limit allows would raise a signal. */
+static int may_be_as_long(void) {
+  struct rlimit most;
+  return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur >= SIZE;
+}
+
+static int begin_in(crl_stats *stats, const char *folder, corral_error *error) {
+  int dir = open_own(folder), number = dir < 0 ? errno : 0;
+  if (number == 0 && !may_be_as_long()) number = EFBIG;
+  if (number == 0) {
+    crl_stats_files_lock();
+    number = take_first(stats, dir);
+    crl_stats_files_unlock();
+  }
+  if (dir >= 0) close(dir);
+  if (number == 0) return CORRAL_OK;
+  return crl_status_fail(error, CORRAL_EIO, "no stats file in %.150s: %s", folder,
+                         number == EPERM ? "the folder isn't this user's alone" : strerror(number));
+}
+
+int crl_stats_file_begin(crl_stats *stats, corral_error *error) {
+  char own[64];
+  crl_stats_file *file = stats->file;
+  crl_stats_sign kept;
+  crl_stats_keep(stats->block, &kept);
+  int is_off = strcmp(file->dir, "off") == 0, status = CORRAL_OK;
+  if (!is_off && file->dir[0] != '\0' && file->dir[0] != '/')
+    status = crl_status_fail(error, CORRAL_EIO,
+                             "no stats file: CORRAL_STATS_DIR is '%.100s'; "
+                             "accepted: an absolute path, off",
+                             file->dir);
+  crl_stats_folder_of(own, sizeof own, geteuid());
+  if (!is_off && status == CORRAL_OK)
+    status = begin_in(stats, file->dir[0] != '\0' ? file->dir : own, error);
+  crl_stats_sign_block(stats->block, &kept, file->owned.fd >= 0);
+  if (file->owned.fd >= 0) stats->times = stats->block->times;
+  return status;
+}
+
+void crl_stats_file_close(crl_stats *stats) {
+  crl_stats_file *file = stats->file;
+  if (file == NULL) return;
+  if (file->owned.fd >= 0) {
+    crl_stats_unsign_block(stats->block);
+    crl_stats_disown_file(&file->owned);
+  }
+  stats->file = NULL;
+  free(file);
+}
