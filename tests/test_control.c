@@ -12,6 +12,8 @@
 #include <corral/control.h>
 #include <pthread.h>
 
+#include <corral/stats.h>
+
 #include "record/order.h"
 #include "support/loop_kit.h"
 
@@ -82,6 +84,14 @@ static corral_control_state followed(void) {
   corral_control_state state = {.size = sizeof state};
   assert_int_equal(corral_control_followed(s.c, &state), CORRAL_OK);
   return state;
+}
+
+static int64_t gauge(corral_gauge which) {
+  corral_stats *stats = NULL;
+  assert_int_equal(corral_stats_read(s.c, &stats, NULL), CORRAL_OK);
+  int64_t number = corral_stats_gauge(stats, which);
+  corral_stats_free(stats);
+  return number;
 }
 
 /* In use, until it follows. */
@@ -408,11 +418,15 @@ static void the_last_order_wins_and_a_drop_leaves_it_in_force(void **state) {
   assert_in_range(there.left_ms, FOR_MS / 2, FOR_MS);
   await_verb(CORRAL_CONTROL_LIMIT);
   assert_int_equal(followed().number, 7);
+  assert_int_equal(gauge(CORRAL_GAUGE_CONTROL), CORRAL_CONTROL_LIMIT);
+  assert_int_equal(gauge(CORRAL_GAUGE_LIMIT), 7);
   await(&s.told, 2); /* the limit, and the drop */
   assert_string_equal(s.last, "drop-near");
   give(CORRAL_CONTROL_LIMIT, 7, FOR_MS); /* the same again: nothing begins */
   order(CORRAL_CONTROL_BYPASS, 0);
   assert_int_equal(atomic_load(&s.told), 3);
+  assert_int_equal(gauge(CORRAL_GAUGE_CONTROL), CORRAL_CONTROL_BYPASS);
+  assert_int_equal(gauge(CORRAL_GAUGE_LIMIT), 0);
   close_site();
 }
 

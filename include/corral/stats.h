@@ -76,7 +76,9 @@ extern "C" {
   X(SERVERS, "servers", "servers of the store")                                                    \
   X(BREAKERS_OPEN, "breakers_open", "servers of the store that rest")                              \
   X(WAKE, "wake", "how changes are learnt of: corral_wake + 1; 0: not at all yet; sums: largest")  \
-  X(LOCKS_HELD, "locks_held", "locks held")
+  X(LOCKS_HELD, "locks_held", "locks held")                                                        \
+  X(CONTROL, "control", "the operator's order in force, a corral_control; 0: none; sums: largest") \
+  X(LIMIT, "limit", "computes at once that such an order allows; 0: no order of the kind")
 
 /* Results: the rows of CORRAL_RESULT_MAP. */
 typedef enum corral_result {

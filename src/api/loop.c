@@ -470,7 +470,9 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   corral_error *error = crl_handle_error(user);
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
-  if (status == CORRAL_OK) status = crl_handle_obey(context, &policy, &call, context->looks_first);
+  if (status != CORRAL_OK) return status;
+  call.peeks = 1;
+  status = crl_handle_obey(context, &policy, &call, context->looks_first);
   if (status != CORRAL_OK) return status;
   status = context->near == NULL ? CORRAL_EMISS : peek_near(context, &call, key, key_len, ret);
   if (status == CORRAL_EMISS && context->looks_first && crl_hit_is_of(context) &&

@@ -66,10 +66,10 @@ enum {
 
 /* The first member of struct corral. */
 typedef struct crl_context {
-  _Atomic uint32_t magic; /* CRL_CONTEXT_OPEN or CRL_CONTEXT_CLOSING */
+  _Atomic uint32_t magic;  /* CRL_CONTEXT_OPEN or CRL_CONTEXT_CLOSING */
+  _Atomic unsigned orders; /* of an operator, and what their follower wants: CRL_ORDERS_... */
   /* crl_env_forks() + 1 at the first use; 0: not used yet. `claimed`: by that use, which goes on */
   _Atomic unsigned home, claimed;
-  _Atomic unsigned orders; /* of an operator, and what their follower wants: CRL_ORDERS_... */
   crl_pool *pool;
   crl_herd *herd;
   crl_renewer *renewer;

@@ -102,6 +102,8 @@ static void obey(crl_follower *f) {
   atomic_fetch_and(&context->orders, ~((unsigned)(CRL_ORDERS_FREEZE | CRL_ORDERS_BYPASS) & ~bit));
   atomic_fetch_or(&context->orders, bit);
   crl_limiter_cap(crl_semaphore_limiter(context->limiter), f->order.number);
+  crl_stats_set_gauge(&context->events.stats, CORRAL_GAUGE_CONTROL, (int64_t)verb);
+  crl_stats_set_gauge(&context->events.stats, CORRAL_GAUGE_LIMIT, f->order.number);
 }
 
 /* Sets the order in force. `until`: 0 for NORMAL. */
@@ -132,6 +134,7 @@ static void drop_near(crl_follower *f, uint64_t dropped, news *told) {
   f->order.dropped = dropped;
   if (f->context->near == NULL) return;
   crl_near_clear(f->context->near);
+  crl_context_weigh_near(f->context);
   note_drop(told);
 }
 

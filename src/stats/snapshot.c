@@ -297,7 +297,7 @@ int corral_stats_add(corral_stats *sum, const corral_stats *more) {
   for (size_t i = 0; i < CORRAL_TIME_COUNT; i++)
     corral_histogram_add(&sum->times[i], &more->times[i]);
   for (int i = 0; i < CORRAL_GAUGE_COUNT; i++)
-    if (i != CORRAL_GAUGE_WAKE)
+    if (i != CORRAL_GAUGE_WAKE && i != CORRAL_GAUGE_CONTROL)
       sum->gauges[i] += more->gauges[i];
     else if (more->gauges[i] > sum->gauges[i])
       sum->gauges[i] = more->gauges[i];
