@@ -36,6 +36,7 @@ enum cli_exit {
 enum {
   CLI_KEY_TEXT = 96,      /* room for cli_key_text */
   CLI_DURATION_TEXT = 32, /* room for cli_duration_text */
+  CLI_TIME_TEXT = 24,     /* room for cli_time_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
   CLI_DIGEST_TEXT = 33,   /* room for cli_digest */
   CLI_TAGS = 16           /* the library's limit */
@@ -172,6 +173,8 @@ bool cli_real(const char *what, const char *text, double least, double most, dou
 bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count);
 /* Writes milliseconds as an option takes them ("90s"), with a fraction where needed ("1.25s"). */
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
+/* Microseconds as a text of at most seven characters, up to a day: "82 us", "4.1 ms", "1.25 s". */
+const char *cli_time_text(char text[CLI_TIME_TEXT], int64_t us);
 
 /* ---- messages ------------------------------------------------------------------------------ */
 

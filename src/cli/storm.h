@@ -8,8 +8,8 @@
 #define CORRAL_STORM_H
 
 #include "cli.h"
+#include "whole.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -20,8 +20,7 @@ enum {
   STORM_REQUESTS = 20000000, /* most on a schedule */
   STORM_STEPS = 160,         /* most buckets of the timeline while requests are due */
   STORM_COLUMNS = 512,       /* most buckets of the timeline */
-  STORM_PATH = 512,
-  STORM_TIME_TEXT = 24 /* room for storm_time_text */
+  STORM_PATH = 512
 };
 
 typedef enum storm_mode { STORM_NONE, STORM_CORRAL, STORM_MODES } storm_mode;
@@ -104,9 +103,7 @@ typedef struct storm {
   int64_t query_us; /* duration of one query alone */
   int argc;
   char **argv;
-  FILE *page;                   /* beside the file of the page, until it is whole */
-  char page_path[PATH_MAX];     /* of the page */
-  char page_part[PATH_MAX + 8]; /* of the file beside it; "": none */
+  whole_file page;
 } storm;
 
 extern const char *const storm_mode_names[STORM_MODES];
@@ -139,8 +136,6 @@ void storm_note_computing(storm_shared *shared, storm_result *result, int64_t *s
 bool storm_result_end(storm *s, storm_mode mode);
 /* The wait in us that a share of `q` of the requests did not exceed. */
 int64_t storm_quantile(const storm_waits *waits, double q);
-/* Microseconds as a text of at most seven characters: "82 us", "4.1 ms", "1.25 s". */
-const char *storm_time_text(char text[STORM_TIME_TEXT], int64_t us);
 /* The result in one sentence. */
 void storm_reading(const storm *s, char *text, size_t room);
 /* The number of buckets of the timeline until the last mode's end. */

@@ -107,7 +107,7 @@ static void put_timelines(const chart *c, const char *(*most)(char *text, double
                           const char *about) {
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
     if (!c->s->options.modes[mode]) continue;
-    char text[STORM_TIME_TEXT];
+    char text[CLI_TIME_TEXT];
     char words[96];
     double peak = 0;
     for (int i = 0; i < c->bars; i++) peak = c->y[mode][i] > peak ? c->y[mode][i] : peak;
@@ -122,11 +122,11 @@ static void put_timelines(const chart *c, const char *(*most)(char *text, double
 }
 
 static const char *as_count(char *text, double y) {
-  (void)snprintf(text, STORM_TIME_TEXT, "%.0f", y);
+  (void)snprintf(text, CLI_TIME_TEXT, "%.0f", y);
   return text;
 }
 
-static const char *as_time(char *text, double y) { return storm_time_text(text, (int64_t)y); }
+static const char *as_time(char *text, double y) { return cli_time_text(text, (int64_t)y); }
 
 static void set_heights(chart *c, bool at_once) {
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
@@ -224,7 +224,7 @@ static void put_quantile_name(const chart *c, storm_mode mode, double q, const c
 
 static void put_scales(const chart *c) {
   for (double count = 1; logarithm(count) < c->top; count *= 10) {
-    char text[STORM_TIME_TEXT];
+    char text[CLI_TIME_TEXT];
     put_height(c, logarithm(count), as_count(text, count));
   }
   begin_axis(c);
@@ -248,13 +248,13 @@ static void put_histogram(chart *c) {
               "each power of two has the same width. Dashed: p50 and p99.");
   for (storm_mode mode = 0; mode < STORM_MODES; mode++) {
     if (!c->s->options.modes[mode]) continue;
-    char p50[STORM_TIME_TEXT];
-    char p99[STORM_TIME_TEXT];
+    char p50[CLI_TIME_TEXT];
+    char p99[CLI_TIME_TEXT];
     char words[96];
     const storm_waits *w = &c->s->waits[mode];
     (void)snprintf(words, sizeof words, "p50 %s, p99 %s",
-                   storm_time_text(p50, storm_quantile(w, 0.5)),
-                   storm_time_text(p99, storm_quantile(w, 0.99)));
+                   cli_time_text(p50, storm_quantile(w, 0.5)),
+                   cli_time_text(p99, storm_quantile(w, 0.99)));
     begin_panel(c, mode, words);
     put_grid(c);
     put_bars(c, mode);

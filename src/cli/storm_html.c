@@ -1,69 +1,24 @@
 /* storm_html.c: the page of `corral storm --html`: one file without scripts that loads nothing.
  *
- * It is written to a file beside its own, which takes its name when it is whole. It names no
- * machine: neither hosts nor folders. What comes from outside is escaped. */
+ * It names no machine: neither hosts nor folders. What comes from outside is escaped. */
 #include "storm.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- file ---------------------------------------------------------------------------------- */
 
-static bool failed(const storm *s, const char *why) {
-  cli_say("storm: --html: %s: %s", s->options.html, why);
-  return false;
-}
-
-/* Sets the path of the page, behind symbolic links, and the mode of its file. False with errno
- * set: it can't be replaced. */
-static bool find_place(storm *s, mode_t *ret_mode) {
-  struct stat st;
-  mode_t mask = umask(0);
-  (void)umask(mask);
-  *ret_mode = 0666 & ~mask;
-  const char *path = s->options.html;
-  if (path[0] == '\0') return errno = ENOENT, false;
-  if (strlen(path) >= sizeof s->page_path) return errno = ENAMETOOLONG, false;
-  (void)snprintf(s->page_path, sizeof s->page_path, "%s", path);
-  if (stat(path, &st) == 0) {
-    if (S_ISDIR(st.st_mode)) return errno = EISDIR, false;
-    if (!S_ISREG(st.st_mode)) return errno = EEXIST, false;
-    if (realpath(path, s->page_path) == NULL || access(path, W_OK) != 0) return false;
-    *ret_mode = st.st_mode & 0777;
-  } else if (errno != ENOENT) {
-    return false;
-  }
-  return true;
+/* Reports `why`, unless it is NULL. */
+static bool is_done(const storm *s, const char *why) {
+  if (why != NULL) cli_say("storm: --html: %s: %s", s->options.html, why);
+  return why == NULL;
 }
 
 bool storm_page_open(storm *s) {
-  mode_t mode = 0;
-  if (s->options.html == NULL) return true;
-  if (!find_place(s, &mode))
-    return failed(s, errno == EEXIST ? "it is there, and not a regular file" : strerror(errno));
-  (void)snprintf(s->page_part, sizeof s->page_part, "%s.XXXXXX", s->page_path);
-  int fd = mkostemp(s->page_part, O_CLOEXEC);
-  if (fd < 0) {
-    s->page_part[0] = '\0';
-    return failed(s, strerror(errno));
-  }
-  if (fchmod(fd, mode) != 0 || (s->page = fdopen(fd, "w")) == NULL) {
-    int why = errno;
-    (void)close(fd);
-    return failed(s, strerror(why));
-  }
-  return true;
+  return s->options.html == NULL || is_done(s, whole_open(&s->page, s->options.html));
 }
 
-void storm_page_drop(storm *s) {
-  if (s->page != NULL) (void)fclose(s->page);
-  if (s->page_part[0] != '\0') (void)unlink(s->page_part);
-  s->page = NULL;
-}
+void storm_page_drop(storm *s) { whole_drop(&s->page); }
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
@@ -162,9 +117,9 @@ static void put_count(const storm *s, storm_mode mode, int row, FILE *f) {
 
 static void put_quantile(const storm *s, storm_mode mode, int row, FILE *f) {
   static const double shares[] = {0.5, 0.9, 0.99, 0.999, 1};
-  char text[STORM_TIME_TEXT];
+  char text[CLI_TIME_TEXT];
   (void)fprintf(f, "<td>%s</td>",
-                storm_time_text(text, storm_quantile(&s->waits[mode], shares[row])));
+                cli_time_text(text, storm_quantile(&s->waits[mode], shares[row])));
 }
 
 static void put_database(const storm *s, storm_mode mode, int row, FILE *f) {
@@ -267,21 +222,14 @@ static void put_what_ran(const storm *s, FILE *f) {
 }
 
 bool storm_page_write(storm *s) {
-  FILE *f = s->page;
-  s->page = NULL;
+  FILE *f = s->page.file;
   (void)fputs(head, f);
   put_table(s, f);
   put_how_to_read(s, f);
   storm_charts(s, f);
   put_what_ran(s, f);
   (void)fputs("</body>\n</html>\n", f);
-  errno = 0;
-  bool ok = fflush(f) == 0 && !ferror(f) && fsync(fileno(f)) == 0;
-  int why = errno;
-  if (fclose(f) != 0 && ok) ok = false, why = errno;
-  if (ok && rename(s->page_part, s->page_path) != 0) ok = false, why = errno;
-  if (!ok) return failed(s, why != 0 ? strerror(why) : "not written");
-  s->page_part[0] = '\0';
+  if (!is_done(s, whole_end(&s->page))) return false;
   if (!s->cli->quiet) cli_note("storm: the page is %s", s->options.html);
   return true;
 }

@@ -17,11 +17,11 @@ enum { HEIGHT = 8, EIGHTHS = 8, LABEL = 6, COLUMNS_ONE = 64, COLUMNS_TWO = 32, N
 static void print_row(const storm *s, storm_mode mode) {
   static const double shares[] = {0.5, 0.9, 0.99, 0.999, 1};
   const storm_result *r = &s->shared->results[mode];
-  char text[STORM_TIME_TEXT];
+  char text[CLI_TIME_TEXT];
   (void)printf("%-6s %9llu %8llu", storm_mode_names[mode], atomic_load(&r->requests),
                atomic_load(&r->computes));
   for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
-    (void)printf(" %7s", storm_time_text(text, storm_quantile(&s->waits[mode], shares[i])));
+    (void)printf(" %7s", cli_time_text(text, storm_quantile(&s->waits[mode], shares[i])));
   (void)printf(" %6llu %6llu\n", atomic_load(&r->late), atomic_load(&r->errors));
 }
 

@@ -36,22 +36,11 @@ int64_t storm_quantile(const storm_waits *waits, double q) {
   return waits->us[rank > 0 ? rank - 1 : 0];
 }
 
-const char *storm_time_text(char text[STORM_TIME_TEXT], int64_t us) {
-  double ms = (double)us / 1000;
-  if (us < 1000)
-    (void)snprintf(text, STORM_TIME_TEXT, "%lld us", (long long)us);
-  else if (us < 999500)
-    (void)snprintf(text, STORM_TIME_TEXT, "%.*f ms", us < 9950 ? 1 : 0, ms);
-  else
-    (void)snprintf(text, STORM_TIME_TEXT, "%.*f s", us < 99950000 ? 2 : 0, ms / 1000);
-  return text;
-}
-
 void storm_reading(const storm *s, char *text, size_t room) {
-  char none[STORM_TIME_TEXT];
-  char with[STORM_TIME_TEXT];
-  (void)storm_time_text(none, storm_quantile(&s->waits[STORM_NONE], 0.99));
-  (void)storm_time_text(with, storm_quantile(&s->waits[STORM_CORRAL], 0.99));
+  char none[CLI_TIME_TEXT];
+  char with[CLI_TIME_TEXT];
+  (void)cli_time_text(none, storm_quantile(&s->waits[STORM_NONE], 0.99));
+  (void)cli_time_text(with, storm_quantile(&s->waits[STORM_CORRAL], 0.99));
   static const char head[] = "99 of 100 requests waited at most";
   if (s->options.modes[STORM_NONE] && s->options.modes[STORM_CORRAL])
     (void)snprintf(text, room, "%s %s with corral, %s without.", head, with, none);

@@ -284,6 +284,17 @@ const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms) {
   return corral_duration_show(ms, text, CLI_DURATION_TEXT);
 }
 
+const char *cli_time_text(char text[CLI_TIME_TEXT], int64_t us) {
+  double ms = (double)us / 1000;
+  if (us < 1000)
+    (void)snprintf(text, CLI_TIME_TEXT, "%lld us", (long long)us);
+  else if (us < 999500)
+    (void)snprintf(text, CLI_TIME_TEXT, "%.*f ms", us < 9950 ? 1 : 0, ms);
+  else
+    (void)snprintf(text, CLI_TIME_TEXT, "%.*f s", us < 99950000 ? 2 : 0, ms / 1000);
+  return text;
+}
+
 /* ---- signals, output ----------------------------------------------------------------------- */
 
 bool cli_tells_waits(const cli_globals *cli) {
