@@ -17,7 +17,7 @@ PART_PACKAGES="libpq-dev libmariadb-dev libzookeeper-mt-dev libcurl4-openssl-dev
 TEST_PACKAGES="$PART_PACKAGES libcmocka-dev mandoc redis-server nutcracker memcached openssl g++
  util-linux python3 php-cli postgresql mariadb-server zookeeper default-jre-headless etcd-server
  sqlite3 nginx libfcgi-dev fcgiwrap spawn-fcgi libmicrohttpd-dev libevent-dev libuv1-dev
- python3-yaml zsh fish chromium-headless-shell systemd"
+ python3-yaml zsh fish chromium-headless-shell systemd prometheus"
 # Not every release has these; they are installed where there are any.
 RELEASE_PACKAGES="valkey-server"
 PACKAGE_PACKAGES="build-essential debhelper lintian"

@@ -733,7 +733,7 @@ check "key prints the stored form of a value, a variant, a tag and a lock" keys
 
 helps() {
   for sub in "" run get set invalidate expire inspect key explain lock warm storm doctor \
-    flights log; do
+    stat top flights log completion; do
     status 0 "$CORRAL" $sub --help && awk 'length > 80 {bad = 1} END {exit bad || NR > 24}' out ||
       return 1
   done

@@ -69,6 +69,8 @@ int cli_lock(const cli_globals *cli, int argc, char **argv);
 int cli_warm(const cli_globals *cli, int argc, char **argv);
 int cli_storm(const cli_globals *cli, int argc, char **argv);
 int cli_doctor(const cli_globals *cli, int argc, char **argv);
+int cli_stat(const cli_globals *cli, int argc, char **argv);
+int cli_top(const cli_globals *cli, int argc, char **argv);
 int cli_flights(const cli_globals *cli, int argc, char **argv);
 int cli_log(const cli_globals *cli, int argc, char **argv);
 int cli_completion(const cli_globals *cli, int argc, char **argv);

@@ -182,6 +182,48 @@ static const char help_doctor[] =
     "Exit: 0 fit, also with warnings; 1 not fit; 125 no server was reached, or the\n"
     "URI is wrong.\n";
 
+static const char help_stat[] =
+    "Usage: corral stat [OPTION]...\n"
+    "Sum what all processes of this host have counted, by cache (namespace) and\n"
+    "store: calls by how they ended, computes and what was saved, waiting callers,\n"
+    "times. The counts of processes that have ended are among them.\n"
+    "\n"
+    "  --json              As one object; with --watch, one a line\n"
+    "  --watch[=D]         Rates, every D (1s), until a signal\n"
+    "  --count N           Not longer than N times\n"
+    "  --prometheus        Text for node_exporter's collector of text files\n"
+    "  --output FILE       Into FILE, which is replaced when it is whole\n"
+    "  --stats-dir DIR     That folder; default: CORRAL_STATS_DIR, else those in\n"
+    "                      /dev/shm that may be read: yours, for root everybody's\n"
+    "\n"
+    "  corral stat --prometheus --watch=15s \\\n"
+    "    --output /var/lib/prometheus/node-exporter/corral.prom\n"
+    "\n"
+    "Exit: 0 shown, 1 nothing has been counted yet, 125 corral failed, 128+N ended by\n"
+    "signal N.\n";
+
+static const char help_top[] =
+    "Usage: corral top [OPTION]...\n"
+    "Show the rates of all processes of this host, again and again: calls, hit ratio,\n"
+    "computes, what was saved, who waits; caches, and the longest flights.\n"
+    "\n"
+    "  -d, --every D       Pause between two looks (1s)\n"
+    "  --count N           Not longer than N looks\n"
+    "  --stats-dir DIR     As for corral stat\n"
+    "\n"
+    "Keys: q quit; s sort by the next of gets, computes, saved (time of the origin),\n"
+    "waiting and name; / type a part of the names of the caches to show, Enter, or\n"
+    "Escape for all; p pause; 1 to 9 seconds between two looks.\n"
+    "\n"
+    "GETS/S: calls for one value by the second. HITS: answered at once. SAVED/S:\n"
+    "answered without a compute of their own. ORIGIN: seconds of computes spared by\n"
+    "the second. P99: 99 of 100 computes took at most so long.\n"
+    "\n"
+    "Where standard input or output is no terminal, or TERM is dumb, pages follow\n"
+    "each other.\n"
+    "\n"
+    "Exit: 0, 125 corral failed, 128+N ended by signal N.\n";
+
 static const char help_flights[] =
     "Usage: corral [--json] flights [--watch[=D]]\n"
     "Show what the processes of this host compute, or wait for, now: a line for each,\n"
@@ -245,6 +287,8 @@ static const char *page_of(const char *subcommand) {
       {"warm", help_warm},
       {"storm", help_storm},
       {"doctor", help_doctor},
+      {"stat", help_stat},
+      {"top", help_top},
       {"flights", help_flights},
       {"log", help_log},
       {"completion", help_completion},
@@ -255,7 +299,7 @@ static const char *page_of(const char *subcommand) {
 }
 
 static size_t list_subcommands(char *page, size_t used) {
-  char usage[32];
+  char usage[48];
   for (const cli_subcommand *s = cli_subcommands; s->name != NULL && used < PAGE_ROOM; s++) {
     if (s->usage == NULL) continue;
     (void)snprintf(usage, sizeof usage, "%s%s", s->name, s->usage);
