@@ -125,11 +125,21 @@ static void print_gets(const stat_cache *c) {
   end(&l);
 }
 
+static void add_wake(list *l, const stat_cache *c) {
+  char text[ITEM] = "";
+  size_t used = 0;
+  for (unsigned w = 0; w < CORRAL_WAKE_COUNT && used < sizeof text; w++)
+    if (c->wake[w] > 0)
+      used +=
+          (size_t)snprintf(text + used, sizeof text - used, "%s %s %llu", used == 0 ? "wake" : "",
+                           stat_wake_names[w], (unsigned long long)c->wake[w]);
+  if (used > 0) item(l, text);
+}
+
 static void print_now(const stat_cache *c) {
   list l = {.name = "now"};
   add(&l, "%zu process%s", c->processes, c->processes == 1 ? "" : "es");
-  for (unsigned w = 0; w < CORRAL_WAKE_COUNT; w++)
-    if (c->wake[w] > 0) add(&l, "wake %s %llu", stat_wake_names[w], (unsigned long long)c->wake[w]);
+  add_wake(&l, c);
   for (unsigned g = 0; g < CORRAL_GAUGE_COUNT; g++)
     if (g != CORRAL_GAUGE_WAKE && g != CORRAL_GAUGE_SERVERS && c->gauges[g] > 0)
       add_count(&l, corral_gauge_name((corral_gauge)g), (uint64_t)c->gauges[g]);
