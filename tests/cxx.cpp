@@ -56,6 +56,8 @@ static corral *opened(int *events) {
                                               .policy(CORRAL_POLICY(.ttl_ms(60000).swr_ms(60000)))
                                               .on_event(count)
                                               .event_arg(events)
+                                              .on_verify(nullptr)
+                                              .verify_arg(events)
                                               .max_value(1 << 20)),
                            &c, &error);
   if (status != CORRAL_OK) std::printf("cxx.cpp: %s\n", error.text);
