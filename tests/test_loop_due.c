@@ -58,7 +58,7 @@ void __wrap_crl_found_look(crl_found *found, crl_request *e, int64_t deadline, c
 
 /* The next throw says that it is time for a rebuild, later ones say that it isn't. */
 static enum { REAL, EARLY, LATE } dice;
-static _Thread_local int is_asker; /* the thread that calls; the library's have no lot to draw */
+static _Thread_local int is_asker; /* true of the thread that calls, for whom `dice` is */
 
 uint64_t __real_crl_env_dice(void);
 uint64_t __wrap_crl_env_dice(void);
