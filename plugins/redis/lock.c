@@ -48,8 +48,8 @@ static void put_lock(crl_redis_handle *h, const corral_op *op, int round) {
   if (op->lock.note != NULL && len > 0) memcpy(hold.note, op->lock.note, len);
   h->store->host->lock_write(0, &hold, 1, record);
   memcpy(known, record + AT_WISH, AT_UNTIL - AT_WISH);
-  put_four(known + AT_UNTIL - AT_WISH, (uint32_t)(wish_ms < INT32_MAX ? wish_ms : INT32_MAX));
-  put_four(known + AT_UNTIL - AT_WISH + 4, op->lock.permits);
+  put_four(known + (AT_UNTIL - AT_WISH), (uint32_t)(wish_ms < INT32_MAX ? wish_ms : INT32_MAX));
+  put_four(known + (AT_UNTIL - AT_WISH + 4), op->lock.permits);
   put_keyed(h, op, round, CRL_REDIS_LOCK, 3);
   crl_redis_out_word(&h->out, known, op->flags & CORRAL_OP_FAIR ? KNOWN + 1 : KNOWN);
   crl_redis_out_number(&h->out, op->lock.hold_ms + CORRAL_LOCK_MEMORY_MS);

@@ -271,10 +271,10 @@ static void replace(now_here *here, keeps own, const uint8_t *token, uint8_t *ro
 
 /* True when the token has a hold or a place in the record, be it over. */
 static int has_had(const now_here *here, const uint8_t *token) {
-  const uint8_t *at = here->record + CORRAL_LOCK_HEAD;
-  size_t i = 0;
-  while (i < here->head.count && memcmp(at + i * CORRAL_LOCK_HOLD, token, CORRAL_TOKEN) != 0) i++;
-  return i < here->head.count;
+  for (size_t i = 0; i < here->head.count; i++)
+    if (memcmp(here->record + CORRAL_LOCK_HEAD + i * CORRAL_LOCK_HOLD, token, CORRAL_TOKEN) == 0)
+      return 1;
+  return 0;
 }
 
 /* Looks for the hold of lock_extend.from, where the op's token has had none. */
