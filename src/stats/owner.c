@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "stats/ring.h"
 
 /* ---- the files of this process ------------------------------------------------------------- */
@@ -16,8 +17,25 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static crl_stats_owned *files;
 
-void crl_stats_files_lock(void) { pthread_mutex_lock(&mutex); }
-void crl_stats_files_unlock(void) { pthread_mutex_unlock(&mutex); }
+#ifdef CORRAL_CHECKS
+static void check(crl_stats_owned *const *first) {
+  crl_stats_owned *const *link = first;
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    CRL_MUST((*link)->link == link, "stats: a file knows the link to it");
+    CRL_MUST((*link)->fd >= 0, "stats: a file of this process is open");
+  }
+}
+#endif
+
+void crl_stats_files_lock(void) {
+  pthread_mutex_lock(&mutex);
+  CRL_CHECK(&files);
+}
+
+void crl_stats_files_unlock(void) {
+  CRL_CHECK(&files);
+  pthread_mutex_unlock(&mutex);
+}
 
 /* The mapping holds the lock, as the descriptor does: the child has memory of its own instead, with
  * what was counted. */
