@@ -17,6 +17,7 @@
 
 #include "stats/folder.h"
 #include "stats/snapshot.h"
+#include "support/events_kit.h"
 #include "support/stats_kit.h"
 
 enum { PATH = 256 + ROOM_PATH };
@@ -577,6 +578,25 @@ static void threads_that_begin_together_have_one_file(void **state) {
   corral_stats_free(s.sum);
 }
 
+/* More threads than have counters of their own. */
+enum { COUNTERS = CRL_STATS_SHARDS + 8, EACH = 100000 };
+
+static void *count_many(void *events) {
+  for (int i = 0; i < EACH; i++) crl_event_count(events, CORRAL_EVENT_HIT);
+  return NULL;
+}
+
+static void no_count_of_any_thread_is_lost(void **state) {
+  pthread_t threads[COUNTERS];
+  crl_events events = events_anew();
+  (void)state;
+  crl_readers_begin();
+  for (int i = 0; i < COUNTERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, count_many, &events), 0);
+  for (int i = 0; i < COUNTERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_HIT), COUNTERS * EACH);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void) {
@@ -600,6 +620,7 @@ int main(void) {
       TEST(a_limit_of_file_sizes_raises_no_signal),
       TEST(a_full_folder_has_no_file_and_no_signal_comes),
       TEST(threads_that_begin_together_have_one_file),
+      TEST(no_count_of_any_thread_is_lost),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
