@@ -1,6 +1,6 @@
-/* stats.c: what counting in a stats file costs a hit: hits of a corral that has one against those of
- * a corral that has none (stats_dir off), in turns within one run; of the near tier, and on Redis
- * (its own server, on a unix socket).
+/* stats.c: what counting in a stats file costs a hit: hits of a corral that has one against those
+ * of a corral that has none (stats_dir off), in turns within one run; of the near tier, and on
+ * Redis (its own server, on a unix socket).
  *
  *   bench_stats */
 #include <corral.h>
