@@ -141,6 +141,7 @@ int main(void) {
       cmocka_unit_test(of_the_loop),
       cmocka_unit_test(of_the_near_tier),
       cmocka_unit_test(of_the_notifier),
+      cmocka_unit_test(of_stats_files),
       cmocka_unit_test(of_the_outbox),
       cmocka_unit_test(of_the_quota),
       cmocka_unit_test(of_the_renewer),

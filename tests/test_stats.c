@@ -15,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include "stats/folder.h"
 #include "stats/snapshot.h"
 #include "support/stats_kit.h"
 
@@ -194,6 +195,30 @@ static void each_child_has_a_file_of_its_own(void **state) {
   assert_int_equal(computes_of_host(folder), 7);
   assert_int_equal(count_files(folder), 1);
   corral_close(c);
+}
+
+/* Ever new namespaces: those whose corrals ended first are forgotten. */
+static void a_folder_has_no_more_files_of_the_past_than_it_may(void **state) {
+  enum { MORE = 10 };
+  char name[16];
+  corral *c, *living = open_counting(folder, 0, 0);
+  (void)state;
+  compute_some(living, 1);
+  for (int i = 0; i < CRL_STATS_FOLDER_MOST + MORE; i++) {
+    snprintf(name, sizeof name, "%d", i);
+    assert_int_equal(
+        corral_open(CORRAL_OPTIONS(.store = "memory:", .name_space = name, .stats_dir = folder), &c,
+                    NULL),
+        CORRAL_OK);
+    compute_some(c, 1);
+    corral_close(c);
+  }
+  assert_int_equal(count_files(folder), CRL_STATS_FOLDER_MOST);
+  seen s = see_host(folder);
+  assert_int_equal(s.living, 1);
+  assert_int_equal(corral_stats_events(s.sum, CORRAL_EVENT_COMPUTE), CRL_STATS_FOLDER_MOST);
+  corral_stats_free(s.sum);
+  corral_close(living);
 }
 
 /* ---- descriptors that the program closes --------------------------------------------------- */
@@ -563,6 +588,7 @@ int main(void) {
       TEST(corrals_at_the_same_time_have_a_file_each),
       TEST(a_forked_child_leaves_its_parents_file_alone),
       TEST(each_child_has_a_file_of_its_own),
+      TEST(a_folder_has_no_more_files_of_the_past_than_it_may),
       TEST(a_process_that_has_closed_all_descriptors_keeps_its_file),
       TEST(a_damaged_file_is_left_out_and_made_anew),
       TEST(an_empty_file_is_finished),

@@ -337,6 +337,9 @@ static void foreign_bytes_are_bounded(void **state) {
     assert_true(strlen(event.detail) <= CRL_RING_TEXT);
     assert_true(event.logged.key_len >= event.logged.key_kept);
   }
+  uint64_t at = 0;
+  atomic_store(&ring.last, UINT64_MAX);
+  assert_int_equal(crl_ring_next(&ring, &at, &event), 0);
 }
 
 /* ---- of corrals ---------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@
   X(COMPUTED, "computed", "a compute ended with an answer, which is no failure")                   \
   X(WATCH, "watch", "how changes are learnt of: told by the store, or by polling")                 \
   X(WARNING, "warning",                                                                            \
-    "a server of the store lacks something: a right, or a setting that a promise needs")           \
+    "a server lacks a right, or a setting that a promise needs; or there is no stats file")        \
   X(LOCK_FENCE, "lock_fence",                                                                      \
     "a lock's fencing token isn't larger than an earlier one: the store forgot, and can't raise "  \
     "it")

@@ -102,9 +102,9 @@ static void lock(crl_outbox *outbox) {
 }
 
 static void unlock(crl_outbox *outbox) {
-  CRL_CHECK(outbox);
   if (outbox->gauge != NULL)
     atomic_store_explicit(outbox->gauge, outbox->weight, memory_order_relaxed);
+  CRL_CHECK(outbox);
   pthread_mutex_unlock(&outbox->mutex);
 }
 

@@ -3,9 +3,9 @@
  * A file is named by what it counts, and a number: "HASH.N". The hash is of the layout, the
  * namespace and the store. A process takes the first number whose file no other process has locked,
  * made anew or left by a process that has ended: so there are never more files than there were
- * processes at once. The lock is one of the open file description (fcntl(2)): the descriptor holds it
- * and, in a file system without layers, the mapping, too, when a program has closed the descriptor.
- * It ends with the process; a forked child gives up both.
+ * processes at once. The lock is one of the open file description (fcntl(2)): the descriptor
+ * holds it and, in a file system without layers, the mapping, too, when a program has closed the
+ * descriptor. It ends with the process; a forked child gives up both.
  *
  * The room is reserved before the file is mapped: a full folder is no file, never a signal. */
 #ifndef CRL_STATS_FILE_H
@@ -30,11 +30,5 @@ int crl_stats_file_open(crl_stats *stats, const crl_stats_options *options);
 int crl_stats_file_begin(crl_stats *stats, corral_error *error);
 /* At the end: gives the file up to later processes. */
 void crl_stats_file_close(crl_stats *stats);
-
-/* The default folder of a user, of `size` bytes at most. */
-void crl_stats_folder_of(char *text, size_t size, unsigned long uid);
-/* Opens a folder that belongs to `uid`, with no symbolic link at its end, and which nobody else may
- * write to. -1 with errno; EPERM: it isn't so. */
-int crl_stats_folder_open(const char *path, unsigned long uid);
 
 #endif

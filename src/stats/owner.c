@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "stats/ring.h"
 
 /* ---- the files of this process ------------------------------------------------------------- */
@@ -16,8 +17,25 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static crl_stats_owned *files;
 
-void crl_stats_files_lock(void) { pthread_mutex_lock(&mutex); }
-void crl_stats_files_unlock(void) { pthread_mutex_unlock(&mutex); }
+#ifdef CORRAL_CHECKS
+static void check(crl_stats_owned *const *first) {
+  crl_stats_owned *const *link = first;
+  for (int left = CRL_CHECK_MOST; *link != NULL && left > 0; link = &(*link)->next, left--) {
+    CRL_MUST((*link)->link == link, "stats: a file knows the link to it");
+    CRL_MUST((*link)->fd >= 0, "stats: a file of this process is open");
+  }
+}
+#endif
+
+void crl_stats_files_lock(void) {
+  pthread_mutex_lock(&mutex);
+  CRL_CHECK(&files);
+}
+
+void crl_stats_files_unlock(void) {
+  CRL_CHECK(&files);
+  pthread_mutex_unlock(&mutex);
+}
 
 /* The mapping holds the lock, as the descriptor does: the child has memory of its own instead, with
  * what was counted. */
@@ -57,6 +75,7 @@ void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
   owned->link = &files;
   if (owned->next != NULL) owned->next->link = &owned->next;
   files = owned;
+  (void)futimens(fd, NULL);
 }
 
 void crl_stats_disown_file(crl_stats_owned *owned) {
@@ -65,7 +84,10 @@ void crl_stats_disown_file(crl_stats_owned *owned) {
   *owned->link = owned->next;
   if (owned->next != NULL) owned->next->link = owned->link;
   crl_stats_files_unlock();
-  if (fstat(owned->fd, &st) == 0 && is_same(owned, &st)) close(owned->fd);
+  if (fstat(owned->fd, &st) == 0 && is_same(owned, &st)) {
+    (void)futimens(owned->fd, NULL);
+    close(owned->fd);
+  }
   owned->fd = -1;
 }
 

@@ -30,7 +30,7 @@ int crl_snapshot_take(const crl_stats *stats, int used, corral_stats **ret);
 int crl_snapshot_parse(const uint8_t *bytes, size_t size, corral_stats **ret);
 /* Its process has ended: it has neither a pid, nor gauges, nor flights. */
 void crl_snapshot_end(corral_stats *stats);
-/* The flights of a snapshot, in `own`, or of a sum; and how many there are. The longest is first. */
+/* The flights of a snapshot, in `own`, or of a sum; and how many. The longest is first. */
 const corral_flight *crl_snapshot_flights(const corral_stats *stats, corral_flight own[CRL_FLIGHTS],
                                           size_t *ret_count);
 /* The bytes of a part, and their number; NULL: it has none. */

@@ -2,8 +2,8 @@
  * until the first use of the corral, and from then on the mapping of its stats file, if it has one
  * (file.h). The block's address stays.
  *
- * A thread with a reader's number (os/readers.h) below CRL_STATS_SHARDS counts by a plain addition in a
- * shard of its own; others add atomically in a common one. Any thread. */
+ * A thread with a reader's number (os/readers.h) below CRL_STATS_SHARDS counts by a plain addition
+ * in a shard of its own; others add atomically in a common one. Any thread. */
 #ifndef CRL_STATS_H
 #define CRL_STATS_H
 

@@ -31,6 +31,7 @@ void of_the_looks(void **state);
 void of_the_loop(void **state);
 void of_the_near_tier(void **state);
 void of_the_notifier(void **state);
+void of_stats_files(void **state);
 void of_the_outbox(void **state);
 void of_the_quota(void **state);
 void of_the_renewer(void **state);
