@@ -145,7 +145,7 @@ load() {
 check "a load for the page" load
 
 play "the page fits 24 lines of 80 columns, and each other size" <<'END'
-t = opened()
+t = opened("-d", "1h")
 assert t.shows("CACHE") and t.shows("\\x1b[31m\\xffodd") and t.shows("users")
 assert t.shows("0000...") and not any("0" * 40 in line for line in t.lines)
 for rows, columns in (12, 50), (5, 20), (1, 1), (50, 160), (24, 80):
@@ -203,8 +203,10 @@ END
 play "stopped by Ctrl-Z the terminal is as before, and the page comes back" <<'END'
 t = opened("-d", "1h")
 t.type("\x1a")
-pid, status = os.waitpid(t.child.pid, os.WUNTRACED)
-assert os.WIFSTOPPED(status), status
+def is_stopped():
+    pid, status = os.waitpid(t.child.pid, os.WUNTRACED | os.WNOHANG)
+    return pid != 0 and os.WIFSTOPPED(status)
+t.wait("the stop", is_stopped)
 t.restored()
 t.clear()
 t.child.send_signal(signal.SIGCONT)
