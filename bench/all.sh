@@ -241,6 +241,9 @@ hits() {
   run_alone stats
   row "Redis hit, with a stats file, to one without" "$(behind stats 'redis ' ratio)" "<= 1.02"
   row "near hit, ns more with a stats file" "$(behind stats 'near ' difference)" "<= 2"
+  run hot
+  row "4 processes, hot=5%, commands for a key with 30 % of the gets, to off" \
+    "$(behind hot 'gets: commands' ratio)" "<= 0.1"
 }
 
 threads() {

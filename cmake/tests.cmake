@@ -52,8 +52,8 @@ list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info re
 list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
 list(APPEND CORRAL_TESTS_live stats_waits)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
-    pool_queue herd_wakes)
-list(APPEND CORRAL_TESTS_live loop_examples loop_processes)
+    pool_queue herd_wakes hot hot_near stats_hot)
+list(APPEND CORRAL_TESTS_live loop_examples loop_processes redis_hot)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
 list(APPEND CORRAL_TESTS_live stats_host)

@@ -596,8 +596,8 @@ CORRAL_API int corral_encode_key(corral *c, corral_key_kind kind, const void *ke
 /* Number of times that an event has happened on this corral; 0 for NULL or an unknown event.
  * Allowed in on_event. */
 CORRAL_API uint64_t corral_counter(const corral *c, corral_event event);
-/* Bytes that the near tier's copies take in this process, near_bytes at most; 0 without a near
- * tier, and for NULL. Allowed in on_event. */
+/* Bytes that the near tier's copies take in this process, near_bytes at most (8 MiB where hot_pct
+ * alone makes one); 0 without a near tier, and for NULL. Allowed in on_event. */
 CORRAL_API uint64_t corral_near_used(const corral *c);
 /* Version of the library in use, as "major.minor.patch"; static storage. */
 CORRAL_API const char *corral_version(void);

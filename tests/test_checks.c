@@ -133,6 +133,7 @@ int main(void) {
       cmocka_unit_test(of_the_heap),
       cmocka_unit_test(of_the_herd),
       cmocka_unit_test(each_function_of_the_herd_checks),
+      cmocka_unit_test(of_the_hot_keys),
       cmocka_unit_test(of_the_limbo),
       cmocka_unit_test(of_the_limiter),
       cmocka_unit_test(of_the_lock_steps),

@@ -11,6 +11,7 @@
 #include "policy/options.h"
 #include "support/allocations_kit.h"
 #include "support/redis_cluster.h"
+#include "support/uncounted.h"
 
 enum { HITS = 100, ATTEMPTS = 50 };
 
@@ -296,5 +297,6 @@ int main(void) {
       cmocka_unit_test(policies_that_differ_in_one_field_are_two),
       cmocka_unit_test(a_shorter_policy_is_one_of_its_own),
   };
+  count_no_call();
   return cmocka_run_group_tests_name("hit", tests, NULL, NULL);
 }

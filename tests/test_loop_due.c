@@ -3,6 +3,7 @@
 #include "support/answers_kit.h"
 #include "support/allocations_kit.h"
 #include "support/loop_kit.h"
+#include "support/uncounted.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -455,5 +456,6 @@ int main(void) {
       IN_STORE(a_closed_loop_lets_go_of_what_is_due),
       IN_STORE(without_memory_a_hit_is_refused_or_answered),
   };
+  count_no_call();
   return cmocka_run_group_tests_name("loop due", tests, NULL, NULL);
 }

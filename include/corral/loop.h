@@ -138,11 +138,12 @@ CORRAL_API int corral_lock_extend_async(corral_loop *loop, corral_lock *lock, in
 CORRAL_API void corral_async_call_cancel(corral_async_call *async_call);
 
 /* Answers at once with a fresh value, without leaving the thread: from the near tier of this
- * process; without one, from a store that asks no other process (memory:, lmdb:). CORRAL_OK and
- * *ret, or CORRAL_ENOTFOUND (remembered in the near tier); CORRAL_EMISS: the key must be asked for
- * (corral_loop_get, corral_get). A peek never starts a rebuild ahead of time. The looks of other
- * calls do, and a key that is asked for has one of those every near_ms; without a near tier a peek
- * leaves a value that may be due for a rebuild to them. Any thread. Other errors as corral_get. */
+ * process; without one for all keys, from a store that asks no other process (memory:, lmdb:).
+ * CORRAL_OK and *ret, or CORRAL_ENOTFOUND (remembered in the near tier); CORRAL_EMISS: the key must
+ * be asked for (corral_loop_get, corral_get). A peek never starts a rebuild ahead of time. The
+ * looks of other calls do, and a key that is asked for has one of those every near_ms; without a
+ * near tier a peek leaves a value that may be due for a rebuild to them. Any thread. Other errors
+ * as corral_get. */
 CORRAL_API int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *call,
                            corral_value **ret);
 

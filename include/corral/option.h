@@ -127,7 +127,9 @@
   X(near_bytes, "near", "near tier", "bytes", -1, -1, 1099511627776, "", ZONE,                     \
     "Room for copies in this process, in front of the store.")                                     \
   X(ramp, "ramp", "limits", "flag", -1, -1, 1, "warm", ZONE,                                       \
-    "Computes at once grow while they are fast, and shrink when they aren't.")
+    "Computes at once grow while they are fast, and shrink when they aren't.")                     \
+  X(hot_pct, "hot", "near tier", "%", -1, -1, 100, "", ZONE,                                       \
+    "Keys with this share of the gets are kept near, also with near off, and rebuilt ahead.")
 /* clang-format on */
 
 /* ---- by name and text ---------------------------------------------------------------------- */

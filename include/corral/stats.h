@@ -282,8 +282,10 @@ CORRAL_API size_t corral_stats_log(const corral_stats *stats, uint64_t after,
 
 /* ---- hot keys ------------------------------------------------------------------------------ */
 
-/* A key among those that were asked for most. The library fills it; a later version may append
- * members, and `size` tells which there are. */
+/* A key among those that were asked for most, of late: a call counts half after 10 s, a quarter
+ * after 20 s. One of 64 calls is counted, for as many: the number of f calls differs by chance by
+ * some 8 * sqrt(f). The library fills the struct; a later version may append members, and `size`
+ * tells which there are. */
 typedef struct corral_hot_key {
   size_t size;                    /* sizeof(corral_hot_key) of the library */
   char key[CORRAL_STATS_KEY + 1]; /* the first bytes of the key, terminated */
@@ -297,7 +299,9 @@ typedef struct corral_hot_key {
 /* Called with each key, which is valid during the call. Another value than 0 ends the telling. */
 typedef int corral_hot_key_fn(const corral_hot_key *hot, void *arg);
 
-/* Tells the hot keys, the one with most calls first. Returns how many were told. */
+/* Tells the hot keys, the one with most calls first, up to 64; of n calls that were counted each
+ * key with more than n / 64 is told. Calls are counted in corrals with a stats file, and in those
+ * with the option `hot_pct`. Returns how many were told. */
 CORRAL_API size_t corral_stats_hot(const corral_stats *stats, corral_hot_key_fn *tell, void *arg);
 
 #ifdef __cplusplus

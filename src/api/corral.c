@@ -84,6 +84,16 @@ static void on_registered(void *arg, uint64_t hash, uint64_t print) {
   if (context->near != NULL) crl_near_confirm(context->near, hash, print);
 }
 
+/* With hot keys alone the near tier has a small room. 0 without memory. */
+static int make_copies(crl_context *context, const corral_options *options) {
+  enum { HOT_BYTES = 8 << 20 };
+  context->hot.percent = options->hot_pct;
+  context->near_hot_only = options->near_bytes <= 0 && options->hot_pct > 0;
+  if (options->near_bytes <= 0 && options->hot_pct <= 0) return 1;
+  context->near = crl_near_new(context->near_hot_only ? HOT_BYTES : options->near_bytes);
+  return context->near != NULL;
+}
+
 /* Makes the near tier and the watch. A store of several servers has none, unless it has
  * one for all of them. */
 static int make_near(crl_context *context, const crl_pool_options *pool,
@@ -96,8 +106,7 @@ static int make_near(crl_context *context, const crl_pool_options *pool,
                              .on_missed = on_missed,
                              .on_registered = on_registered,
                              .arg = context};
-  if (options->near_bytes > 0 && (context->near = crl_near_new(options->near_bytes)) == NULL)
-    return CORRAL_ENOMEM;
+  if (!make_copies(context, options)) return CORRAL_ENOMEM;
   if (context->near != NULL && !context->looks_first)
     crl_near_mark_over(context->near, &context->gone);
   if (options->watch <= 0 || pool->plugin->watch == NULL ||

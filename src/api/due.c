@@ -31,9 +31,8 @@ static void look(crl_first *first, crl_context *context, const crl_call *asked, 
 void crl_due_look(crl_first *first, crl_context *context, const crl_call *asked, const void *key,
                   size_t key_len) {
   first->is_answered = first->has_looked = first->early = 0;
-  if (context->near != NULL)
-    look_near(first, context, asked, key, key_len);
-  else if (context->looks_first)
+  if (context->near != NULL) look_near(first, context, asked, key, key_len);
+  if (!first->is_answered && context->looks_first && crl_hit_is_of(context))
     look(first, context, asked, key, key_len);
 }
 

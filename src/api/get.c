@@ -19,6 +19,7 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.compute = compute;
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
+  crl_run_count(context, &call, key, key_len);
   return crl_block_call(context, &call, key, key_len, ret);
 }
 

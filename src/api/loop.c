@@ -346,6 +346,7 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   asked.bound = 1;
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
+  crl_run_count(context, &asked, key, key_len);
   crl_due_look(&first, context, &asked, key, key_len);
   if (!first.is_answered) status = begin_get(loop, &callbacks, &asked, &name, &first, &call);
   if (first.is_answered) status = crl_due_new(loop, &callbacks, &first.outcome, &call);
@@ -452,7 +453,7 @@ static __attribute__((noinline)) int peek_near(crl_context *context, const crl_c
   crl_outcome outcome;
   crl_join_init(&join, context, call, key, key_len);
   join.outcome = &outcome;
-  if (!crl_run_near(&join, 1)) return crl_status_plain(call->error, CORRAL_EMISS);
+  if (!crl_run_near(&join, 1)) return CORRAL_EMISS;
   return crl_outcome_deliver(context, &outcome, call->error, ret);
 }
 
@@ -465,7 +466,11 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   if (ret == NULL) return crl_status_fail(error, CORRAL_EINVAL, "corral_peek: no ret");
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
-  if (context->near != NULL) return peek_near(context, &call, key, key_len, ret);
-  int is_hit = context->looks_first && crl_hit_peek(context, &call, key, key_len, ret);
-  return is_hit ? CORRAL_OK : crl_status_plain(error, CORRAL_EMISS);
+  status = context->near == NULL ? CORRAL_EMISS : peek_near(context, &call, key, key_len, ret);
+  if (status == CORRAL_EMISS && context->looks_first && crl_hit_is_of(context) &&
+      crl_hit_peek(context, &call, key, key_len, ret))
+    status = CORRAL_OK;
+  if (status == CORRAL_EMISS) return crl_status_plain(error, status);
+  crl_run_count(context, &call, key, key_len);
+  return status;
 }

@@ -39,10 +39,19 @@ int crl_context_check(const crl_context *context, corral_error *error) {
                                       : crl_status_plain(error, CORRAL_EFORKED);
 }
 
+/* Gets are counted where somebody asks for that: readers of a stats file, or the option. */
+static void begin_hot(crl_context *context) {
+  size_t size;
+  const crl_stats *stats = &context->events.stats;
+  if (stats->times == NULL && context->hot.percent <= 0) return;
+  atomic_store(&context->hot.table, crl_stats_part(stats, CRL_PART_HOT, &size));
+}
+
 /* The first use: nothing is counted before it. */
 static void begin(crl_context *context, unsigned here) {
   corral_error why = {0};
   int status = crl_stats_file_begin(&context->events.stats, &why);
+  begin_hot(context);
   atomic_store(&context->home, here);
   if (status != CORRAL_OK)
     crl_event_emit(&context->events, CORRAL_EVENT_WARNING, NULL, 0, why.text);

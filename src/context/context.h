@@ -17,6 +17,7 @@
 #include "election/quota.h"
 #include "herd/herd.h"
 #include "near/near.h"
+#include "stats/hot.h"
 #include "outbox/replay.h"
 
 #define CRL_CONTEXT_OPEN UINT32_C(0xc0881a11)
@@ -74,6 +75,7 @@ typedef struct crl_context {
   crl_semaphore *limiter;            /* of computes */
   crl_watch *watch;                  /* NULL: waiters poll */
   crl_near *near;                    /* NULL: there is no near tier */
+  int near_hot_only;                 /* it is for hot keys alone */
   _Atomic int64_t near_since;        /* copies of earlier looks don't answer by themselves */
   crl_outbox *outbox;
   crl_outbox *verdicts; /* verdicts left while the store was away: records without a body */
@@ -97,6 +99,7 @@ typedef struct crl_context {
   int generation; /* each value carries the tag of the whole namespace */
   crl_key_space space;
   char *scope; /* name of the host's elections */
+  crl_hot hot; /* which keys most gets are for */
 } crl_context;
 
 /* The hash by which the cost of a key is known: that of the two that a hit has anyway.
@@ -130,6 +133,10 @@ const corral_policy *crl_context_kept(const crl_context *context, const corral_p
 const corral_policy *crl_context_policy(crl_context *context, const corral_policy *user,
                                         corral_policy *room, int *ret_status, corral_error *error);
 void crl_context_free_policies(crl_context *context);
+/* True when the near tier, if there is one, is for the key of this hash (crl_key_hash), too. */
+static inline int crl_context_is_near(const crl_context *context, uint64_t hash) {
+  return context->near != NULL && (!context->near_hot_only || crl_hot_has(&context->hot, hash));
+}
 /* True when the change of a copy's record is known here, at the latest when near_ms is over: the
  * watch has registered it or, where no watch is up or a watch tells of all keys, nothing of that
  * kind is to be had or needed. */

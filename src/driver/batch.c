@@ -82,7 +82,8 @@ static int want_all(const crl_batch *batch, size_t count, int looked, crl_tag_ve
     const crl_found *found = batch->found[i];
     const crl_request *e = &batch->requests[i];
     if (looked ? !e->has_payload : !crl_request_asks_tags(e)) continue;
-    if (found->policy->near_ms < *near_ms) *near_ms = found->policy->near_ms;
+    int64_t ms = crl_found_near_ms(found);
+    if (ms < *near_ms) *near_ms = ms;
     status = want_tag_versions(all, &found->tag_versions);
   }
   return status;

@@ -88,6 +88,7 @@ static void begin(many *m, leg *l) {
   l->join.outcome = &m->outcome;
   l->open = 1;
   m->open++;
+  crl_run_count(m->context, m->call, l->item->key, l->item->key_len);
   crl_join_begin(&l->join);
   settle(m, l);
 }

@@ -85,6 +85,7 @@ static crl_reader *add(void) {
   atomic_init(&r->seen, 0);
   atomic_init(&r->taken, 1);
   r->depth = 0;
+  r->distance = 0;
   r->next = atomic_load(&readers);
   do r->number = r->next == NULL ? 0 : r->next->number + 1;
   while (!atomic_compare_exchange_weak(&readers, &r->next, r));

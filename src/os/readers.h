@@ -20,6 +20,7 @@ typedef struct crl_reader {
   _Atomic uint64_t seen;  /* the moment when it entered; 0: it is outside */
   unsigned depth, number; /* number: of no other thread at the same time; from 0 on, without gaps */
   _Atomic int taken;
+  int distance; /* gets of the thread until one is counted (stats/hot.h); 0: not drawn yet */
   struct crl_reader *next;
 } crl_reader;
 

@@ -85,6 +85,13 @@ static inline int crl_policy_rolls(const corral_policy *policy) { return policy-
  * Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015. */
 int crl_policy_early(const corral_policy *policy, int64_t ttl_ms, int64_t left_ms, uint64_t cost_us,
                      uint64_t dice);
+/* The same of a hot key: also in the last tenth of its fresh life, unless early_pct is off. Of all
+ * calls of a process one in CRL_EARLY_PAUSE_MS goes by that. */
+enum { CRL_EARLY_HOT = 10, CRL_EARLY_PAUSE_MS = 1000 };
+static inline int crl_policy_early_hot(const corral_policy *policy, int64_t ttl_ms,
+                                       int64_t left_ms) {
+  return policy->early_pct >= 0 && left_ms < ttl_ms / CRL_EARLY_HOT;
+}
 /* The pause before a waiter's look number `n` (from 0): exponential, full jitter, at least 1 ms.
  * Source: "Exponential Backoff And Jitter", AWS Architecture Blog, 2015. */
 int64_t crl_policy_backoff(int64_t poll_ms, int64_t poll_max_ms, unsigned n, uint64_t dice);

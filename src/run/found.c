@@ -418,13 +418,13 @@ void crl_found_prepare(crl_found *found, crl_request *e, int watches) {
     e->status = CORRAL_ENOMEM;
     e->count = 0;
   }
-  if ((watches || context->near != NULL) && context->watch != NULL)
+  if ((watches || crl_context_is_near(context, found->hash)) && context->watch != NULL)
     e->watched = crl_watch_up(context->watch);
 }
 
 void crl_found_perform(crl_found *found, crl_request *e) {
   if (found->tag_versions.count > 0 && crl_request_asks_tags(e))
-    crl_tag_versions_perform(found->context, &found->tag_versions, found->policy->near_ms, e->op,
+    crl_tag_versions_perform(found->context, &found->tag_versions, crl_found_near_ms(found), e->op,
                              e->count, e->limit);
   else if (e->count > 0)
     crl_pool_perform(found->context->pool, e->op, e->count, e->limit);
@@ -486,7 +486,7 @@ void crl_found_tell_answer(crl_found *found, corral_event event, const crl_outco
 void crl_found_fetch(crl_found *found, crl_request *e) {
   if (e->has_payload)
     e->fetched = crl_tag_versions_fetch(found->context, &found->tag_versions,
-                                        found->policy->near_ms, e->limit, &found->error);
+                                        crl_found_near_ms(found), e->limit, &found->error);
 }
 
 void crl_found_look(crl_found *found, crl_request *e, int64_t limit, crl_told *told) {

@@ -55,7 +55,7 @@ static own *make_mine(void) {
 /* ---- the look ------------------------------------------------------------------------------ */
 
 int crl_hit_is_of(const crl_context *context) {
-  return context->near == NULL && !context->generation;
+  return (context->near == NULL || context->near_hot_only) && !context->generation;
 }
 
 /* True for a call whose hit needs nothing but its record. */
@@ -88,6 +88,13 @@ static uint64_t key_hash(crl_hit *hit) {
 static int is_gone(crl_hit *hit) {
   const crl_marks *gone = &hit->context->gone;
   return !hit->context->looks_first && crl_marks_any(gone) && crl_marks_has(gone, key_hash(hit));
+}
+
+/* Its copies may answer, and what is found is to be kept as one. */
+static int is_near(crl_hit *hit) {
+  const crl_context *context = hit->context;
+  return context->near != NULL && crl_hot_any(&context->hot) &&
+         crl_context_is_near(context, key_hash(hit));
 }
 
 /* Where a look asks another process, simultaneous calls share it: see herd.h. `beside`: a look of
@@ -125,7 +132,7 @@ static int begin(crl_hit *hit, int beside) {
   if (!put_key(hit)) return 0;
   put_hash(hit);
   hit->early = 0;
-  if (has_tags(hit) || is_gone(hit) || !enter(hit, beside)) return 0;
+  if (has_tags(hit) || is_gone(hit) || is_near(hit) || !enter(hit, beside)) return 0;
   hit->began_us = crl_env_now_us();
   hit->now = hit->began_us / 1000;
   hit->deadline = hit->now + hit->call->policy->wait_ms;

@@ -27,7 +27,7 @@ typedef struct crl_hit {
   uint8_t *key;          /* room of CRL_HIT_KEY bytes, which outlives the look */
 } crl_hit;
 
-/* True where some calls may be answered so. */
+/* True where some calls may be answered so: those of keys that have no copies in the near tier. */
 int crl_hit_is_of(const crl_context *context);
 /* Looks for a call that may be answered so. 1: the call has ended, with *ret. 0: crl_hit_join, with
  * crl_hit_mine. -1: there was no look. */

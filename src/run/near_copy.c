@@ -47,12 +47,18 @@ static int tags_stand(crl_context *context, const crl_near_copy *copy, int64_t n
   return crl_tag_versions_standing(context, metadata->data, metadata->size, &source) == CRL_STANDS;
 }
 
-/* A value that the caller wants early is no answer; nobody rebuilds what somebody failed to. */
-static int is_early(const crl_join *join, const crl_near_copy *copy, int64_t now) {
+/* A value that the caller wants early is no answer; nobody rebuilds what somebody failed to. Of a
+ * hot key one call asks the store for all, and the others have the copy meanwhile. */
+static int is_early(const crl_join *join, const crl_near_copy *copy, uint64_t hash, int64_t now) {
   const corral_policy *policy = join->call->policy;
+  crl_hot *hot = &join->context->hot;
+  int64_t left = copy->fresh_until - now;
   if (!crl_call_computes(join->call) || copy->retry_until > now) return 0;
   uint64_t dice = crl_policy_rolls(policy) ? crl_env_dice() : 0;
-  return crl_policy_early(policy, copy->ttl, copy->fresh_until - now, copy->cost_us, dice);
+  int early = crl_policy_early(policy, copy->ttl, left, copy->cost_us, dice);
+  if (!crl_hot_any(hot) || !crl_hot_has(hot, hash)) return early;
+  return (early || crl_policy_early_hot(policy, copy->ttl, left)) &&
+         crl_hot_turn(hot, hash, now, CRL_EARLY_PAUSE_MS);
 }
 
 /* 0 without memory. */
@@ -87,22 +93,25 @@ static int fill_outcome(const crl_near_copy *copy, gives what, int64_t now, crl_
   return 1;
 }
 
-static int answer_by(crl_join *join, const crl_near_copy *copy, int64_t now, int only_fresh) {
+static int answer_by(crl_join *join, const crl_near_copy *copy, uint64_t hash, int64_t now,
+                     int only_fresh) {
   const corral_policy *policy = join->call->policy;
   gives what = judge(join->context, copy, policy->near_ms, &now);
   if (what == NOTHING || (only_fresh && what != FRESH) ||
       !tags_stand(join->context, copy, policy->near_ms))
     return 0;
-  join->early = what == FRESH && is_early(join, copy, now);
+  join->early = what == FRESH && is_early(join, copy, hash, now);
   return !join->early && fill_outcome(copy, what, now, join->outcome);
 }
 
 static int answer(crl_join *join, const crl_key *key, int only_fresh) {
   int64_t now = crl_env_coarse_ms();
+  uint64_t hash = crl_key_hash(key);
+  if (join->context->near_hot_only && !crl_hot_has(&join->context->hot, hash)) return 0;
   if (!crl_readers_enter()) return 0;
   const crl_near_copy *copy =
-      crl_near_look(join->context->near, crl_key_hash(key), key->stored, key->stored_len, now);
-  int answers = copy != NULL && answer_by(join, copy, now, only_fresh);
+      crl_near_look(join->context->near, hash, key->stored, key->stored_len, now);
+  int answers = copy != NULL && answer_by(join, copy, hash, now, only_fresh);
   crl_readers_leave();
   return answers;
 }
@@ -171,14 +180,34 @@ int crl_found_take_near(crl_found *found, int64_t now, crl_lives *lives) {
   return takes;
 }
 
+/* ---- hot keys ------------------------------------------------------------------------------ */
+
+__attribute__((noinline, cold)) void crl_run_count_one(crl_context *context, const crl_call *call,
+                                                       const void *key, size_t key_len) {
+  crl_key stored;
+  crl_name name = crl_call_name(call, key, key_len);
+  if (!crl_hot_draw() || atomic_load(&context->hot.table) == NULL) return;
+  if (crl_key_make(&stored, CRL_KEY_VALUE, &context->space, &name) != CORRAL_OK) return;
+  crl_hot_get get = {.hash = crl_key_hash(&stored),
+                     .stored = stored.stored,
+                     .stored_len = stored.stored_len,
+                     .key = key,
+                     .key_len = key_len};
+  crl_hot_add(&context->hot, &get, crl_env_coarse_ms());
+  crl_key_clean(&stored);
+}
+
 /* ---- copies -------------------------------------------------------------------------------- */
 
+int64_t crl_found_near_ms(const crl_found *found) {
+  return crl_context_is_near(found->context, found->hash) ? found->policy->near_ms : 0;
+}
+
 void crl_found_date_near(const crl_found *found, crl_request *e) {
-  crl_near *near = found->context->near;
-  e->keeps = near != NULL && found->policy->near_ms > 0;
+  e->keeps = crl_found_near_ms(found) > 0;
   if (!e->keeps) return;
   e->looked = crl_env_now_ms();
-  e->epoch = crl_near_epoch(near, found->hash);
+  e->epoch = crl_near_epoch(found->context->near, found->hash);
 }
 
 /* *ret: a copy of the record's metadata; NULL if it has no tags. 0 without memory. */

@@ -43,6 +43,13 @@ static inline crl_name crl_call_name(const crl_call *call, const void *key, size
       .key = key, .key_len = key_len, .variant = call->variant, .variant_len = call->variant_len};
 }
 
+/* Once for each call: by some of them it is known which keys are hot. */
+void crl_run_count_one(crl_context *context, const crl_call *call, const void *key, size_t key_len);
+static inline void crl_run_count(crl_context *context, const crl_call *call, const void *key,
+                                 size_t key_len) {
+  if (__builtin_expect(!crl_hot_passes(), 0)) crl_run_count_one(context, call, key, key_len);
+}
+
 /* The caller of a run that the scheduler flies; it outlives the run. Called on the scheduler's
  * threads. */
 typedef struct crl_caller {

@@ -47,7 +47,7 @@ static uint8_t *read_whole(int fd, size_t size) {
 
 static int is_turning(const corral_stats *s) { return s->numbers[CRL_NUMBER_TURN] % 2 != 0; }
 
-/* A file that changes hands is read once more. */
+/* A file that changes hands, or its hot keys, is read once more. */
 static int read_file(int fd, size_t size, corral_stats **ret) {
   int status = CORRAL_EFOREIGN;
   *ret = NULL;
@@ -57,7 +57,10 @@ static int read_file(int fd, size_t size, corral_stats **ret) {
     *ret = NULL;
     status = bytes == NULL ? CORRAL_EFOREIGN : crl_snapshot_parse(bytes, size, ret);
     free(bytes);
-    if (status != CORRAL_OK || !is_turning(*ret)) break;
+    if (status != CORRAL_OK) break;
+    int is_dated = crl_snapshot_date_hot(*ret, crl_env_now_ms());
+    if (!is_dated) crl_snapshot_drop_hot(*ret);
+    if (is_dated && !is_turning(*ret)) break;
     crl_env_pause_us(PAUSE_US);
   }
   return status;

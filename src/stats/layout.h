@@ -39,7 +39,7 @@ enum {
 #define CRL_PART_MAP(X)                                                                            \
   X(FLIGHTS, "flights", 128, 65)                                                                   \
   X(RING, "ring", 256, 129)                                                                        \
-  X(HOT, "hot", 128, 128)
+  X(HOT, "hot", 6720, 1)
 
 typedef enum crl_number {
 #define CRL_NUMBER_ENUM(id, name) CRL_NUMBER_##id,

@@ -6,7 +6,7 @@
 
 #include "base/value.h"
 
-enum { ROWS_MOST = 4096, COUNT_MOST = 1 << 20 };
+enum { ROWS_MOST = 4096, COUNT_MOST = 1 << 20, TRIES = 16 };
 
 /* Where the rows of each kind begin, among those of this library. */
 enum {
@@ -33,20 +33,30 @@ void corral_stats_free(corral_stats *stats) {
 
 /* ---- of this process ----------------------------------------------------------------------- */
 
-/* Word by word: threads write meanwhile. */
+/* Word by word, forwards: threads write meanwhile. */
 static uint8_t *copy_part(const crl_stats *stats, crl_part_id part) {
   size_t size;
   _Atomic uint64_t *from = crl_stats_part(stats, part, &size);
   uint64_t *to = from == NULL ? NULL : crl_alloc(size);
   for (size_t i = 0; to != NULL && i < size / sizeof *to; i++)
-    to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+    to[i] = atomic_load_explicit(&from[i], memory_order_acquire);
   return (uint8_t *)to;
+}
+
+/* What is being changed is copied once more. */
+static int take_hot(const crl_stats *stats, corral_stats *s) {
+  for (int i = 0; i < TRIES && !crl_snapshot_date_hot(s, crl_env_now_ms()); i++) {
+    crl_snapshot_drop_hot(s);
+    if (i == TRIES - 1) break;
+    if ((s->parts[CRL_PART_HOT] = copy_part(stats, CRL_PART_HOT)) == NULL) return 0;
+  }
+  return 1;
 }
 
 static int take_parts(const crl_stats *stats, corral_stats *s) {
   for (int i = 0; i < CRL_PARTS; i++)
     if ((s->parts[i] = copy_part(stats, (crl_part_id)i)) == NULL) return 0;
-  return 1;
+  return take_hot(stats, s);
 }
 
 int crl_snapshot_take(const crl_stats *stats, int used, corral_stats **ret) {
@@ -292,7 +302,8 @@ int corral_stats_add(corral_stats *sum, const corral_stats *more) {
     else if (more->gauges[i] > sum->gauges[i])
       sum->gauges[i] = more->gauges[i];
   unite(sum, more);
-  return add_flights(sum, more);
+  int of_flights = add_flights(sum, more), of_hot = crl_snapshot_add_hot(sum, more);
+  return of_flights != CORRAL_OK ? of_flights : of_hot;
 }
 
 /* ---- what a snapshot has ------------------------------------------------------------------- */

@@ -35,6 +35,12 @@ const corral_flight *crl_snapshot_flights(const corral_stats *stats, corral_flig
                                           size_t *ret_count);
 /* The bytes of a part, and their number; NULL: it has none. */
 const void *crl_snapshot_part(const corral_stats *stats, crl_part_id part, size_t *ret_size);
+/* hot_keys.c: brings the hot keys up to `now` (crl_env_now_ms). 0: they were being changed when
+ * they were read. */
+int crl_snapshot_date_hot(corral_stats *stats, int64_t now);
+void crl_snapshot_drop_hot(corral_stats *stats);
+/* Adds those of a snapshot to a sum. CORRAL_ENOMEM. */
+int crl_snapshot_add_hot(corral_stats *sum, const corral_stats *more);
 /* The event that has this number in the process that has the file, and its name there; -1: this
  * library doesn't know it. */
 int crl_snapshot_event(const corral_stats *stats, size_t number, const char **ret_name);

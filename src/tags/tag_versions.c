@@ -134,6 +134,7 @@ typedef struct look {
   crl_key key;
   uint64_t hash, epoch;
   int64_t looked;
+  int keeps; /* the near tier wants a copy */
 } look;
 
 /* ---- the near tier ------------------------------------------------------------------------- */
@@ -155,8 +156,7 @@ static int find_near(crl_context *context, const look *a, int64_t near_ms, int64
 }
 
 static void keep_near(crl_context *context, const look *a, uint64_t print) {
-  uint8_t *payload =
-      context->near != NULL && a->tag_version->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
+  uint8_t *payload = a->keeps && a->tag_version->status == CORRAL_OK ? crl_alloc(PAYLOAD) : NULL;
   if (payload == NULL) return;
   crl_record_put(payload, a->tag_version->hard, 8);
   crl_record_put(payload + 8, a->tag_version->soft, 8);
@@ -183,13 +183,13 @@ static void keep_near(crl_context *context, const look *a, uint64_t print) {
 
 static void set_up(crl_context *context, look *l, corral_op *op) {
   l->looked = crl_env_now_ms();
-  if (context->near != NULL && context->watch != NULL) (void)crl_watch_up(context->watch);
-  if (context->near != NULL) l->epoch = crl_near_epoch(context->near, l->hash);
+  if (l->keeps && context->watch != NULL) (void)crl_watch_up(context->watch);
+  if (l->keeps) l->epoch = crl_near_epoch(context->near, l->hash);
   *op = (corral_op){.verb = CORRAL_VERB_GET, .key = l->key.stored, .key_len = l->key.stored_len};
 }
 
 static void looked(crl_context *context, look *l, corral_op *op) {
-  uint64_t print = context->near != NULL ? crl_watch_print(op->found.record, op->found.len) : 0;
+  uint64_t print = l->keeps ? crl_watch_print(op->found.record, op->found.len) : 0;
   take(l->tag_version, &l->key, op);
   keep_near(context, l, print);
   crl_key_clean(&l->key);
@@ -213,6 +213,7 @@ static int list_wanted(crl_context *context, crl_tag_versions *tag_versions, int
     look *l = &list[*count];
     if (tag_versions->tag_version[i].status != CRL_TAG_WANTED) continue;
     if (aim(context, &tag_versions->tag_version[i], l) != CORRAL_OK) return CORRAL_ENOMEM;
+    l->keeps = context->near != NULL && (near_ms > 0 || !context->near_hot_only);
     if (find_near(context, l, near_ms, now))
       crl_key_clean(&l->key);
     else

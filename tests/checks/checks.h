@@ -23,6 +23,7 @@ void of_the_flight(void **state);
 void of_the_heap(void **state);
 void of_the_herd(void **state);
 void each_function_of_the_herd_checks(void **state);
+void of_the_hot_keys(void **state);
 void of_the_limbo(void **state);
 void of_the_limiter(void **state);
 void of_the_lock_steps(void **state);
