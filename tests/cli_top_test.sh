@@ -250,6 +250,21 @@ lines_of_a_page() {
 }
 check "without a terminal page follows page" pages
 
+# A herd asks for one key so often that it is hot.
+hot() {
+  "$CORRAL" storm --mode corral --keys 1 --duration 4s --rate 1000 --load 1000 >storm.out 2>&1 &
+  storm=$!
+  await tells_hot
+  got=$?
+  wait $storm && return $got
+}
+tells_hot() {
+  "$CORRAL" top --count 1 -d 0.1 >hot.out &&
+    sed -n '/^HOT KEY  *CACHE  *GETS LATELY  *AT LEAST$/,$p' hot.out |
+    grep -Eq '^[^ ]+  *storm-corral-[^ ]*  *[1-9][0-9]*  *[0-9]+$'
+}
+check "the hottest keys are told" hot
+
 reader_leaves() {
   "$CORRAL" top --count 1000 -d 0.1 | head -n 1 >first.out && grep -q '^corral top ' first.out
 }

@@ -205,7 +205,7 @@ static const char help_stat[] =
 static const char help_top[] =
     "Usage: corral top [OPTION]...\n"
     "Show the rates of all processes of this host, again and again: calls, hit ratio,\n"
-    "computes, what was saved, who waits; caches, and the longest flights.\n"
+    "computes, what was saved, who waits; caches, hottest keys, longest flights.\n"
     "\n"
     "  -d, --every D       Pause between two looks (1s)\n"
     "  --count N           Not longer than N looks\n"

@@ -1,5 +1,5 @@
-/* top_page.c: the page of corral top: the sums of the caches that are shown, then the caches, and
- * the longest flights. */
+/* top_page.c: the page of corral top: the sums of the caches that are shown, then the caches, the
+ * hottest keys and the longest flights. */
 #include "top.h"
 
 #include <stdarg.h>
@@ -26,6 +26,11 @@ typedef struct row {
   stat_counts change;
 } row;
 
+typedef struct hot_row {
+  corral_hot_key hot;
+  const stat_cache *cache;
+} hot_row;
+
 typedef struct flight_row {
   corral_flight flight;
   const stat_cache *cache;
@@ -40,8 +45,9 @@ typedef struct drawing {
   size_t count;
   row sum; /* its cache is `sum_cache` */
   stat_cache sum_cache;
+  hot_row hot[KEYS_MOST];
   flight_row flights[KEYS_MOST];
-  size_t flight_count;
+  size_t hot_count, flight_count;
   const stat_cache *at; /* whose keys are told */
 } drawing;
 
@@ -138,6 +144,18 @@ static void choose(drawing *d) {
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
+/* The hottest ones stay, in their order. */
+static int take_hot(const corral_hot_key *hot, void *arg) {
+  drawing *d = arg;
+  size_t at = d->hot_count;
+  while (at > 0 && hot->count > d->hot[at - 1].hot.count) at--;
+  if (at == KEYS_MOST) return 0;
+  if (d->hot_count < KEYS_MOST) d->hot_count++;
+  memmove(d->hot + at + 1, d->hot + at, (d->hot_count - at - 1) * sizeof *d->hot);
+  d->hot[at] = (hot_row){.hot = *hot, .cache = d->at};
+  return 0;
+}
+
 static int take_flight(const corral_flight *flight, void *arg) {
   drawing *d = arg;
   size_t at = d->flight_count;
@@ -152,6 +170,7 @@ static int take_flight(const corral_flight *flight, void *arg) {
 static void take_keys(drawing *d) {
   for (size_t i = 0; i < d->count; i++) {
     d->at = d->rows[i].cache;
+    (void)corral_stats_hot(d->at->sum, take_hot, d);
     (void)corral_stats_flights(d->at->sum, take_flight, d);
   }
 }
@@ -259,6 +278,24 @@ static size_t key_columns(const drawing *d, size_t others) {
   return columns < others + 12 ? 12 : columns - others < 64 ? columns - others : 64;
 }
 
+/* The calls of the last 10 to 20 seconds: counts of hot keys are halved every 10. */
+static void draw_hot(drawing *d, size_t most) {
+  char text[SCREEN_LINE], key[KEY_ROOM], name[4 * NAME + 1];
+  size_t columns = key_columns(d, NAME + 26);
+  if (most == 0) return;
+  line(d, "%s", "");
+  (void)snprintf(text, sizeof text, "%-*s %-*s %11s %11s", (int)columns, "HOT KEY", NAME, "CACHE",
+                 "GETS LATELY", "AT LEAST");
+  title(d, text);
+  for (size_t i = 0; i < d->hot_count && i < most; i++) {
+    const corral_hot_key *h = &d->hot[i].hot;
+    line(d, "%s %s %11llu %11llu", key_text(key, h->key, h->key_kept, h->key_len, columns),
+         stat_fit(name, sizeof name, stat_cache_name(d->hot[i].cache), NAME, true),
+         (unsigned long long)h->count,
+         (unsigned long long)(h->count > h->error ? h->count - h->error : 0));
+  }
+}
+
 static void draw_flights(drawing *d, size_t most) {
   char text[SCREEN_LINE], key[KEY_ROOM], name[4 * NAME + 1], t[2][CLI_TIME_TEXT];
   size_t columns = key_columns(d, NAME + 46);
@@ -283,12 +320,17 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 /* Rows of a table of `count` lines, within `room` with its title and the line before it. */
 static size_t rows_of(size_t count, size_t room) { return room > 2 ? least(count, room - 2) : 0; }
 
-/* The flights get half of the room, the caches the rest. */
+/* The flights get a quarter of the room, the caches a third; the keys get the rest, of which the
+ * caches take what isn't needed. */
 static void draw_tables(drawing *d) {
   size_t room = d->page->rows > HEAD ? d->page->rows - HEAD : 0;
-  size_t flights = rows_of(least(d->flight_count, room / 2), room);
-  size_t taken = flights > 0 ? flights + 2 : 0;
-  draw_caches(d, room > taken ? room - taken : 0);
+  size_t flights = rows_of(least(d->flight_count, room / 4), room);
+  size_t caches = least(d->count, room / 3);
+  size_t taken = caches + (flights > 0 ? flights + 2 : 0);
+  size_t hot = rows_of(d->hot_count, room > taken ? room - taken : 0);
+  taken += hot > 0 ? hot + 2 : 0;
+  draw_caches(d, caches + (room > taken ? room - taken : 0));
+  draw_hot(d, hot);
   draw_flights(d, flights);
 }
 
