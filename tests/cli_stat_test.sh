@@ -229,7 +229,8 @@ page_again() {
   rm -f page.prom
   "$CORRAL" stat --prometheus --watch=100ms --output page.prom 2>watch.err &
   watcher=$!
-  await [ -s page.prom ] && rm page.prom && await [ -s page.prom ] && kill -TERM $watcher
+  await [ -s page.prom ] && rm page.prom && await [ -s page.prom ] && kill -TERM $watcher &&
+    await gone $watcher || kill -9 $watcher
   wait $watcher
   [ $? -eq 143 ] && [ ! -s watch.err ] && [ "$(ls page.prom*)" = page.prom ]
 }

@@ -273,7 +273,7 @@ check "it ends when the reader of its pages is gone" reader_leaves
 signalled() {
   "$CORRAL" top >pages.out &
   top=$!
-  await [ -s pages.out ] && kill -TERM $top
+  await [ -s pages.out ] && kill -TERM $top && await gone $top || kill -9 $top
   wait $top
   [ $? -eq 143 ]
 }
