@@ -145,7 +145,7 @@ load() {
 check "a load for the page" load
 
 play "the page fits 24 lines of 80 columns, and each other size" <<'END'
-t = opened()
+t = opened("-d", "1h")
 assert t.shows("CACHE") and t.shows("\\x1b[31m\\xffodd") and t.shows("users")
 assert t.shows("0000...") and not any("0" * 40 in line for line in t.lines)
 for rows, columns in (12, 50), (5, 20), (1, 1), (50, 160), (24, 80):
@@ -203,8 +203,10 @@ END
 play "stopped by Ctrl-Z the terminal is as before, and the page comes back" <<'END'
 t = opened("-d", "1h")
 t.type("\x1a")
-pid, status = os.waitpid(t.child.pid, os.WUNTRACED)
-assert os.WIFSTOPPED(status), status
+def is_stopped():
+    pid, status = os.waitpid(t.child.pid, os.WUNTRACED | os.WNOHANG)
+    return pid != 0 and os.WIFSTOPPED(status)
+t.wait("the stop", is_stopped)
 t.restored()
 t.clear()
 t.child.send_signal(signal.SIGCONT)
@@ -248,6 +250,21 @@ lines_of_a_page() {
 }
 check "without a terminal page follows page" pages
 
+# A herd asks for one key so often that it is hot.
+hot() {
+  "$CORRAL" storm --mode corral --keys 1 --duration 4s --rate 1000 --load 1000 >storm.out 2>&1 &
+  storm=$!
+  await tells_hot
+  got=$?
+  wait $storm && return $got
+}
+tells_hot() {
+  "$CORRAL" top --count 1 -d 0.1 >hot.out &&
+    sed -n '/^HOT KEY  *CACHE  *GETS LATELY  *AT LEAST$/,$p' hot.out |
+    grep -Eq '^[^ ]+  *storm-corral-[^ ]*  *[1-9][0-9]*  *[0-9]+$'
+}
+check "the hottest keys are told" hot
+
 reader_leaves() {
   "$CORRAL" top --count 1000 -d 0.1 | head -n 1 >first.out && grep -q '^corral top ' first.out
 }
@@ -256,7 +273,7 @@ check "it ends when the reader of its pages is gone" reader_leaves
 signalled() {
   "$CORRAL" top >pages.out &
   top=$!
-  await [ -s pages.out ] && kill -TERM $top
+  await [ -s pages.out ] && kill -TERM $top && await gone $top || kill -9 $top
   wait $top
   [ $? -eq 143 ]
 }

@@ -29,7 +29,6 @@ typedef struct row {
 typedef struct hot_row {
   corral_hot_key hot;
   const stat_cache *cache;
-  uint64_t change;
 } hot_row;
 
 typedef struct flight_row {
@@ -145,41 +144,15 @@ static void choose(drawing *d) {
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-typedef struct wanted {
-  uint64_t hash, count;
-} wanted;
-
-static int match_hot(const corral_hot_key *hot, void *arg) {
-  wanted *w = arg;
-  if (hot->key_hash != w->hash) return 0;
-  w->count = hot->count;
-  return 1;
-}
-
-/* Calls since the look before; of a key that was not among the hot ones then, at least so many. */
-static uint64_t hot_change(const drawing *d, const corral_hot_key *hot) {
-  wanted w = {.hash = hot->key_hash, .count = hot->error};
-  const stat_cache *before =
-      d->before != NULL ? stat_find(&d->before->host, d->at->name, NULL) : NULL;
-  if (d->before == NULL) return 0;
-  if (before != NULL) (void)corral_stats_hot(before->sum, match_hot, &w);
-  return hot->count > w.count ? hot->count - w.count : 0;
-}
-
-static bool hotter(const hot_row *a, const hot_row *b) {
-  return a->change != b->change ? a->change > b->change : a->hot.count > b->hot.count;
-}
-
 /* The hottest ones stay, in their order. */
 static int take_hot(const corral_hot_key *hot, void *arg) {
   drawing *d = arg;
-  hot_row r = {.hot = *hot, .cache = d->at, .change = hot_change(d, hot)};
   size_t at = d->hot_count;
-  while (at > 0 && hotter(&r, &d->hot[at - 1])) at--;
+  while (at > 0 && hot->count > d->hot[at - 1].hot.count) at--;
   if (at == KEYS_MOST) return 0;
   if (d->hot_count < KEYS_MOST) d->hot_count++;
   memmove(d->hot + at + 1, d->hot + at, (d->hot_count - at - 1) * sizeof *d->hot);
-  d->hot[at] = r;
+  d->hot[at] = (hot_row){.hot = *hot, .cache = d->at};
   return 0;
 }
 
@@ -305,19 +278,21 @@ static size_t key_columns(const drawing *d, size_t others) {
   return columns < others + 12 ? 12 : columns - others < 64 ? columns - others : 64;
 }
 
+/* The calls of the last 10 to 20 seconds: counts of hot keys are halved every 10. */
 static void draw_hot(drawing *d, size_t most) {
-  char text[SCREEN_LINE], key[KEY_ROOM], name[4 * NAME + 1], n[STAT_RATE_TEXT];
-  size_t columns = key_columns(d, NAME + 22);
+  char text[SCREEN_LINE], key[KEY_ROOM], name[4 * NAME + 1];
+  size_t columns = key_columns(d, NAME + 26);
   if (most == 0) return;
   line(d, "%s", "");
-  (void)snprintf(text, sizeof text, "%-*s %-*s %8s %11s", (int)columns, "HOT KEY", NAME, "CACHE",
-                 "GETS/S", "GETS");
+  (void)snprintf(text, sizeof text, "%-*s %-*s %11s %11s", (int)columns, "HOT KEY", NAME, "CACHE",
+                 "GETS LATELY", "AT LEAST");
   title(d, text);
   for (size_t i = 0; i < d->hot_count && i < most; i++) {
     const corral_hot_key *h = &d->hot[i].hot;
-    line(d, "%s %s %8s %11llu", key_text(key, h->key, h->key_kept, h->key_len, columns),
+    line(d, "%s %s %11llu %11llu", key_text(key, h->key, h->key_kept, h->key_len, columns),
          stat_fit(name, sizeof name, stat_cache_name(d->hot[i].cache), NAME, true),
-         rate(n, d, d->hot[i].change), (unsigned long long)h->count);
+         (unsigned long long)h->count,
+         (unsigned long long)(h->count > h->error ? h->count - h->error : 0));
   }
 }
 

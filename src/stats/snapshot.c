@@ -302,8 +302,8 @@ int corral_stats_add(corral_stats *sum, const corral_stats *more) {
     else if (more->gauges[i] > sum->gauges[i])
       sum->gauges[i] = more->gauges[i];
   unite(sum, more);
-  int status = add_flights(sum, more), hot = crl_snapshot_add_hot(sum, more);
-  return status != CORRAL_OK ? status : hot;
+  int of_flights = add_flights(sum, more), of_hot = crl_snapshot_add_hot(sum, more);
+  return of_flights != CORRAL_OK ? of_flights : of_hot;
 }
 
 /* ---- what a snapshot has ------------------------------------------------------------------- */
