@@ -148,8 +148,16 @@ static void while_no_key_is_hot_there_is_no_watch(void **state) {
     snprintf(key, sizeof key, "cold %d", i);
     assert_int_equal(asks(c, key, &s).status, CORRAL_OK);
     assert_int_equal(asks(c, key, &s).how, CORRAL_FRESH);
+    /* a variant, which is no plain hit */
+    corral_value *value = NULL;
+    assert_int_equal(corral_get_or_compute(c, key, strlen(key),
+                                           CORRAL_CALL(.variant = "de", .variant_len = 2), answer,
+                                           &s, &value),
+                     CORRAL_OK);
+    corral_value_unref(value);
   }
   assert_null(strstr(redis_server_ask(redis, "CLIENT LIST"), " flags=t"));
+  assert_int_equal(corral_counter(c, CORRAL_EVENT_WATCH), 0);
   assert_int_equal(corral_near_used(c), 0);
   corral_close(c);
 }
