@@ -466,6 +466,8 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
                     corral_policy *room, crl_context **ret, crl_call *call) {
   int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
   if (status == CORRAL_OK) status = take_user(user, &c->context, room, call, NULL);
+  if (room == NULL && status == CORRAL_OK && crl_handle_has_orders(&c->context))
+    return CRL_HANDLE_ROOM;
   return status;
 }
 
