@@ -238,6 +238,9 @@ name_of() { # STORE
 hits() {
   run_alone hit
   row "Redis hit, 1 thread, to a raw GET" "$(behind hit 'redis    one' ratio)" "<= 1.05"
+  run_alone stats
+  row "Redis hit, with a stats file, to one without" "$(behind stats 'redis ' ratio)" "<= 1.02"
+  row "near hit, ns more with a stats file" "$(behind stats 'near ' difference)" "<= 2"
 }
 
 threads() {

@@ -172,11 +172,13 @@ static int by_instructions(const void *a, const void *b) {
  * so one that isn't comes right before it. The dearest of the cheapest quarter counts, in a turn
  * without more system calls than usual. `most` has the bounds of instructions, stack and bytes, and
  * the exact numbers of the others. Returns the instructions. */
-static long a_hit_costs(const char *uri, int64_t near_bytes, price most) {
+static long a_hit_costs_with(const char *stats_dir, const char *uri, int64_t near_bytes,
+                             price most) {
   corral *c;
   corral_error error;
   price all[HITS], p = {0};
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .near_bytes = near_bytes, .op_ms = PATIENCE_MS / 2),
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .near_bytes = near_bytes, .stats_dir = stats_dir,
+                                 .op_ms = PATIENCE_MS / 2),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   for (int i = -WARM; i < TURNS * HITS; i++) {
@@ -189,16 +191,20 @@ static long a_hit_costs(const char *uri, int64_t near_bytes, price most) {
     if (p.calls <= most.calls) break;
   }
   corral_close(c);
-  print_message("%s%.9s: %ld instructions, %ld system calls, %ld bytes of stack, %ld allocations "
+  print_message("%s%s%.9s: %ld instructions, %ld system calls, %ld bytes of stack, %ld allocations "
                 "of %ld bytes\n",
-                near_bytes != 0 ? "near, " : "", uri, p.instructions, p.calls, p.stack,
-                p.allocations, p.bytes);
+                stats_dir != NULL ? "no stats, " : "", near_bytes != 0 ? "near, " : "", uri,
+                p.instructions, p.calls, p.stack, p.allocations, p.bytes);
   assert_in_range(p.instructions, 1, most.instructions);
   assert_int_equal(p.calls, most.calls);
   assert_in_range(p.stack, 1, most.stack);
   assert_int_equal(p.allocations, most.allocations);
   assert_in_range(p.bytes, 1, most.bytes);
   return p.instructions;
+}
+
+static long a_hit_costs(const char *uri, int64_t near_bytes, price most) {
+  return a_hit_costs_with(NULL, uri, near_bytes, most);
 }
 
 static void a_hit_in_the_process_costs_little(void **state) {
@@ -222,7 +228,30 @@ static void a_hit_on_redis_makes_two_system_calls(void **state) {
   redis_server *server;
   (void)state;
   if (!redis_server_start(&server, NULL)) skip();
-  a_hit_costs(redis_server_unix_uri(server), 0, (price){2725, 2, 1070, 1, 282});
+  a_hit_costs(redis_server_unix_uri(server), 0, (price){2670, 2, 1070, 1, 282});
+  redis_server_stop(server);
+}
+
+/* The same counters are in memory of the process then, and no look is measured. */
+static void a_stats_file_costs_a_hit_in_the_process_nothing(void **state) {
+  const price any = {2000, 0, 4000, 1, 400};
+  (void)state;
+  for (int near = 0; near < 2; near++) {
+    int64_t bytes = near ? 1 << 20 : 0;
+    long with = a_hit_costs("memory:", bytes, any),
+         without = a_hit_costs_with("off", "memory:", bytes, any);
+    assert_in_range(with - without + 2, 0, 12);
+  }
+}
+
+static void a_stats_file_costs_a_hit_on_redis_a_read_of_the_clock(void **state) {
+  const price any = {3000, 2, 4000, 1, 400};
+  redis_server *server;
+  (void)state;
+  if (!redis_server_start(&server, NULL)) skip();
+  const char *uri = redis_server_unix_uri(server);
+  long with = a_hit_costs(uri, 0, any), without = a_hit_costs_with("off", uri, 0, any);
+  assert_in_range(with - without, 1, 70);
   redis_server_stop(server);
 }
 
@@ -249,7 +278,7 @@ static void a_hit_on_a_cluster_costs_little_more(void **state) {
   (void)state;
   if (!redis_server_start(&lone, NULL)) skip();
   if ((node = start_node(uri)) == NULL) skip();
-  const price most = {2925, 2, 1130, 1, 282};
+  const price most = {2865, 2, 1130, 1, 282};
   long plain = a_hit_costs(redis_server_uri(lone), 0, most), routed = a_hit_costs(uri, 0, most);
   assert_in_range(routed - plain, 1, 205);
   redis_server_stop(node);
@@ -263,6 +292,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_hit_in_a_file_makes_no_system_call, make_folder,
                                       remove_folder),
       cmocka_unit_test(a_hit_on_redis_makes_two_system_calls),
+      cmocka_unit_test(a_stats_file_costs_a_hit_in_the_process_nothing),
+      cmocka_unit_test(a_stats_file_costs_a_hit_on_redis_a_read_of_the_clock),
       cmocka_unit_test(a_hit_on_a_cluster_costs_little_more),
   };
   return cmocka_run_group_tests_name("instructions", tests, set_up, NULL);

@@ -15,7 +15,9 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+#include "stats/folder.h"
 #include "stats/snapshot.h"
+#include "support/events_kit.h"
 #include "support/stats_kit.h"
 
 enum { PATH = 256 + ROOM_PATH };
@@ -194,6 +196,30 @@ static void each_child_has_a_file_of_its_own(void **state) {
   assert_int_equal(computes_of_host(folder), 7);
   assert_int_equal(count_files(folder), 1);
   corral_close(c);
+}
+
+/* Ever new namespaces: those whose corrals ended first are forgotten. */
+static void a_folder_has_no_more_files_of_the_past_than_it_may(void **state) {
+  enum { MORE = 10 };
+  char name[16];
+  corral *c, *living = open_counting(folder, 0, 0);
+  (void)state;
+  compute_some(living, 1);
+  for (int i = 0; i < CRL_STATS_FOLDER_MOST + MORE; i++) {
+    snprintf(name, sizeof name, "%d", i);
+    assert_int_equal(
+        corral_open(CORRAL_OPTIONS(.store = "memory:", .name_space = name, .stats_dir = folder), &c,
+                    NULL),
+        CORRAL_OK);
+    compute_some(c, 1);
+    corral_close(c);
+  }
+  assert_int_equal(count_files(folder), CRL_STATS_FOLDER_MOST);
+  seen s = see_host(folder);
+  assert_int_equal(s.living, 1);
+  assert_int_equal(corral_stats_events(s.sum, CORRAL_EVENT_COMPUTE), CRL_STATS_FOLDER_MOST);
+  corral_stats_free(s.sum);
+  corral_close(living);
 }
 
 /* ---- descriptors that the program closes --------------------------------------------------- */
@@ -552,6 +578,25 @@ static void threads_that_begin_together_have_one_file(void **state) {
   corral_stats_free(s.sum);
 }
 
+/* More threads than have counters of their own. */
+enum { COUNTERS = CRL_STATS_SHARDS + 8, EACH = 100000 };
+
+static void *count_many(void *events) {
+  for (int i = 0; i < EACH; i++) crl_event_count(events, CORRAL_EVENT_HIT);
+  return NULL;
+}
+
+static void no_count_of_any_thread_is_lost(void **state) {
+  pthread_t threads[COUNTERS];
+  crl_events events = events_anew();
+  (void)state;
+  crl_readers_begin();
+  for (int i = 0; i < COUNTERS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, count_many, &events), 0);
+  for (int i = 0; i < COUNTERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_HIT), COUNTERS * EACH);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void) {
@@ -563,6 +608,7 @@ int main(void) {
       TEST(corrals_at_the_same_time_have_a_file_each),
       TEST(a_forked_child_leaves_its_parents_file_alone),
       TEST(each_child_has_a_file_of_its_own),
+      TEST(a_folder_has_no_more_files_of_the_past_than_it_may),
       TEST(a_process_that_has_closed_all_descriptors_keeps_its_file),
       TEST(a_damaged_file_is_left_out_and_made_anew),
       TEST(an_empty_file_is_finished),
@@ -574,6 +620,7 @@ int main(void) {
       TEST(a_limit_of_file_sizes_raises_no_signal),
       TEST(a_full_folder_has_no_file_and_no_signal_comes),
       TEST(threads_that_begin_together_have_one_file),
+      TEST(no_count_of_any_thread_is_lost),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

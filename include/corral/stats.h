@@ -9,9 +9,9 @@
  *
  * A corral counts in its stats file, which it makes at its first use, by default in shared memory
  * (the option stats_dir). When its process ends, in whatever way, its counts stay there, and a
- * later process goes on with the file: so the sums of a host never fall. A file belongs to one open
- * corral at a time, and is locked by it; one that isn't locked is of a process that has ended.
- * Readers only read: they stop nobody who counts.
+ * later process goes on with the file: so the sums of a host don't fall, while there are no more
+ * than 256 files. A file belongs to one open corral at a time, and is locked by it; one that isn't
+ * locked is of a process that has ended. Readers only read: they stop nobody who counts.
  *
  * Snapshots. A corral_stats is a snapshot of one stats file, of one corral, or a sum of such. It
  * doesn't change, unless something is added to it. Each number in it was right at some moment while

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "os/env.h"
+#include "store/op_times.h"
 #include "tags/tag_memory.h"
 
 /* ---- the memory of a thread ---------------------------------------------------------------- */
@@ -125,8 +126,8 @@ static int begin(crl_hit *hit, int beside) {
   put_hash(hit);
   hit->early = 0;
   if (has_tags(hit) || is_gone(hit) || !enter(hit, beside)) return 0;
-  hit->now = crl_env_now_ms();
-  hit->began_us = hit->context->events.hook != NULL ? crl_env_now_us() : 0;
+  hit->began_us = crl_env_now_us();
+  hit->now = hit->began_us / 1000;
   hit->deadline = hit->now + hit->call->policy->wait_ms;
   return 1;
 }
@@ -242,6 +243,7 @@ int crl_hit_look(crl_context *context, const crl_call *call, const void *key, si
   o->trouble.status = CORRAL_OK;
   o->trouble.text[0] = '\0';
   crl_pool_look(context->pool, &o->hit.op, o->hit.now, o->hit.deadline, &o->handle_trouble);
+  crl_op_looked(crl_pool_options_of(context->pool), 1, o->hit.began_us);
   o->looks = 0;
   return crl_hit_answered(&o->hit, ret);
 }
@@ -281,7 +283,7 @@ void crl_hit_join(crl_hit *hit, crl_join *join) {
   crl_hit_again(hit, join);
   if (hit->beside) join->state = CRL_JOIN_LOOKS;
   if (join->state == CRL_JOIN_LOOKS)
-    crl_join_have(join, &op, hit->began_us);
+    crl_join_have(join, &op, hit->context->events.hook != NULL ? hit->began_us : 0);
   else if (op.found.drop != NULL)
     op.found.drop(op.found.owner);
 }

@@ -16,7 +16,7 @@ typedef struct crl_hit {
   const crl_call *call;
   crl_name name;
   int64_t now, deadline; /* of the call's beginning; of its wait_ms */
-  int64_t began_us;      /* if there is a hook: crl_env_now_us */
+  int64_t began_us;      /* crl_env_now_us */
   uint64_t hash;         /* crl_context_cost_hash */
   int early;             /* a fresh value was found, and is to be rebuilt */
   int has_stub;

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/value.h"
 #include "os/hash.h"
+#include "stats/folder.h"
 #include "stats/owner.h"
 
 enum { TRIES = 8, SIZE = sizeof(crl_stats_block), BASE = offsetof(crl_stats_block, gauges) };
@@ -60,21 +61,6 @@ int crl_stats_file_open(crl_stats *stats, const crl_stats_options *options) {
 }
 
 /* ---- the folder ---------------------------------------------------------------------------- */
-
-void crl_stats_folder_of(char *text, size_t size, unsigned long uid) {
-  snprintf(text, size, "/dev/shm/corral-stats.%lu", uid);
-}
-
-int crl_stats_folder_open(const char *path, unsigned long uid) {
-  struct stat st;
-  int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (dir < 0) return -1;
-  if (fstat(dir, &st) == 0 && st.st_uid == uid && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
-    return dir;
-  close(dir);
-  errno = EPERM;
-  return -1;
-}
 
 /* Makes the folder if it isn't there. */
 static int open_own(const char *path) {
@@ -137,6 +123,7 @@ static took take_locked(crl_stats *stats, int dir, const char *name, int fd) {
   if (!is_there(dir, name, &st)) return AGAIN;
   took how = read_base(fd, &st, &base);
   if (how == AGAIN) (void)unlinkat(dir, name, 0);
+  if (how == TOOK && base == NULL) crl_stats_folder_sweep(dir);
   if (how == TOOK && base == NULL && (errno = posix_fallocate(fd, 0, SIZE)) != 0) {
     int number = errno;
     (void)unlinkat(dir, name, 0);

@@ -31,10 +31,4 @@ int crl_stats_file_begin(crl_stats *stats, corral_error *error);
 /* At the end: gives the file up to later processes. */
 void crl_stats_file_close(crl_stats *stats);
 
-/* The default folder of a user, of `size` bytes at most. */
-void crl_stats_folder_of(char *text, size_t size, unsigned long uid);
-/* Opens a folder that belongs to `uid`, with no symbolic link at its end, and which nobody else may
- * write to. -1 with errno; EPERM: it isn't so. */
-int crl_stats_folder_open(const char *path, unsigned long uid);
-
 #endif

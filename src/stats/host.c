@@ -1,7 +1,5 @@
 /* host.c: snapshots of all stats files of this host. Files are read, never mapped: whoever has one
  * may cut it short at any time. */
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,20 +10,17 @@
 
 #include "base/status.h"
 #include "base/value.h"
-#include "stats/file.h"
+#include "stats/folder.h"
 #include "stats/owner.h"
 #include "stats/snapshot.h"
 
 enum {
   FILE_MOST = 4 << 20, /* bytes, whatever version made it */
-  NAMES_MOST = 1 << 16,
-  HASH = 16,
   TRIES = 4,
   PAUSE_US = 200
 };
 
 #define SHARED "/dev/shm"
-#define OWN "corral-stats."
 
 typedef struct telling {
   corral_stats_tell_fn *tell;
@@ -89,52 +84,16 @@ static int tell_file(telling *t, int dir, const char *name, uid_t uid) {
 
 /* ---- one folder ---------------------------------------------------------------------------- */
 
-/* "HASH.N" */
-static int is_name(const char *name) {
-  int i = 0;
-  while (i < HASH && isxdigit((unsigned char)name[i])) i++;
-  if (i < HASH || name[i++] != '.' || name[i] == '\0') return 0;
-  while (isdigit((unsigned char)name[i])) i++;
-  return name[i] == '\0' && i < HASH + 12;
-}
-
-typedef struct names {
-  char (*all)[32];
-  size_t count, room;
-} names;
-
-/* The name is one that fits. */
-static int add_name(names *n, const char *name) {
-  if (n->count == n->room) {
-    size_t room = n->room == 0 ? 64 : 2 * n->room;
-    char(*more)[32] = crl_alloc_more(n->all, room * sizeof *n->all);
-    if (more == NULL) return 0;
-    n->all = more;
-    n->room = room;
-  }
-  memcpy(n->all[n->count++], name, strlen(name) + 1);
-  return 1;
-}
-
-static int by_name(const void *a, const void *b) { return strcmp(a, b); }
-
-/* 0 without memory. */
-static int list(DIR *open, names *ret, int (*fits)(const char *name)) {
-  for (const struct dirent *e; ret->count < NAMES_MOST && (e = readdir(open)) != NULL;)
-    if (fits(e->d_name) && !add_name(ret, e->d_name)) return 0;
-  if (ret->count > 0) qsort(ret->all, ret->count, sizeof *ret->all, by_name);
-  return 1;
-}
-
 /* `dir` is closed. */
 static int tell_folder(telling *t, int dir) {
   struct stat st;
-  names n = {0};
+  crl_stats_names n = {0};
   int status = CORRAL_OK, is_there = fstat(dir, &st) == 0;
   DIR *open = fdopendir(dir);
   if (open == NULL) close(dir);
   if (open == NULL || !is_there) status = CORRAL_EIO;
-  if (status == CORRAL_OK && !list(open, &n, is_name)) status = CORRAL_ENOMEM;
+  if (status == CORRAL_OK && !crl_stats_folder_list(open, &n, crl_stats_folder_is_file))
+    status = CORRAL_ENOMEM;
   for (size_t i = 0; i < n.count && status == CORRAL_OK && t->result == 0; i++)
     status = tell_file(t, dir, n.all[i], st.st_uid);
   if (open != NULL) closedir(open);
@@ -154,15 +113,15 @@ static int tell_named(telling *t, const char *path, corral_error *error) {
 /* ---- the default ones ---------------------------------------------------------------------- */
 
 static int is_users(const char *name) {
-  size_t len = strlen(OWN);
-  if (strncmp(name, OWN, len) != 0 || name[len] == '\0') return 0;
-  return strspn(name + len, "0123456789") == strlen(name + len) && strlen(name + len) < 12;
+  unsigned long unused;
+  return crl_stats_folder_is_users(name, &unused);
 }
 
 /* A folder that isn't what its name says, or may not be read, is left out. */
 static int tell_users(telling *t, const char *name) {
   char path[64];
-  unsigned long uid = strtoul(name + strlen(OWN), NULL, 10);
+  unsigned long uid;
+  if (!crl_stats_folder_is_users(name, &uid)) return CORRAL_OK;
   crl_stats_folder_of(path, sizeof path, uid);
   int dir = crl_stats_folder_open(path, uid);
   if (dir < 0) return CORRAL_OK;
@@ -171,11 +130,11 @@ static int tell_users(telling *t, const char *name) {
 }
 
 static int tell_all(telling *t, corral_error *error) {
-  names n = {0};
+  crl_stats_names n = {0};
   DIR *open = opendir(SHARED);
   int status = CORRAL_OK;
   if (open == NULL) return CORRAL_OK;
-  if (!list(open, &n, is_users)) status = crl_status_plain(error, CORRAL_ENOMEM);
+  if (!crl_stats_folder_list(open, &n, is_users)) status = crl_status_plain(error, CORRAL_ENOMEM);
   closedir(open);
   for (size_t i = 0; i < n.count && status == CORRAL_OK && t->result == 0; i++)
     status = tell_users(t, n.all[i]);

@@ -74,6 +74,7 @@ void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
   owned->link = &files;
   if (owned->next != NULL) owned->next->link = &owned->next;
   files = owned;
+  (void)futimens(fd, NULL);
 }
 
 void crl_stats_disown_file(crl_stats_owned *owned) {
@@ -82,7 +83,10 @@ void crl_stats_disown_file(crl_stats_owned *owned) {
   *owned->link = owned->next;
   if (owned->next != NULL) owned->next->link = owned->link;
   crl_stats_files_unlock();
-  if (fstat(owned->fd, &st) == 0 && is_same(owned, &st)) close(owned->fd);
+  if (fstat(owned->fd, &st) == 0 && is_same(owned, &st)) {
+    (void)futimens(owned->fd, NULL);
+    close(owned->fd);
+  }
   owned->fd = -1;
 }
 

@@ -16,7 +16,7 @@ typedef struct crl_lookout {
   void *handle;     /* NULL: none */
   int fd;           /* its descriptor */
   size_t count;     /* of looks under way */
-  int64_t began_us; /* of these; 0: they aren't measured */
+  int64_t began_us; /* of these */
   const crl_pool_options *options;
   corral_batch batch;
   corral_op *own[CRL_LOOKOUT_OPS]; /* of the caller, by number in the batch */

@@ -22,7 +22,8 @@ void crl_op_took_all(const crl_pool_options *options, const corral_op *ops, size
 }
 
 void crl_op_looked(const crl_pool_options *options, size_t count, int64_t began_us) {
+  if (!crl_op_is_timed(options)) return;
+  crl_histogram *looks = &options->events->stats.times[CORRAL_TIME_GET];
   int64_t took_us = crl_env_now_us() - began_us;
-  for (size_t i = 0; i < count; i++)
-    crl_stats_add_time(&options->events->stats, CORRAL_TIME_GET, took_us);
+  for (size_t i = 0; i < count; i++) crl_histogram_add(looks, took_us);
 }

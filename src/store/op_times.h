@@ -4,13 +4,15 @@
 
 #include "store/pool_options.h"
 
+static inline int crl_op_is_timed(const crl_pool_options *options) {
+  return options->events != NULL && options->events->stats.times != NULL &&
+         (options->info.reach == CORRAL_REACH_FLEET ||
+          options->plugin->threads != CORRAL_THREADS_PARALLEL);
+}
+
 /* The begin of operations; 0: they aren't measured. */
 static inline int64_t crl_op_clock(const crl_pool_options *options) {
-  if (options->events == NULL || options->events->stats.times == NULL) return 0;
-  return options->info.reach != CORRAL_REACH_FLEET &&
-                 options->plugin->threads == CORRAL_THREADS_PARALLEL
-             ? 0
-             : crl_env_now_us();
+  return crl_op_is_timed(options) ? crl_env_now_us() : 0;
 }
 
 /* All these have lasted from then until now: each is a time of its verb. */
@@ -20,7 +22,7 @@ static inline void crl_op_took(const crl_pool_options *options, const corral_op 
                                int64_t began_us) {
   if (began_us != 0) crl_op_took_all(options, ops, count, began_us);
 }
-/* The same for looks. */
+/* The same for looks, if they are measured. */
 void crl_op_looked(const crl_pool_options *options, size_t count, int64_t began_us);
 
 #endif

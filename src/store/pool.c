@@ -389,12 +389,10 @@ static __attribute__((noinline)) void look_routed(crl_pool *pool, corral_op *op,
 
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline,
                    corral_error *why) {
-  int64_t began_us = crl_op_clock(&pool->options);
   if (servers(pool) == 1)
     look_on(pool, pool->list[0], op, now, deadline, why);
   else
     look_routed(pool, op, now, deadline, why);
-  crl_op_took(&pool->options, op, 1, began_us);
 }
 
 /* ---- batches ------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ void crl_pool_free(crl_pool *pool);
  * (crl_env_now_ms). Blocks. Any thread. */
 void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t deadline);
 /* crl_pool_perform for one GET, with its results preset, whose caller has read the clock (`now`)
- * and can't be cancelled. `why`: room for what its handle has to say. */
+ * and can't be cancelled. `why`: room for what its handle has to say. The caller measures it. */
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline, corral_error *why);
 /* Within on_moved: this server didn't hear all that callers sent to its keys' former one. */
 void crl_pool_doubt(crl_pool *pool, size_t server);

@@ -1,0 +1,32 @@
+/* folder.h: the stats folder: its path, its vetting, its files, and how many they may be. */
+#ifndef CRL_STATS_FOLDER_H
+#define CRL_STATS_FOLDER_H
+
+#include <dirent.h>
+#include <stddef.h>
+
+/* Files of processes that have ended stay, while there are no more than this in the folder. */
+enum { CRL_STATS_FOLDER_MOST = 256, CRL_STATS_NAME = 32 };
+
+/* The default folder of a user, of `size` bytes at most. */
+void crl_stats_folder_of(char *text, size_t size, unsigned long uid);
+/* True for the last part of such a path; *ret_uid: the user. */
+int crl_stats_folder_is_users(const char *name, unsigned long *ret_uid);
+/* Opens a folder that belongs to `uid`, with no symbolic link at its end, and which nobody else may
+ * write to. -1 with errno; EPERM: it isn't so. */
+int crl_stats_folder_open(const char *path, unsigned long uid);
+
+/* Names in a folder, in their order; `all` is the caller's to free. */
+typedef struct crl_stats_names {
+  char (*all)[CRL_STATS_NAME];
+  size_t count, room;
+} crl_stats_names;
+
+/* Those of stats files ("HASH.N"), or other ones that `fits` accepts. 0 without memory. */
+int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const char *name));
+int crl_stats_folder_is_file(const char *name);
+/* Before a file is made: of those that are too many, removes the ones whose processes have ended
+ * first. */
+void crl_stats_folder_sweep(int dir);
+
+#endif
