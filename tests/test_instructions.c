@@ -214,7 +214,7 @@ static void a_hit_in_the_process_costs_little(void **state) {
 
 static void a_hit_in_the_near_tier_costs_less(void **state) {
   (void)state;
-  a_hit_costs("memory:", 1 << 20, (price){1215, 0, 3080, 1, 215});
+  a_hit_costs("memory:", 1 << 20, (price){1230, 0, 3080, 1, 215});
 }
 
 static void a_hit_in_a_file_makes_no_system_call(void **state) {

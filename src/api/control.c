@@ -27,7 +27,6 @@ int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call
     return crl_status_fail(call->error, CORRAL_EMISS,
                            "the cache is bypassed by an operator (corral control), and there is "
                            "nothing to compute it with");
-  if (room == NULL) return CRL_HANDLE_ROOM;
   if (call->policy != room) *room = *call->policy;
   room->anew = 1; /* takes it past all copies, looks and flights */
   call->policy = room;

@@ -478,8 +478,9 @@ int crl_handle_user(const corral_call *user, crl_context *context, corral_policy
 int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_call *user,
                     corral_policy *room, crl_context **ret, crl_call *call) {
   int status = crl_handle_key(c, key, key_len, ret, crl_handle_error(user));
-  if (status == CORRAL_OK) status = take_user(user, &c->context, room, call, NULL);
-  return status;
+  if (status != CORRAL_OK) return status;
+  if (crl_handle_has_orders(&c->context) && room == NULL) return CRL_HANDLE_ROOM;
+  return take_user(user, &c->context, room, call, NULL);
 }
 
 void crl_handle_bind(corral *c, crl_call *call) {

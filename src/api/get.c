@@ -20,7 +20,8 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.compute = compute;
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
-  if ((status = crl_handle_obey(context, room, &call, 1)) != CORRAL_OK) return status;
+  if (room != NULL) status = crl_handle_obey(context, room, &call, 1);
+  if (status != CORRAL_OK) return status;
   crl_run_count(context, &call, key, key_len);
   status = crl_block_call(context, &call, key, key_len, ret);
   if (compute == NULL && status == CORRAL_OK) crl_verify_served(context, &call, key, key_len, *ret);

@@ -13,8 +13,9 @@ int crl_handle_values(corral *c, crl_context **ret, corral_error *error);
 int crl_handle_key(corral *c, const void *key, size_t key_len, crl_context **ret,
                    corral_error *error);
 int crl_handle_check_key(const void *key, size_t key_len, corral_error *error);
-/* `room` is for a policy that the corral doesn't keep; it outlives the call. NULL: there is none
- * yet, and such a call is CRL_HANDLE_ROOM, which is no status: to be repeated with it. */
+/* `room` is for a policy that the corral doesn't keep, or that an operator's order changes; it
+ * outlives the call. NULL: there is none yet, and such a call is CRL_HANDLE_ROOM, which is no
+ * status: to be repeated with it. */
 enum { CRL_HANDLE_ROOM = 1 };
 /* Fills *call, except for its key and compute, from the user's struct (may be NULL) over the
  * corral's policy.
@@ -27,15 +28,18 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
                     corral_policy *room, crl_context **ret, crl_call *call);
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
-/* Has a call that gets values obey an operator's orders, once its compute is set. `room` as above;
- * also CRL_HANDLE_ROOM. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is
- * bypassed, and there is no compute. */
+/* Has a call that gets values obey an operator's orders, once its compute is set. `room` is not
+ * NULL. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is bypassed, and there is
+ * no compute. */
 int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
+static inline int crl_handle_has_orders(const crl_context *context) {
+  return atomic_load_explicit(&((crl_context *)(uintptr_t)context)->orders, memory_order_relaxed) !=
+         0;
+}
 static inline int crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
                                   int may_wait) {
-  return atomic_load_explicit(&context->orders, memory_order_relaxed) == 0
-             ? CORRAL_OK
-             : crl_handle_ordered(context, room, call, may_wait);
+  return crl_handle_has_orders(context) ? crl_handle_ordered(context, room, call, may_wait)
+                                        : CORRAL_OK;
 }
 /* user->error; NULL without a struct, or when it is too short to have one. */
 corral_error *crl_handle_error(const corral_call *user);
