@@ -68,6 +68,10 @@ size_t stat_of_version(const stat_host *h, size_t i, bool *ret_is_first);
 
 extern const char *const stat_wake_names[CORRAL_WAKE_COUNT];
 
+/* Events that a healthy cache doesn't have. */
+enum { STAT_TROUBLES = 20 };
+extern const corral_event stat_troubles[STAT_TROUBLES];
+
 /* stat_text.c, stat_json.c, stat_prometheus.c: write the whole. False as for stat_by_name. */
 void stat_print_text(const stat_host *h);
 void stat_print_json(const stat_host *h);

@@ -10,6 +10,15 @@ const char *const stat_wake_names[CORRAL_WAKE_COUNT] = {
 #undef NAME
 };
 
+const corral_event stat_troubles[STAT_TROUBLES] = {
+    CORRAL_EVENT_DIFFERS,    CORRAL_EVENT_FENCED,       CORRAL_EVENT_UNSTORED,
+    CORRAL_EVENT_OLDER,      CORRAL_EVENT_FAILURE,      CORRAL_EVENT_ABANDONED,
+    CORRAL_EVENT_LEASE_LOST, CORRAL_EVENT_DEADLINE,     CORRAL_EVENT_STORE_ERROR,
+    CORRAL_EVENT_STORE_DOWN, CORRAL_EVENT_DEGRADED,     CORRAL_EVENT_CORRUPT,
+    CORRAL_EVENT_FOREIGN,    CORRAL_EVENT_NEWER,        CORRAL_EVENT_HOST_ERROR,
+    CORRAL_EVENT_LOCK_LOST,  CORRAL_EVENT_LOCK_FOREIGN, CORRAL_EVENT_LOCK_FENCE,
+    CORRAL_EVENT_STORE_ANEW, CORRAL_EVENT_WARNING};
+
 /* ---- counts -------------------------------------------------------------------------------- */
 
 /* A file that was removed meanwhile takes its counts along. */

@@ -147,17 +147,9 @@ static void print_now(const stat_cache *c) {
 }
 
 static void print_trouble(const stat_cache *c) {
-  static const corral_event events[] = {
-      CORRAL_EVENT_FENCED,       CORRAL_EVENT_UNSTORED,    CORRAL_EVENT_OLDER,
-      CORRAL_EVENT_FAILURE,      CORRAL_EVENT_ABANDONED,   CORRAL_EVENT_LEASE_LOST,
-      CORRAL_EVENT_DEADLINE,     CORRAL_EVENT_STORE_ERROR, CORRAL_EVENT_STORE_DOWN,
-      CORRAL_EVENT_DEGRADED,     CORRAL_EVENT_CORRUPT,     CORRAL_EVENT_FOREIGN,
-      CORRAL_EVENT_NEWER,        CORRAL_EVENT_HOST_ERROR,  CORRAL_EVENT_LOCK_LOST,
-      CORRAL_EVENT_LOCK_FOREIGN, CORRAL_EVENT_LOCK_FENCE,  CORRAL_EVENT_STORE_ANEW,
-      CORRAL_EVENT_WARNING};
   list l = {.name = "trouble"};
-  for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
-    add_count(&l, corral_event_name(events[i]), c->counts.events[events[i]]);
+  for (size_t i = 0; i < STAT_TROUBLES; i++)
+    add_count(&l, corral_event_name(stat_troubles[i]), c->counts.events[stat_troubles[i]]);
   end(&l);
 }
 
