@@ -472,6 +472,23 @@ foreach(row "cli_stat 120" "cli_top 120" "prometheus 120")
     "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endforeach()
 
+# Four stories of an operator, with services that ask their origins; and the host's own examination.
+if(CORRAL_LMDB)
+  add_executable(stories_service tests/stories/service.c)
+  corral_target(stories_service)
+  target_link_libraries(stories_service PRIVATE corral Threads::Threads)
+  corral_script(cli_stories live 180 sh ${CMAKE_SOURCE_DIR}/tests/cli_stories_test.sh)
+  corral_test_environment(cli_stories "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_SERVICE=$<TARGET_FILE:stories_service>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+  corral_script(cli_doctor live 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_doctor_test.sh)
+  corral_test_environment(cli_doctor "CORRAL=$<TARGET_FILE:corral_command>"
+    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
+else()
+  corral_skipped(cli_stories live "built without the lmdb: store")
+  corral_skipped(cli_doctor live "built without the lmdb: store")
+endif()
+
 corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
 corral_test_environment(cli_completion "CORRAL=$<TARGET_FILE:corral_command>")
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stat.h"
+
 enum { OPT_LOCKS = 256, URI_ROOM = 1024, SHOWN_ROOM = 2048 };
 
 /* A fact, copied. */
@@ -274,6 +276,7 @@ static int examine_store(const cli_globals *cli, report *r) {
 
 static int examine_host(const cli_globals *cli, report *r) {
   doctor_facts facts = {.tell = take, .arg = r, .server = ""};
+  if (!cli->quiet) stat_note_left_out("doctor", NULL);
   doctor_host(&facts);
   return doctor_counts(&facts, NULL) ? show(cli, r) : CLI_FAILED;
 }

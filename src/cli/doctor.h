@@ -1,4 +1,5 @@
-/* doctor.h: the two examinations of corral doctor: a store's is the library's, the host's is here. */
+/* doctor.h: the two examinations of corral doctor: of a store, which is the library's, and of the
+ * host, which is here. */
 #ifndef CORRAL_CLI_DOCTOR_H
 #define CORRAL_CLI_DOCTOR_H
 

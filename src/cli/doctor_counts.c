@@ -2,6 +2,7 @@
  * settings their counts speak against. */
 #include "doctor.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "stat.h"
@@ -12,6 +13,16 @@ enum { LABEL = 512, COMPUTES_LEAST = 100, STUCK_LEAST_MS = 10000, STUCK_TIMES = 
 #define ANY UINT64_MAX
 static bool is_more_than(uint64_t part, uint64_t all, uint64_t each) {
   return part > all / each && (part > FEW || each == ANY);
+}
+
+static void tell_folder(const doctor_facts *facts) {
+  const char *dir = getenv("CORRAL_STATS_DIR");
+  bool is_set = dir != NULL && dir[0] != '\0';
+  doctor_tell(facts, "stats_dir", CORRAL_FACT_WARNING,
+              is_set && strcmp(dir, "off") == 0
+                  ? "Unset CORRAL_STATS_DIR: with it no process tells what it does."
+                  : NULL,
+              "%s", is_set ? dir : "default");
 }
 
 static void tell_processes(const doctor_facts *facts, const stat_host *host) {
@@ -147,6 +158,7 @@ bool doctor_counts(const doctor_facts *facts, const char *folder) {
   stat_host host;
   corral_error error = {0};
   bool is_read = stat_gather(folder, &host, &error);
+  tell_folder(facts);
   if (!is_read) (void)cli_fail("doctor: %s", error.text);
   if (is_read) tell_processes(facts, &host);
   for (size_t i = 0; is_read && i < host.cache_count; i++)

@@ -62,11 +62,19 @@ uint64_t stat_spared(const stat_counts *c);
 /* "98.3 %"; "-" without a call. */
 enum { STAT_RATIO_TEXT = 16 };
 const char *stat_ratio(char text[STAT_RATIO_TEXT], uint64_t part, uint64_t all);
+/* The nines of a share of equal ones, as 3 for 99.9 %: rounded down. */
+unsigned stat_nines(uint64_t same, uint64_t differ);
+/* The operator's order that its processes follow; of several the largest one. */
+const char *stat_order(const stat_cache *c);
 /* Number of living processes of that version of corral; the versions, one by one: those whose
  * number `i` is the first of its kind. */
 size_t stat_of_version(const stat_host *h, size_t i, bool *ret_is_first);
 
 extern const char *const stat_wake_names[CORRAL_WAKE_COUNT];
+
+/* Events that a healthy cache doesn't have. */
+enum { STAT_TROUBLES = 20 };
+extern const corral_event stat_troubles[STAT_TROUBLES];
 
 /* stat_text.c, stat_json.c, stat_prometheus.c: write the whole. False as for stat_by_name. */
 void stat_print_text(const stat_host *h);

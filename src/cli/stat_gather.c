@@ -1,6 +1,7 @@
 /* stat_gather.c: reads the counts of this host's corrals, and sums them. */
 #include "stat.h"
 
+#include <corral/control.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,15 @@ const char *const stat_wake_names[CORRAL_WAKE_COUNT] = {
     CORRAL_WAKE_MAP(NAME)
 #undef NAME
 };
+
+const corral_event stat_troubles[STAT_TROUBLES] = {
+    CORRAL_EVENT_DIFFERS,    CORRAL_EVENT_FENCED,       CORRAL_EVENT_UNSTORED,
+    CORRAL_EVENT_OLDER,      CORRAL_EVENT_FAILURE,      CORRAL_EVENT_ABANDONED,
+    CORRAL_EVENT_LEASE_LOST, CORRAL_EVENT_DEADLINE,     CORRAL_EVENT_STORE_ERROR,
+    CORRAL_EVENT_STORE_DOWN, CORRAL_EVENT_DEGRADED,     CORRAL_EVENT_CORRUPT,
+    CORRAL_EVENT_FOREIGN,    CORRAL_EVENT_NEWER,        CORRAL_EVENT_HOST_ERROR,
+    CORRAL_EVENT_LOCK_LOST,  CORRAL_EVENT_LOCK_FOREIGN, CORRAL_EVENT_LOCK_FENCE,
+    CORRAL_EVENT_STORE_ANEW, CORRAL_EVENT_WARNING};
 
 /* ---- counts -------------------------------------------------------------------------------- */
 
@@ -54,6 +64,18 @@ uint64_t stat_hits(const stat_counts *c) {
 
 uint64_t stat_spared(const stat_counts *c) {
   return stat_hits(c) + c->results[CORRAL_RESULT_JOINED];
+}
+
+unsigned stat_nines(uint64_t same, uint64_t differ) {
+  unsigned nines = 0;
+  for (uint64_t all = same + differ; differ > 0 && differ <= all / 10; all /= 10) nines++;
+  /* without a difference as many as so many calls can show */
+  for (uint64_t all = same; differ == 0 && all >= 10; all /= 10) nines++;
+  return nines;
+}
+
+const char *stat_order(const stat_cache *c) {
+  return corral_control_name((corral_control)c->gauges[CORRAL_GAUGE_CONTROL]);
 }
 
 const char *stat_ratio(char text[STAT_RATIO_TEXT], uint64_t part, uint64_t all) {

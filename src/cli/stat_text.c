@@ -8,7 +8,7 @@
 #include <time.h>
 #include <wchar.h>
 
-enum { COLUMNS = 80, INDENT = 12, ITEM = 64, NAME = 24, STORE = 46 };
+enum { COLUMNS = 80, INDENT = 12, ITEM = 64, NAME = 24, STORE = 46, HOTTEST = 3, KEY_COLUMNS = 40 };
 
 /* ---- columns ------------------------------------------------------------------------------- */
 
@@ -141,23 +141,53 @@ static void print_now(const stat_cache *c) {
   add(&l, "%zu process%s", c->processes, c->processes == 1 ? "" : "es");
   add_wake(&l, c);
   for (unsigned g = 0; g < CORRAL_GAUGE_COUNT; g++)
-    if (g != CORRAL_GAUGE_WAKE && g != CORRAL_GAUGE_SERVERS && c->gauges[g] > 0)
+    if (g != CORRAL_GAUGE_WAKE && g != CORRAL_GAUGE_SERVERS && g != CORRAL_GAUGE_CONTROL &&
+        c->gauges[g] > 0)
       add_count(&l, corral_gauge_name((corral_gauge)g), (uint64_t)c->gauges[g]);
+  if (c->gauges[CORRAL_GAUGE_CONTROL] > 0) add(&l, "an operator's order: %s", stat_order(c));
   end(&l);
 }
 
+/* How true it is, where the option verify asks for that. */
+static void print_truth(const stat_cache *c) {
+  uint64_t same = c->counts.events[CORRAL_EVENT_VERIFIED];
+  uint64_t differ = c->counts.events[CORRAL_EVENT_DIFFERS];
+  char ratio[STAT_RATIO_TEXT];
+  list l = {.name = "true"};
+  if (same + differ == 0) return;
+  add(&l, "%s of %llu verified", stat_ratio(ratio, same, same + differ),
+      (unsigned long long)(same + differ));
+  add_count(&l, "nines", stat_nines(same, differ));
+  add_count(&l, "differs", differ);
+  end(&l);
+}
+
+typedef struct hottest {
+  list list;
+  size_t count;
+} hottest;
+
+static int add_hot(const corral_hot_key *hot, void *arg) {
+  hottest *h = arg;
+  char key[4 * KEY_COLUMNS + 1];
+  char shown[CLI_KEY_TEXT];
+  (void)cli_key_text(shown, hot->key, hot->key_kept);
+  add(&h->list, "%s %llu", stat_fit(key, sizeof key, shown, KEY_COLUMNS, false),
+      (unsigned long long)hot->count);
+  return ++h->count == HOTTEST;
+}
+
+/* The keys that are asked for most of late, with their calls, at most. */
+static void print_hot(const stat_cache *c) {
+  hottest h = {.list = {.name = "hot keys"}};
+  (void)corral_stats_hot(c->sum, add_hot, &h);
+  end(&h.list);
+}
+
 static void print_trouble(const stat_cache *c) {
-  static const corral_event events[] = {
-      CORRAL_EVENT_FENCED,       CORRAL_EVENT_UNSTORED,    CORRAL_EVENT_OLDER,
-      CORRAL_EVENT_FAILURE,      CORRAL_EVENT_ABANDONED,   CORRAL_EVENT_LEASE_LOST,
-      CORRAL_EVENT_DEADLINE,     CORRAL_EVENT_STORE_ERROR, CORRAL_EVENT_STORE_DOWN,
-      CORRAL_EVENT_DEGRADED,     CORRAL_EVENT_CORRUPT,     CORRAL_EVENT_FOREIGN,
-      CORRAL_EVENT_NEWER,        CORRAL_EVENT_HOST_ERROR,  CORRAL_EVENT_LOCK_LOST,
-      CORRAL_EVENT_LOCK_FOREIGN, CORRAL_EVENT_LOCK_FENCE,  CORRAL_EVENT_STORE_ANEW,
-      CORRAL_EVENT_WARNING};
   list l = {.name = "trouble"};
-  for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
-    add_count(&l, corral_event_name(events[i]), c->counts.events[events[i]]);
+  for (size_t i = 0; i < STAT_TROUBLES; i++)
+    add_count(&l, corral_event_name(stat_troubles[i]), c->counts.events[stat_troubles[i]]);
   end(&l);
 }
 
@@ -203,6 +233,8 @@ void stat_print_text(const stat_host *h) {
     print_results(c);
     print_computes(c);
     print_now(c);
+    print_hot(c);
+    print_truth(c);
     print_trouble(c);
     print_times(c);
   }

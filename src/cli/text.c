@@ -294,24 +294,15 @@ static const char *page_of(const char *subcommand) {
     const char *name;
     const char *text;
   } pages[] = {
-      {"run", help_run},
-      {"get", help_get},
-      {"set", help_set},
-      {"invalidate", help_invalidate},
-      {"expire", help_expire},
-      {"inspect", help_inspect},
-      {"key", help_key},
-      {"explain", help_explain},
-      {"lock", help_lock},
-      {"warm", help_warm},
-      {"storm", help_storm},
-      {"doctor", help_doctor},
-      {"stat", help_stat},
-      {"top", help_top},
-      {"flights", help_flights},
-      {"log", help_log},
-      {"control", help_control},
-      {"completion", help_completion},
+      {"run", help_run},         {"get", help_get},
+      {"set", help_set},         {"invalidate", help_invalidate},
+      {"expire", help_expire},   {"inspect", help_inspect},
+      {"key", help_key},         {"explain", help_explain},
+      {"lock", help_lock},       {"warm", help_warm},
+      {"storm", help_storm},     {"doctor", help_doctor},
+      {"stat", help_stat},       {"top", help_top},
+      {"flights", help_flights}, {"log", help_log},
+      {"control", help_control}, {"completion", help_completion},
   };
   for (size_t i = 0; i < sizeof pages / sizeof pages[0] && subcommand != NULL; i++)
     if (strcmp(pages[i].name, subcommand) == 0) return pages[i].text;

@@ -7,12 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-  KEYS_MOST = 64,
-  KEY_ROOM = 4 * (CORRAL_STATS_KEY + 1) + 16,
-  NAME = 16,
-  HEAD = 7 /* rows before the caches */
-};
+enum { KEYS_MOST = 64, KEY_ROOM = 4 * (CORRAL_STATS_KEY + 1) + 16, NAME = 16 };
 
 static const char *const sorts[TOP_SORTS] = {
 #define NAME_OF(id, name) name,
@@ -222,6 +217,33 @@ static void draw_results(drawing *d) {
   line(d, "%s", used > 0 ? text : "no calls");
 }
 
+/* By the second; without trouble there is no line. */
+static void draw_trouble(drawing *d) {
+  char text[SCREEN_LINE] = "", n[STAT_RATE_TEXT];
+  size_t used = 0;
+  for (size_t i = 0; i < STAT_TROUBLES && used < sizeof text; i++) {
+    uint64_t count = d->sum.change.events[stat_troubles[i]];
+    if (count > 0)
+      used += (size_t)snprintf(text + used, sizeof text - used, "  %s %s",
+                               corral_event_name(stat_troubles[i]), rate(n, d, count));
+  }
+  if (used > 0) line(d, "trouble/s%s", text);
+}
+
+/* Of each cache whose processes follow one; without one there is no line. */
+static void draw_orders(drawing *d) {
+  char text[SCREEN_LINE] = "", name[4 * NAME + 1];
+  size_t used = 0;
+  for (size_t i = 0; i < d->count && used < sizeof text; i++) {
+    const stat_cache *c = d->rows[i].cache;
+    if (c->gauges[CORRAL_GAUGE_CONTROL] > 0)
+      used += (size_t)snprintf(text + used, sizeof text - used, "  %s: %s",
+                               stat_fit(name, sizeof name, stat_cache_name(c), NAME, false),
+                               stat_order(c));
+  }
+  if (used > 0) line(d, "orders%s", text);
+}
+
 static void draw_now(drawing *d) {
   char text[128] = "";
   size_t used = 0;
@@ -323,7 +345,8 @@ static size_t rows_of(size_t count, size_t room) { return room > 2 ? least(count
 /* The flights get a quarter of the room, the caches a third; the keys get the rest, of which the
  * caches take what isn't needed. */
 static void draw_tables(drawing *d) {
-  size_t room = d->page->rows > HEAD ? d->page->rows - HEAD : 0;
+  size_t head = d->page->count + 1; /* rows before the caches */
+  size_t room = d->page->rows > head ? d->page->rows - head : 0;
   size_t flights = rows_of(least(d->flight_count, room / 4), room);
   size_t caches = least(d->count, room / 3);
   size_t taken = caches + (flights > 0 ? flights + 2 : 0);
@@ -346,6 +369,8 @@ void top_draw(screen_page *page, const top_view *view, const top_look *now,
   draw_first(&d);
   draw_rates(&d);
   draw_results(&d);
+  draw_trouble(&d);
+  draw_orders(&d);
   draw_now(&d);
   draw_times(&d);
   line(&d, "%s", "");
