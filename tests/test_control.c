@@ -319,6 +319,30 @@ static void bypassing_a_bound_compute_runs_within_the_limit(void **state) {
   close_site();
 }
 
+/* Its first compute waits for the gate, and for longer than it may; the others do not. */
+static int overstay(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)arg;
+  if (atomic_fetch_add(&s.begun, 1) == 0) await(&s.gate, 1);
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+static void
+bypassing_a_call_whose_compute_takes_too_long_goes_around_the_cache_again(void **state) {
+  (void)state;
+  corral_inspection after = {.size = sizeof after};
+  open_site(&(corral_options){.compute = overstay});
+  order(CORRAL_CONTROL_BYPASS, 0);
+  atomic_store(&s.gate, 0);
+  answer a = get(s.c, "a", CORRAL_POLICY(.compute_ms = 20, .wait_ms = PATIENT_MS));
+  assert_int_equal(atomic_load(&s.begun), 2);
+  assert_int_equal(a.how, CORRAL_COMPUTED);
+  assert_int_equal(a.kept, CORRAL_KEPT_NOT);
+  assert_int_equal(corral_inspect(s.desk, "a", 1, NULL, &after), CORRAL_OK);
+  assert_string_equal(after.state, "none");
+  atomic_store(&s.gate, 1);
+  close_site();
+}
+
 /* ---- calls of other kinds -------------------------------------------------------------------- */
 
 static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
@@ -354,6 +378,35 @@ static void a_call_of_several_keys_obeys(void **state) {
   assert_int_equal(atomic_load(&s.begun), 3);
   order(CORRAL_CONTROL_NORMAL, 0);
   assert_int_equal(ask_for("a", NULL).how, CORRAL_FRESH);
+  close_site();
+}
+
+/* The items have it, and the call as a whole is in order. */
+static void bypassing_a_call_of_several_keys_without_a_compute_misses_each(void **state) {
+  (void)state;
+  corral_item items[2] = {{.key = "a", .key_len = 1}, {.key = "b", .key_len = 1}};
+  open_site(&(corral_options){.size = 0});
+  assert_int_equal(ask_for("a", NULL).how, CORRAL_COMPUTED);
+  order(CORRAL_CONTROL_BYPASS, 0);
+  assert_int_equal(corral_get_many(s.c, items, 2, NULL, NULL, NULL), CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(items[i].status, CORRAL_EMISS);
+    assert_non_null(strstr(items[i].error.text, "bypassed by an operator"));
+  }
+  close_site();
+}
+
+/* Its callback tells the miss. */
+static void bypassing_a_call_of_an_event_loop_without_a_compute_misses(void **state) {
+  (void)state;
+  open_site(&(corral_options){.size = 0});
+  order(CORRAL_CONTROL_BYPASS, 0);
+  corral_loop *loop = loop_of(s.c);
+  request r = {0};
+  assert_int_equal(ask_as(loop, "a", NULL, &r, 0), CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  assert_int_equal(r.status, CORRAL_EMISS);
+  corral_loop_close(loop);
   close_site();
 }
 
@@ -494,6 +547,9 @@ int main(void) {
       cmocka_unit_test(those_who_wait_for_a_compute_when_the_freeze_comes_do_not_compute),
       cmocka_unit_test(bypassing_each_call_computes_and_what_is_stored_stays),
       cmocka_unit_test(bypassing_a_bound_compute_runs_within_the_limit),
+      cmocka_unit_test(bypassing_a_call_whose_compute_takes_too_long_goes_around_the_cache_again),
+      cmocka_unit_test(bypassing_a_call_of_several_keys_without_a_compute_misses_each),
+      cmocka_unit_test(bypassing_a_call_of_an_event_loop_without_a_compute_misses),
       cmocka_unit_test(a_call_of_several_keys_obeys),
       cmocka_unit_test(a_call_of_an_event_loop_obeys),
       cmocka_unit_test(an_order_ends_by_itself),

@@ -28,8 +28,7 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
 /* Has a call that gets values obey an operator's orders, once its compute is set. `room` as above;
- * also CRL_HANDLE_ROOM. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is
- * bypassed, and there is no compute. */
+ * CORRAL_OK or CRL_HANDLE_ROOM. `may_wait`: the call may ask the store, for wait_ms at most. */
 int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
 static inline int crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
                                   int may_wait) {
