@@ -14,6 +14,7 @@
 
 #include <corral/stats.h>
 
+#include "control/desk.h"
 #include "record/order.h"
 #include "support/loop_kit.h"
 
@@ -483,6 +484,25 @@ static void the_last_order_wins_and_a_drop_leaves_it_in_force(void **state) {
   close_site();
 }
 
+/* A process that is seldom in use looks for it later. */
+static void an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_heard_of(void **state) {
+  (void)state;
+  crl_key key;
+  crl_desk_found found;
+  open_site(&(corral_options){.size = 0});
+  crl_context *context = (crl_context *)(void *)s.desk;
+  give(CORRAL_CONTROL_DROP_NEAR, 0, FOR_MS);
+  give(CORRAL_CONTROL_NORMAL, 0, 0);
+  assert_int_equal(crl_desk_key(context, &key), CORRAL_OK);
+  assert_int_equal(crl_desk_look(context, &key, crl_env_now_ms() + PATIENT_MS, &found, NULL),
+                   CORRAL_OK);
+  crl_key_clean(&key);
+  assert_int_equal(found.order.verb, CORRAL_CONTROL_NORMAL);
+  assert_int_not_equal(found.order.dropped, 0);
+  assert_in_range(found.left_ms, FOR_MS / 2, FOR_MS);
+  close_site();
+}
+
 static void a_process_without_the_option_follows_nothing(void **state) {
   (void)state;
   open_site(&(corral_options){.size = 0});
@@ -554,6 +574,7 @@ int main(void) {
       cmocka_unit_test(a_call_of_an_event_loop_obeys),
       cmocka_unit_test(an_order_ends_by_itself),
       cmocka_unit_test(the_last_order_wins_and_a_drop_leaves_it_in_force),
+      cmocka_unit_test(an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_heard_of),
       cmocka_unit_test(a_process_without_the_option_follows_nothing),
       cmocka_unit_test(what_is_no_order_is_refused),
       cmocka_unit_test(a_payload_that_is_no_order_is_not_read),
