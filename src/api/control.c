@@ -44,6 +44,7 @@ int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call
     call->compute = NULL;
     call->compute_many = NULL;
     call->start = NULL;
+    call->lasts = 0;
     call->frozen = 1;
   }
   if (!(orders & CRL_ORDERS_BYPASS)) return CORRAL_OK;
