@@ -57,7 +57,7 @@ list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_en
 list(APPEND CORRAL_TESTS_live loop_examples loop_processes redis_hot)
 list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls containers
     ramp_live)
-list(APPEND CORRAL_TESTS_threads control)
+list(APPEND CORRAL_TESTS_threads control control_wait)
 list(APPEND CORRAL_TESTS_live control_fleet)
 list(APPEND CORRAL_TESTS_live stats_host)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound

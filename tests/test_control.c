@@ -14,6 +14,7 @@
 
 #include <corral/stats.h>
 
+#include "control/desk.h"
 #include "record/order.h"
 #include "support/loop_kit.h"
 
@@ -319,6 +320,30 @@ static void bypassing_a_bound_compute_runs_within_the_limit(void **state) {
   close_site();
 }
 
+/* Its first compute waits for the gate, and for longer than it may; the others do not. */
+static int overstay(corral_fill *fill, const void *key, size_t key_len, void *arg) {
+  (void)arg;
+  if (atomic_fetch_add(&s.begun, 1) == 0) await(&s.gate, 1);
+  return corral_fill_bytes(fill, key, key_len);
+}
+
+static void
+bypassing_a_call_whose_compute_takes_too_long_goes_around_the_cache_again(void **state) {
+  (void)state;
+  corral_inspection after = {.size = sizeof after};
+  open_site(&(corral_options){.compute = overstay});
+  order(CORRAL_CONTROL_BYPASS, 0);
+  atomic_store(&s.gate, 0);
+  answer a = get(s.c, "a", CORRAL_POLICY(.compute_ms = 20, .wait_ms = PATIENT_MS));
+  assert_int_equal(atomic_load(&s.begun), 2);
+  assert_int_equal(a.how, CORRAL_COMPUTED);
+  assert_int_equal(a.kept, CORRAL_KEPT_NOT);
+  assert_int_equal(corral_inspect(s.desk, "a", 1, NULL, &after), CORRAL_OK);
+  assert_string_equal(after.state, "none");
+  atomic_store(&s.gate, 1);
+  close_site();
+}
+
 /* ---- calls of other kinds -------------------------------------------------------------------- */
 
 static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
@@ -354,6 +379,35 @@ static void a_call_of_several_keys_obeys(void **state) {
   assert_int_equal(atomic_load(&s.begun), 3);
   order(CORRAL_CONTROL_NORMAL, 0);
   assert_int_equal(ask_for("a", NULL).how, CORRAL_FRESH);
+  close_site();
+}
+
+/* The items have it, and the call as a whole is in order. */
+static void bypassing_a_call_of_several_keys_without_a_compute_misses_each(void **state) {
+  (void)state;
+  corral_item items[2] = {{.key = "a", .key_len = 1}, {.key = "b", .key_len = 1}};
+  open_site(&(corral_options){.size = 0});
+  assert_int_equal(ask_for("a", NULL).how, CORRAL_COMPUTED);
+  order(CORRAL_CONTROL_BYPASS, 0);
+  assert_int_equal(corral_get_many(s.c, items, 2, NULL, NULL, NULL), CORRAL_OK);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(items[i].status, CORRAL_EMISS);
+    assert_non_null(strstr(items[i].error.text, "bypassed by an operator"));
+  }
+  close_site();
+}
+
+/* Its callback tells the miss. */
+static void bypassing_a_call_of_an_event_loop_without_a_compute_misses(void **state) {
+  (void)state;
+  open_site(&(corral_options){.size = 0});
+  order(CORRAL_CONTROL_BYPASS, 0);
+  corral_loop *loop = loop_of(s.c);
+  request r = {0};
+  assert_int_equal(ask_as(loop, "a", NULL, &r, 0), CORRAL_OK);
+  RUN_UNTIL(loop, r.gones, 1);
+  assert_int_equal(r.status, CORRAL_EMISS);
+  corral_loop_close(loop);
   close_site();
 }
 
@@ -430,6 +484,25 @@ static void the_last_order_wins_and_a_drop_leaves_it_in_force(void **state) {
   close_site();
 }
 
+/* A process that is seldom in use looks for it later. */
+static void an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_heard_of(void **state) {
+  (void)state;
+  crl_key key;
+  crl_desk_found found;
+  open_site(&(corral_options){.size = 0});
+  crl_context *context = (crl_context *)(void *)s.desk;
+  give(CORRAL_CONTROL_DROP_NEAR, 0, FOR_MS);
+  give(CORRAL_CONTROL_NORMAL, 0, 0);
+  assert_int_equal(crl_desk_key(context, &key), CORRAL_OK);
+  assert_int_equal(crl_desk_look(context, &key, crl_env_now_ms() + PATIENT_MS, &found, NULL),
+                   CORRAL_OK);
+  crl_key_clean(&key);
+  assert_int_equal(found.order.verb, CORRAL_CONTROL_NORMAL);
+  assert_int_not_equal(found.order.dropped, 0);
+  assert_in_range(found.left_ms, FOR_MS / 2, FOR_MS);
+  close_site();
+}
+
 static void a_process_without_the_option_follows_nothing(void **state) {
   (void)state;
   open_site(&(corral_options){.size = 0});
@@ -494,10 +567,14 @@ int main(void) {
       cmocka_unit_test(those_who_wait_for_a_compute_when_the_freeze_comes_do_not_compute),
       cmocka_unit_test(bypassing_each_call_computes_and_what_is_stored_stays),
       cmocka_unit_test(bypassing_a_bound_compute_runs_within_the_limit),
+      cmocka_unit_test(bypassing_a_call_whose_compute_takes_too_long_goes_around_the_cache_again),
+      cmocka_unit_test(bypassing_a_call_of_several_keys_without_a_compute_misses_each),
+      cmocka_unit_test(bypassing_a_call_of_an_event_loop_without_a_compute_misses),
       cmocka_unit_test(a_call_of_several_keys_obeys),
       cmocka_unit_test(a_call_of_an_event_loop_obeys),
       cmocka_unit_test(an_order_ends_by_itself),
       cmocka_unit_test(the_last_order_wins_and_a_drop_leaves_it_in_force),
+      cmocka_unit_test(an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_heard_of),
       cmocka_unit_test(a_process_without_the_option_follows_nothing),
       cmocka_unit_test(what_is_no_order_is_refused),
       cmocka_unit_test(a_payload_that_is_no_order_is_not_read),

@@ -2,6 +2,7 @@
  * when there is none. */
 #include "support/loop_kit.h"
 
+#include <corral/control.h>
 #include <corral/stats.h>
 
 #include "context/context.h"
@@ -528,6 +529,40 @@ static void nothing_is_verified_while_the_store_is_away(void **state) {
   redis_server_restart(server);
 }
 
+static int64_t looks_at_the_server(void) {
+  const char *text = redis_server_ask(server, "INFO commandstats");
+  const char *at = text == NULL ? NULL : strstr(text, "cmdstat_getrange:calls=");
+  return at == NULL ? 0 : atoll(strchr(at, '=') + 1);
+}
+
+/* Not even the store is looked at for that. */
+static void nothing_is_verified_while_an_operator_s_freeze_is_in_force(void **state) {
+  (void)state;
+  origin o = {0};
+  corral_control_state now = {.size = sizeof now};
+  if (server == NULL) skip();
+  redis_server_ask(server, "FLUSHALL");
+  corral *c = opened(redis_server_uri(server), &o, CORRAL_OPTIONS(.control = 1));
+  compute_first(c);
+  HIT_UNTIL(c, count(CORRAL_EVENT_VERIFIED), 1);
+  assert_int_equal(corral_control_set(c, CORRAL_CONTROL_FREEZE, 0, 0, NULL), CORRAL_OK);
+  HIT_UNTIL(c, count(CORRAL_EVENT_CONTROL), 1);
+  assert_int_equal(corral_control_followed(c, &now), CORRAL_OK);
+  assert_int_equal(now.verb, CORRAL_CONTROL_FREEZE);
+  lab_sleep_ms(GAP_MS); /* the last one ends */
+  int entered = o.entered;
+  int64_t looks = looks_at_the_server();
+  assert_true(looks > 0);
+  for (int i = 0; i < HITS; i++) {
+    hit(c);
+    lab_sleep_ms(2);
+  }
+  /* the others are looks for an order, twice a second */
+  assert_in_range(looks_at_the_server() - looks, HITS, HITS + HITS / 2);
+  assert_int_equal(o.entered, entered);
+  corral_close(c);
+}
+
 /* ---- no false alarm ------------------------------------------------------------------------ */
 
 typedef int change(corral *c);
@@ -650,6 +685,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_verified_while_a_failure_of_the_key_is_remembered),
       cmocka_unit_test(nothing_is_verified_while_somebody_rebuilds_the_value),
       cmocka_unit_test(nothing_is_verified_while_the_store_is_away),
+      cmocka_unit_test(nothing_is_verified_while_an_operator_s_freeze_is_in_force),
       cmocka_unit_test(a_value_that_was_replaced_or_ended_during_the_compute_gets_no_verdict),
       cmocka_unit_test(a_compute_that_fails_tells_why_and_leaves_no_failure_and_the_origin_rests),
       cmocka_unit_test(a_compute_that_takes_too_long_gets_no_verdict),

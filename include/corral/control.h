@@ -52,8 +52,9 @@ enum {
 
 /* Gives an order to all processes that have this corral's namespace open on its store. `number`: of
  * LIMIT, else 0. for_ms: it ends after so long (NORMAL: ignored; DROP_NEAR: processes that are in
- * use within so long hear of it). The corral itself need not have the option `control`. CORRAL_OK:
- * the store has it. After CORRAL_EINDOUBT the order may hold, or not: give it again. */
+ * use within so long hear of it, or until the end of another order that is, or comes, in force).
+ * The corral itself need not have the option `control`. CORRAL_OK: the store has it. After
+ * CORRAL_EINDOUBT the order may hold, or not: give it again. */
 CORRAL_API int corral_control_set(corral *c, corral_control verb, int64_t number, int64_t for_ms,
                                   corral_error *error);
 

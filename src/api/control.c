@@ -11,27 +11,44 @@ enum { FOR_LEAST = 1000 };
 
 /* ---- obeying ------------------------------------------------------------------------------- */
 
-int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait) {
-  crl_follower_use(context->follower, may_wait);
+/* The call's policy, to be changed. */
+static corral_policy *own_policy(crl_call *call, corral_policy *room) {
+  if (call->policy != room) *room = *call->policy;
+  call->policy = room;
+  return room;
+}
+
+static int64_t less(int64_t ms, int64_t took) { return ms > took ? ms - took : 1; }
+
+/* Waits for a look, within the call's own time: it has so much less for the rest. */
+static void await_order(crl_context *context, corral_policy *room, crl_call *call) {
+  int64_t began = crl_env_now_ms();
+  crl_follower_use(context->follower, began + call->policy->wait_ms, call->cancel_token);
+  int64_t took = crl_env_now_ms() - began;
+  if (took <= 0) return;
+  corral_policy *policy = own_policy(call, room);
+  policy->wait_ms = less(policy->wait_ms, took);
+  if (policy->soft_ms > 0) policy->soft_ms = less(policy->soft_ms, took);
+}
+
+void crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait) {
   unsigned orders = atomic_load(&context->orders);
+  int waits = may_wait && (orders & CRL_ORDERS_LOOK);
+  if (waits)
+    await_order(context, room, call);
+  else
+    crl_follower_use(context->follower, 0, NULL);
+  orders = atomic_load(&context->orders);
   if (orders & CRL_ORDERS_FREEZE) {
     call->compute = NULL;
     call->compute_many = NULL;
     call->start = NULL;
+    call->lasts = 0;
     call->frozen = 1;
   }
-  if (!(orders & CRL_ORDERS_BYPASS)) return CORRAL_OK;
-  if (!crl_call_computes(call) && !call->peeks)
-    crl_stats_result(&context->events.stats, CORRAL_RESULT_MISS, 0);
-  if (!crl_call_computes(call))
-    return crl_status_fail(call->error, CORRAL_EMISS,
-                           "the cache is bypassed by an operator (corral control), and there is "
-                           "nothing to compute it with");
-  if (call->policy != room) *room = *call->policy;
-  room->anew = 1; /* takes it past all copies, looks and flights */
-  call->policy = room;
+  if (!(orders & CRL_ORDERS_BYPASS)) return;
+  own_policy(call, room)->anew = 1; /* takes it past all copies, looks and flights */
   call->bypasses = 1;
-  return CORRAL_OK;
 }
 
 /* ---- giving, reading ----------------------------------------------------------------------- */

@@ -20,8 +20,7 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.compute = compute;
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
-  if (room != NULL) status = crl_handle_obey(context, room, &call, 1);
-  if (status != CORRAL_OK) return status;
+  if (room != NULL) crl_handle_obey(context, room, &call, 1);
   crl_run_count(context, &call, key, key_len);
   status = crl_block_call(context, &call, key, key_len, ret);
   if (compute == NULL && status == CORRAL_OK) crl_verify_served(context, &call, key, key_len, *ret);
@@ -78,7 +77,7 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_ca
   int status = check_many(c, items, count, user, &room, &context, &call);
   call.compute_many = compute;
   call.arg = arg;
-  if (status == CORRAL_OK) status = crl_handle_obey(context, &room, &call, 1);
+  if (status == CORRAL_OK) crl_handle_obey(context, &room, &call, 1);
   for (size_t i = 0; items != NULL && i < count; i++) {
     corral_item *item = &items[i];
     memset(&item->error, 0, sizeof item->error);

@@ -29,17 +29,15 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
 /* Sets the compute, or origin, that was bound at open, if any. */
 void crl_handle_bind(corral *c, crl_call *call);
 /* Has a call that gets values obey an operator's orders, once its compute is set. `room` is not
- * NULL. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is bypassed, and there is
- * no compute. */
-int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
+ * NULL. `may_wait`: the call may ask the store, for wait_ms at most. */
+void crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
 static inline int crl_handle_has_orders(const crl_context *context) {
   return atomic_load_explicit(&((crl_context *)(uintptr_t)context)->orders, memory_order_relaxed) !=
          0;
 }
-static inline int crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
-                                  int may_wait) {
-  return crl_handle_has_orders(context) ? crl_handle_ordered(context, room, call, may_wait)
-                                        : CORRAL_OK;
+static inline void crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
+                                   int may_wait) {
+  if (crl_handle_has_orders(context)) crl_handle_ordered(context, room, call, may_wait);
 }
 /* user->error; NULL without a struct, or when it is too short to have one. */
 corral_error *crl_handle_error(const corral_call *user);

@@ -345,8 +345,7 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
   else
     crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
-  status = crl_handle_obey(context, &policy, &asked, context->looks_first);
-  if (status != CORRAL_OK) return status;
+  crl_handle_obey(context, &policy, &asked, context->looks_first);
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
   crl_run_count(context, &asked, key, key_len);
@@ -472,8 +471,7 @@ int corral_peek(corral *c, const void *key, size_t key_len, const corral_call *u
   int status = crl_handle_call(c, key, key_len, user, &policy, &context, &call);
   if (status != CORRAL_OK) return status;
   call.peeks = 1;
-  status = crl_handle_obey(context, &policy, &call, context->looks_first);
-  if (status != CORRAL_OK) return status;
+  crl_handle_obey(context, &policy, &call, context->looks_first);
   status = context->near == NULL ? CORRAL_EMISS : peek_near(context, &call, key, key_len, ret);
   if (status == CORRAL_EMISS && context->looks_first && crl_hit_is_of(context) &&
       crl_hit_peek(context, &call, key, key_len, ret))

@@ -2,8 +2,8 @@
  * (record/order.h).
  *
  * It is replaced under its lease, which is taken over from whoever has it: the last order wins, and
- * keeps the number of the last drop. NORMAL is a record, too, with a short life: a drop that came
- * just before is still heard. */
+ * keeps the number of the last drop. NORMAL is a record, too: a drop that came before it is still
+ * heard of. */
 #include "control/desk.h"
 
 #include <stdlib.h>
@@ -73,6 +73,12 @@ static uint8_t *write_record(crl_key *key, const crl_order *order, int64_t life_
   return record;
 }
 
+/* Of the record that says that no order is in force: a drop before it is heard of for as long as it
+ * would have been. */
+static int64_t life_of_normal(const crl_desk_found *found) {
+  return found->order.dropped != 0 && found->left_ms > NORMAL_MS ? found->left_ms : NORMAL_MS;
+}
+
 /* The order that follows what was found; its life in ms. */
 static int64_t next_of(const crl_desk_found *found, corral_control verb, int64_t number,
                        int64_t for_ms, crl_order *order) {
@@ -84,7 +90,7 @@ static int64_t next_of(const crl_desk_found *found, corral_control verb, int64_t
   }
   order->verb = verb;
   order->number = number;
-  return verb == CORRAL_CONTROL_NORMAL ? NORMAL_MS : for_ms;
+  return verb == CORRAL_CONTROL_NORMAL ? life_of_normal(found) : for_ms;
 }
 
 static int settle(crl_context *context, crl_key *key, const uint8_t *token, const crl_order *order,

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "control/desk.h"
+#include "os/cancel.h"
 #include "os/env.h"
 
 enum {
@@ -26,11 +27,13 @@ struct crl_follower {
   crl_task task;
   crl_key key;
   uint64_t hash;
-  pthread_mutex_t mutex; /* held during a look */
-  int is_deaf;           /* the watch is not to be used any more */
-  crl_order order;       /* in force; `dropped`: the last one heard of */
-  int64_t used;          /* the last time that a call was seen */
+  pthread_mutex_t mutex;
+  int is_deaf;         /* the watch is not to be used any more */
+  crl_order order;     /* in force; `dropped`: the last one heard of */
+  int64_t used;        /* the last time that a call was seen */
+  crl_bell looked_now; /* rung at the end of a look */
   /* Written under the mutex. */
+  _Atomic int looks;      /* a look is under way: one at a time, with no lock held */
   _Atomic uint64_t shown; /* the order in force: its number, times 256, and its verb */
   _Atomic int64_t until;  /* its end (crl_env_now_ms); 0: none is in force */
   _Atomic int64_t looked; /* the last look */
@@ -149,25 +152,32 @@ static void listen(crl_follower *f) {
     (void)crl_watch_register(watch, NULL, &key, 0); /* crl_follower_registered is next */
 }
 
-/* An order ends in time: a look lasts no longer than until then. */
-static void look(crl_follower *f, news *told) {
+static void take_found(crl_follower *f, const crl_desk_found *found, news *told) {
+  int is_normal = found->order.verb == CORRAL_CONTROL_NORMAL;
+  atomic_store(&f->print, found->print);
+  take(f, &found->order, is_normal ? 0 : crl_env_now_ms() + found->left_ms, 0, told);
+  drop_near(f, found->order.dropped, told);
+  listen(f);
+}
+
+/* By `limit` at the latest. An order ends in time: a look lasts no longer than until then. The
+ * mutex is given up meanwhile. */
+static void look(crl_follower *f, int64_t limit, news *told) {
   crl_desk_found found;
   corral_error unused = {0};
-  int64_t now = crl_env_now_ms(), limit = now + f->context->op_ms;
+  int64_t now = crl_env_now_ms();
+  limit = earlier(limit, now + f->context->op_ms);
+  if (f->until > 0) limit = earlier(limit, f->until > now + GAP_MS ? f->until : now + GAP_MS);
   f->looked = now;
   atomic_store(&f->changed, 0);
-  if (f->until > 0) limit = earlier(limit, f->until > now + GAP_MS ? f->until : now + GAP_MS);
+  atomic_store(&f->looks, 1);
+  unlock(f);
   int status = crl_desk_look(f->context, &f->key, limit, &found, &unused);
-  now = crl_env_now_ms();
-  if (status != CORRAL_OK) {
-    end_if_over(f, now, told);
-    return;
-  }
-  atomic_store(&f->print, found.print);
-  take(f, &found.order, found.order.verb == CORRAL_CONTROL_NORMAL ? 0 : now + found.left_ms, 0,
-       told);
-  drop_near(f, found.order.dropped, told);
-  listen(f);
+  lock(f);
+  atomic_store(&f->looks, 0);
+  crl_bell_ring(&f->looked_now, CRL_BELL_ALL);
+  if (status == CORRAL_OK) take_found(f, &found, told);
+  end_if_over(f, crl_env_now_ms(), told);
 }
 
 /* ---- by the clock -------------------------------------------------------------------------- */
@@ -184,10 +194,11 @@ static int64_t run(crl_task *task) {
   lock(f);
   int64_t now = crl_env_now_ms();
   if ((atomic_fetch_or(&f->context->orders, CRL_ORDERS_ASKS) & CRL_ORDERS_ASKS) == 0) f->used = now;
-  if (atomic_load(&f->changed) || next_look(f, now) <= now) look(f, &told);
+  if (!f->looks && (atomic_load(&f->changed) || next_look(f, now) <= now))
+    look(f, INT64_MAX, &told);
   now = crl_env_now_ms();
   end_if_over(f, now, &told);
-  int64_t next = next_look(f, now);
+  int64_t next = atomic_load(&f->changed) ? now + GAP_MS : next_look(f, now);
   if (next == INT64_MAX && !atomic_load(&f->hears))
     atomic_fetch_or(&f->context->orders, CRL_ORDERS_LOOK);
   if (f->until > 0) next = earlier(next, f->until);
@@ -205,16 +216,39 @@ static void arm(crl_follower *f, int64_t at) {
     atomic_fetch_and(&f->context->orders, ~(unsigned)CRL_ORDERS_LOOK);
 }
 
-/* Other calls that come meanwhile wait for this look. */
-static void look_first(crl_follower *f) {
+static void ring(void *follower) {
+  crl_bell_ring(&((crl_follower *)follower)->looked_now, CRL_BELL_ALL);
+}
+
+/* Waits for another's look. The mutex is given up meanwhile. */
+static void await_look(crl_follower *f, int64_t limit, corral_cancel_token *cancel_token) {
+  crl_canceller canceller;
+  unlock(f);
+  crl_cancel_join(cancel_token, &canceller, ring, f);
+  for (;;) {
+    uint32_t heard = crl_bell_listen(&f->looked_now);
+    if (!atomic_load(&f->looks) || crl_env_now_ms() >= limit || crl_cancelled(cancel_token)) break;
+    crl_bell_sleep(&f->looked_now, heard, CRL_BELL_ALL, limit);
+  }
+  crl_cancel_leave(cancel_token, &canceller);
+  lock(f);
+}
+
+static int must_look(const crl_follower *f) {
+  return (atomic_load(&f->context->orders) & CRL_ORDERS_LOOK) != 0;
+}
+
+static void look_first(crl_follower *f, int64_t limit, corral_cancel_token *cancel_token) {
   __attribute__((cleanup(crl_env_cancel_back), unused)) int cancel = crl_env_cancel_off();
   news told = {.count = 0};
   lock(f);
   int64_t now = f->used = crl_env_now_ms();
-  int looks = (atomic_load(&f->context->orders) & CRL_ORDERS_LOOK) != 0;
-  if (looks && now - f->looked >= CORRAL_CONTROL_EVERY_MS) look(f, &told);
+  if (must_look(f) && f->looks)
+    await_look(f, limit, cancel_token);
+  else if (must_look(f) && now - f->looked >= CORRAL_CONTROL_EVERY_MS)
+    look(f, limit, &told);
   end_if_over(f, crl_env_now_ms(), &told);
-  if (looks) arm(f, f->looked + CORRAL_CONTROL_EVERY_MS);
+  if (must_look(f) && !f->looks) arm(f, f->looked + CORRAL_CONTROL_EVERY_MS);
   unlock(f);
   tell(f, &told);
 }
@@ -241,11 +275,11 @@ crl_follower *crl_follower_new(crl_context *context) {
   return f;
 }
 
-void crl_follower_use(crl_follower *f, int may_wait) {
+void crl_follower_use(crl_follower *f, int64_t limit, corral_cancel_token *cancel_token) {
   unsigned orders = atomic_fetch_and(&f->context->orders, ~(unsigned)CRL_ORDERS_ASKS);
   if (!(orders & CRL_ORDERS_LOOK)) return;
-  if (may_wait)
-    look_first(f);
+  if (limit > 0)
+    look_first(f, limit, cancel_token);
   else
     look_behind(f);
 }

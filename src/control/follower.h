@@ -22,8 +22,9 @@ crl_follower *crl_follower_new(crl_context *context);
 void crl_follower_deafen(crl_follower *follower);
 /* After the end of the watch. No look is under way when this returns. */
 void crl_follower_free(crl_follower *follower);
-/* A call begins, and context->orders isn't 0. `may_wait`: the call may ask the store. */
-void crl_follower_use(crl_follower *follower, int may_wait);
+/* A call begins, and context->orders isn't 0. It waits for a look until `limit`, or until it is
+ * cancelled; 0: it doesn't wait. */
+void crl_follower_use(crl_follower *follower, int64_t limit, corral_cancel_token *cancel_token);
 /* For the callbacks of the store's watch, by the hash of a stored key; hash 0: any. */
 void crl_follower_changed(crl_follower *follower, uint64_t hash);
 void crl_follower_registered(crl_follower *follower, uint64_t hash, uint64_t print);

@@ -2,6 +2,7 @@
  * answer. */
 #include "os/env.h"
 #include "run/run.h"
+#include "base/status.h"
 #include "tags/tag_memory.h"
 
 #include <stdlib.h>
@@ -105,9 +106,25 @@ static crl_enter enter_herd(crl_join *join, const crl_entry *from, int is_served
   return how;
 }
 
+static void bypass(crl_join *join) {
+  crl_outcome outcome = {.status = CORRAL_EMISS};
+  if (crl_call_computes(join->call)) {
+    enter_alone(join, CRL_ALONE_PASS);
+    return;
+  }
+  crl_status_fail(&outcome.error, CORRAL_EMISS,
+                  "the cache is bypassed by an operator (corral control), and there is nothing to "
+                  "compute it with");
+  crl_join_end(join, &outcome);
+}
+
 /* A call that can't compute has no part in the herd. */
 static void enter(crl_join *join, const crl_entry *from) {
   crl_entry *entry = NULL;
+  if (join->call->bypasses) {
+    bypass(join);
+    return;
+  }
   crl_enter how =
       crl_call_computes(join->call) ? enter_herd(join, from, 0, &entry) : CRL_ENTER_APART;
   switch (how) {
@@ -132,8 +149,10 @@ void crl_join_init(crl_join *join, crl_context *context, const crl_call *call, c
 void crl_join_enter(crl_join *join) {
   if (join->deadline == 0) join->deadline = crl_env_now_ms() + join->call->policy->wait_ms;
   join->hash = crl_name_hash(&join->name);
-  if (join->call->policy->anew > 0) /* others' answers may be older than this call */
-    enter_alone(join, join->call->bypasses ? CRL_ALONE_PASS : CRL_ALONE_NOT);
+  if (join->call->bypasses)
+    bypass(join);
+  else if (join->call->policy->anew > 0) /* others' answers may be older than this call */
+    enter_alone(join, CRL_ALONE_NOT);
   else if (join->context->looks_first)
     join->state = CRL_JOIN_LOOKS;
   else
