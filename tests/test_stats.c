@@ -242,6 +242,12 @@ static void a_process_that_has_closed_all_descriptors_keeps_its_file(void **stat
   int fd = find_descriptor(), null = open("/dev/null", O_RDWR);
   assert_true(fd >= 0 && null >= 0);
   assert_int_equal(dup2(null, fd), fd);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) _exit(fcntl(fd, F_GETFD) == -1); /* it is of somebody else by now */
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
   seen s = see_host(folder);
   assert_int_equal(s.living, 1);
   corral_stats_free(s.sum);
@@ -310,6 +316,26 @@ static void an_empty_file_is_finished(void **state) {
   run_and_end(3, 0);
   assert_int_equal(count_files(folder), 1);
   assert_int_equal(computes_of_host(folder), 3);
+}
+
+/* A hole has no room of its own: where the folder is full, a count in it would be a signal. */
+static void holes_of_a_file_are_filled_before_it_is_used(void **state) {
+  char path[PATH];
+  struct stat st;
+  (void)state;
+  run_and_end(2, 0);
+  find_file(folder, path);
+  int fd = open(path, O_RDWR);
+  assert_true(fd >= 0 && fstat(fd, &st) == 0);
+  off_t parts = (off_t)offsetof(crl_stats_block, parts);
+  assert_int_equal(ftruncate(fd, parts), 0);
+  assert_int_equal(ftruncate(fd, st.st_size), 0);
+  run_and_end(3, 0);
+  assert_int_equal(fstat(fd, &st), 0);
+  close(fd);
+  assert_true(st.st_blocks * 512 >= st.st_size);
+  assert_int_equal(computes_of_host(folder), 5);
+  assert_int_equal(count_files(folder), 1);
 }
 
 static void what_is_no_file_is_stepped_over(void **state) {
@@ -592,6 +618,7 @@ int main(void) {
       TEST(a_process_that_has_closed_all_descriptors_keeps_its_file),
       TEST(a_damaged_file_is_left_out_and_made_anew),
       TEST(an_empty_file_is_finished),
+      TEST(holes_of_a_file_are_filled_before_it_is_used),
       TEST(what_is_no_file_is_stepped_over),
       TEST(any_bytes_are_read_within_their_bounds),
       TEST(a_file_of_another_version_is_read_by_names),
