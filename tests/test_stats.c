@@ -430,6 +430,27 @@ static size_t make_other(const uint8_t *own, size_t size, uint8_t *ret) {
   return p.size;
 }
 
+/* So a file of any bytes is read in a bounded time. */
+static void a_name_that_stands_twice_counts_once(void **state) {
+  size_t size;
+  corral_stats *s;
+  (void)state;
+  run_and_end(7, 0);
+  uint8_t *own = bytes_of_a_file(&size);
+  crl_stats_head *head = (crl_stats_head *)(void *)own;
+  for (size_t i = 0; i < CRL_ROWS; i++)
+    if (strcmp(head->rows[i].name, "event.hit") == 0) {
+      crl_row twice = {.kind = CRL_ROW_COUNTER};
+      for (size_t k = 0; k < CRL_ROWS; k++)
+        if (strcmp(head->rows[k].name, "event.compute") == 0) twice = head->rows[k];
+      head->rows[i] = twice;
+    }
+  assert_int_equal(crl_snapshot_parse(own, size, &s), CORRAL_OK);
+  assert_int_equal(corral_stats_events(s, CORRAL_EVENT_COMPUTE), 7);
+  corral_stats_free(s);
+  free(own);
+}
+
 static void a_file_of_another_version_is_read_by_names(void **state) {
   size_t size;
   char path[PATH];
@@ -621,6 +642,7 @@ int main(void) {
       TEST(holes_of_a_file_are_filled_before_it_is_used),
       TEST(what_is_no_file_is_stepped_over),
       TEST(any_bytes_are_read_within_their_bounds),
+      TEST(a_name_that_stands_twice_counts_once),
       TEST(a_file_of_another_version_is_read_by_names),
       TEST(off_makes_no_file),
       TEST(a_folder_that_is_not_this_users_alone_is_refused),
