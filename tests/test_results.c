@@ -95,7 +95,8 @@ static void a_call_that_computes_saves_nothing_and_a_hit_saves_its_time(void **s
       before = counted(c);
       for (int i = 0; i < 3; i++)
         assert_int_equal(get_by(c, "k", policy, compute_slowly), CORRAL_OK);
-    } while (near && counted(c).results[CORRAL_RESULT_FRESH] != before.results[CORRAL_RESULT_FRESH]);
+    } while (near &&
+             counted(c).results[CORRAL_RESULT_FRESH] != before.results[CORRAL_RESULT_FRESH]);
     ended(c, &before, near ? CORRAL_RESULT_NEAR : CORRAL_RESULT_FRESH, 3);
     counts after = counted(c);
     uint64_t saved = after.saved - before.saved;
