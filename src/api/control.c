@@ -21,8 +21,6 @@ int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call
     call->frozen = 1;
   }
   if (!(orders & CRL_ORDERS_BYPASS)) return CORRAL_OK;
-  if (!crl_call_computes(call) && !call->peeks)
-    crl_stats_result(&context->events.stats, CORRAL_RESULT_MISS, 0);
   if (!crl_call_computes(call))
     return crl_status_fail(call->error, CORRAL_EMISS,
                            "the cache is bypassed by an operator (corral control), and there is "

@@ -20,7 +20,10 @@ static inline __attribute__((always_inline)) int get_in(corral *c, const void *k
   call.compute = compute;
   call.arg = arg;
   if (compute == NULL) crl_handle_bind(c, &call);
-  if ((status = crl_handle_obey(context, room, &call, 1)) != CORRAL_OK) return status;
+  if ((status = crl_handle_obey(context, room, &call, 1)) != CORRAL_OK) {
+    crl_handle_missed(context, status);
+    return status;
+  }
   crl_run_count(context, &call, key, key_len);
   status = crl_block_call(context, &call, key, key_len, ret);
   if (compute == NULL && status == CORRAL_OK) crl_verify_served(context, &call, key, key_len, *ret);
@@ -82,9 +85,9 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_ca
     corral_item *item = &items[i];
     memset(&item->error, 0, sizeof item->error);
     item->value = NULL;
-    item->status = status == CORRAL_OK
-                       ? crl_handle_check_key(item->key, item->key_len, &item->error)
-                       : crl_status_plain(&item->error, status);
+    item->status = crl_handle_check_key(item->key, item->key_len, &item->error);
+    if (item->status == CORRAL_OK) crl_handle_missed(context, status);
+    if (status != CORRAL_OK) item->status = crl_status_plain(&item->error, status);
   }
   if (status != CORRAL_OK || count == 0) return status;
   status = crl_many_call(context, &call, items, count);

@@ -29,13 +29,17 @@ int crl_handle_call(corral *c, const void *key, size_t key_len, const corral_cal
 void crl_handle_bind(corral *c, crl_call *call);
 /* Has a call that gets values obey an operator's orders, once its compute is set. `room` as above;
  * also CRL_HANDLE_ROOM. `may_wait`: the call may ask the store. CORRAL_EMISS: the cache is
- * bypassed, and there is no compute. */
+ * bypassed, and there is no compute; crl_handle_missed counts that. */
 int crl_handle_ordered(crl_context *context, corral_policy *room, crl_call *call, int may_wait);
 static inline int crl_handle_obey(crl_context *context, corral_policy *room, crl_call *call,
                                   int may_wait) {
   return atomic_load_explicit(&context->orders, memory_order_relaxed) == 0
              ? CORRAL_OK
              : crl_handle_ordered(context, room, call, may_wait);
+}
+/* After crl_handle_obey: counts CORRAL_EMISS as the result of a call for one value. */
+static inline void crl_handle_missed(const crl_context *context, int status) {
+  if (status == CORRAL_EMISS) crl_stats_result(&context->events.stats, CORRAL_RESULT_MISS, 0);
 }
 /* user->error; NULL without a struct, or when it is too short to have one. */
 corral_error *crl_handle_error(const corral_call *user);

@@ -346,6 +346,7 @@ int corral_loop_get(corral_loop *loop, const void *key, size_t key_len, const co
     crl_handle_bind(loop->c, &asked);
   asked.bound = 1;
   status = crl_handle_obey(context, &policy, &asked, context->looks_first);
+  crl_handle_missed(context, status);
   if (status != CORRAL_OK) return status;
   crl_name name = crl_call_name(&asked, key, key_len);
   if (crl_run_recurses(loop->context, &name)) return crl_status_plain(error, CORRAL_ERECURSION);
