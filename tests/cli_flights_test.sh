@@ -136,6 +136,21 @@ escaped() {
 }
 check "a terminal obeys no key" escaped
 
+# The files of another version, which has other names for its events.
+other_names() {
+  mkdir other && for file in "$CORRAL_STATS_DIR"/*; do
+    LC_ALL=C sed 's/event\.computed/event.c\x1bmp"ted/' "$file" >"other/${file##*/}"
+  done
+  ours=$CORRAL_STATS_DIR CORRAL_STATS_DIR=$dir/other
+  status 0 "$CORRAL" log --past --for 0 && grep -qF ' c\x1bmp"ted page' out &&
+    status 0 "$CORRAL" --json log --past --for 0 && grep -qF '"event":"c\u001bmp\"ted"' out &&
+    ! grep -q "$(printf '\033')" out
+  other=$?
+  CORRAL_STATS_DIR=$ours
+  return $other
+}
+check "nor any name of an event of another version" other_names
+
 # ---- arguments ----
 refuses() { status 125 "$CORRAL" log "$2" "$3" && [ ! -s out ] && grep -qF -e "$1" err; }
 check "an unknown event is refused" refuses "did you mean compute?" --event compte

@@ -367,6 +367,29 @@ static void get_two(int first, int second, corral_how how) {
   }
 }
 
+static uint64_t misses(void) {
+  corral_stats *stats;
+  assert_int_equal(corral_stats_read(s.c, &stats, NULL), CORRAL_OK);
+  uint64_t count = corral_stats_results(stats, CORRAL_RESULT_MISS);
+  corral_stats_free(stats);
+  return count;
+}
+
+static void bypassing_each_key_without_a_compute_is_a_miss(void **state) {
+  corral_item items[3] = {
+      {.key = "a", .key_len = 1}, {.key = "b", .key_len = 1}, {.key = "", .key_len = 0}};
+  (void)state;
+  open_site(&(corral_options){0});
+  order(CORRAL_CONTROL_BYPASS, 0);
+  assert_int_equal(ask_for("a", NULL).how, CORRAL_COMPUTED); /* it obeys now */
+  uint64_t before = misses();
+  assert_int_equal(corral_get_many(s.c, items, 3, NULL, NULL, NULL), CORRAL_EMISS);
+  assert_int_equal(misses() - before, 2);
+  assert_int_equal(get(s.c, "a", NULL).status, CORRAL_EMISS);
+  assert_int_equal(misses() - before, 3);
+  close_site();
+}
+
 static void a_call_of_several_keys_obeys(void **state) {
   (void)state;
   open_site(&(corral_options){.size = 0});
@@ -566,6 +589,7 @@ int main(void) {
       cmocka_unit_test(a_call_that_waits_for_a_place_when_the_freeze_comes_gives_its_lease_back),
       cmocka_unit_test(those_who_wait_for_a_compute_when_the_freeze_comes_do_not_compute),
       cmocka_unit_test(bypassing_each_call_computes_and_what_is_stored_stays),
+      cmocka_unit_test(bypassing_each_key_without_a_compute_is_a_miss),
       cmocka_unit_test(bypassing_a_bound_compute_runs_within_the_limit),
       cmocka_unit_test(bypassing_a_call_whose_compute_takes_too_long_goes_around_the_cache_again),
       cmocka_unit_test(bypassing_a_call_of_several_keys_without_a_compute_misses_each),

@@ -96,8 +96,12 @@ static void a_call_that_computes_saves_nothing_and_a_hit_saves_its_time(void **s
     ended(c, &before, CORRAL_RESULT_COMPUTED, 1);
     assert_int_equal(counted(c).saved, 0);
     if (near) await_near(c, "k", policy);
-    before = counted(c);
-    for (int i = 0; i < 3; i++) assert_int_equal(get_by(c, "k", policy, compute_slowly), CORRAL_OK);
+    do { /* the store's watch may tell of the fill, which ends the copy, until here */
+      before = counted(c);
+      for (int i = 0; i < 3; i++)
+        assert_int_equal(get_by(c, "k", policy, compute_slowly), CORRAL_OK);
+    } while (near &&
+             counted(c).results[CORRAL_RESULT_FRESH] != before.results[CORRAL_RESULT_FRESH]);
     ended(c, &before, near ? CORRAL_RESULT_NEAR : CORRAL_RESULT_FRESH, 3);
     counts after = counted(c);
     uint64_t saved = after.saved - before.saved;
@@ -111,9 +115,12 @@ static void no_such_thing_and_nothing_there_are_results(void **state) {
   corral_value *value = NULL;
   (void)state;
   counts before = counted(c);
-  for (int i = 0; i < 3; i++)
+  assert_int_equal(get_by(c, "n", NULL, compute_none), CORRAL_ENOTFOUND);
+  ended(c, &before, CORRAL_RESULT_COMPUTED, 1);
+  before = counted(c);
+  for (int i = 0; i < 2; i++)
     assert_int_equal(get_by(c, "n", NULL, compute_none), CORRAL_ENOTFOUND);
-  ended(c, &before, CORRAL_RESULT_NEGATIVE, 3);
+  ended(c, &before, CORRAL_RESULT_NEGATIVE, 2);
   before = counted(c);
   assert_int_equal(corral_get(c, "m", 1, NULL, &value), CORRAL_EMISS);
   ended(c, &before, CORRAL_RESULT_MISS, 1);

@@ -243,6 +243,12 @@ static void a_process_that_has_closed_all_descriptors_keeps_its_file(void **stat
   int fd = find_descriptor(), null = open("/dev/null", O_RDWR);
   assert_true(fd >= 0 && null >= 0);
   assert_int_equal(dup2(null, fd), fd);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) _exit(fcntl(fd, F_GETFD) == -1); /* it is of somebody else by now */
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
   seen s = see_host(folder);
   assert_int_equal(s.living, 1);
   corral_stats_free(s.sum);
@@ -311,6 +317,26 @@ static void an_empty_file_is_finished(void **state) {
   run_and_end(3, 0);
   assert_int_equal(count_files(folder), 1);
   assert_int_equal(computes_of_host(folder), 3);
+}
+
+/* A hole has no room of its own: where the folder is full, a count in it would be a signal. */
+static void holes_of_a_file_are_filled_before_it_is_used(void **state) {
+  char path[PATH];
+  struct stat st;
+  (void)state;
+  run_and_end(2, 0);
+  find_file(folder, path);
+  int fd = open(path, O_RDWR);
+  assert_true(fd >= 0 && fstat(fd, &st) == 0);
+  off_t parts = (off_t)offsetof(crl_stats_block, parts);
+  assert_int_equal(ftruncate(fd, parts), 0);
+  assert_int_equal(ftruncate(fd, st.st_size), 0);
+  run_and_end(3, 0);
+  assert_int_equal(fstat(fd, &st), 0);
+  close(fd);
+  assert_true(st.st_blocks * 512 >= st.st_size);
+  assert_int_equal(computes_of_host(folder), 5);
+  assert_int_equal(count_files(folder), 1);
 }
 
 static void what_is_no_file_is_stepped_over(void **state) {
@@ -403,6 +429,27 @@ static size_t make_other(const uint8_t *own, size_t size, uint8_t *ret) {
   memcpy(ret + 64 + (size_t)CRL_ROWS * ROW, &later, sizeof later);
   assert_true(64 + (size_t)(CRL_ROWS + 1) * ROW < SHIFT);
   return p.size;
+}
+
+/* So a file of any bytes is read in a bounded time. */
+static void a_name_that_stands_twice_counts_once(void **state) {
+  size_t size;
+  corral_stats *s;
+  (void)state;
+  run_and_end(7, 0);
+  uint8_t *own = bytes_of_a_file(&size);
+  crl_stats_head *head = (crl_stats_head *)(void *)own;
+  for (size_t i = 0; i < CRL_ROWS; i++)
+    if (strcmp(head->rows[i].name, "event.hit") == 0) {
+      crl_row twice = {.kind = CRL_ROW_COUNTER};
+      for (size_t k = 0; k < CRL_ROWS; k++)
+        if (strcmp(head->rows[k].name, "event.compute") == 0) twice = head->rows[k];
+      head->rows[i] = twice;
+    }
+  assert_int_equal(crl_snapshot_parse(own, size, &s), CORRAL_OK);
+  assert_int_equal(corral_stats_events(s, CORRAL_EVENT_COMPUTE), 7);
+  corral_stats_free(s);
+  free(own);
 }
 
 static void a_file_of_another_version_is_read_by_names(void **state) {
@@ -612,8 +659,10 @@ int main(void) {
       TEST(a_process_that_has_closed_all_descriptors_keeps_its_file),
       TEST(a_damaged_file_is_left_out_and_made_anew),
       TEST(an_empty_file_is_finished),
+      TEST(holes_of_a_file_are_filled_before_it_is_used),
       TEST(what_is_no_file_is_stepped_over),
       TEST(any_bytes_are_read_within_their_bounds),
+      TEST(a_name_that_stands_twice_counts_once),
       TEST(a_file_of_another_version_is_read_by_names),
       TEST(off_makes_no_file),
       TEST(a_folder_that_is_not_this_users_alone_is_refused),

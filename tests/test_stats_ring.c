@@ -342,6 +342,20 @@ static void foreign_bytes_are_bounded(void **state) {
   assert_int_equal(crl_ring_next(&ring, &at, &event), 0);
 }
 
+static void numbers_that_no_event_has_end_the_reading(void **state) {
+  const uint64_t lasts[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63};
+  static crl_ring ring;
+  crl_ring_event event;
+  (void)state;
+  for (size_t i = 0; i < sizeof lasts / sizeof lasts[0]; i++) {
+    uint64_t at = 0;
+    atomic_store(&ring.last, lasts[i]);
+    assert_int_equal(crl_ring_next(&ring, &at, &event), 0);
+    at = UINT64_MAX;
+    assert_int_equal(crl_ring_next(&ring, &at, &event), 0);
+  }
+}
+
 /* ---- of corrals ---------------------------------------------------------------------------- */
 
 typedef struct book {
@@ -416,6 +430,7 @@ int main(void) {
       cmocka_unit_test(a_place_in_which_another_thread_writes_is_left_to_it),
       cmocka_unit_test(readers_never_see_parts_of_two_events),
       cmocka_unit_test(foreign_bytes_are_bounded),
+      cmocka_unit_test(numbers_that_no_event_has_end_the_reading),
       cmocka_unit_test(a_later_corral_goes_on_with_the_log_of_its_file),
       cmocka_unit_test(without_a_stats_file_nothing_is_logged),
   };

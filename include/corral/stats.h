@@ -45,7 +45,7 @@ extern "C" {
   X(COMPUTED, "computed", "the call ran compute")                                                  \
   X(JOINED, "joined", "another thread, process or host computed while the call waited")            \
   X(OUTBOX, "outbox", "a value of the outbox was served while the store is away")                  \
-  X(NEGATIVE, "negative", "the answer is \"no such thing\"")                                       \
+  X(NEGATIVE, "negative", "a remembered \"no such thing\" was the answer")                         \
   X(MISS, "miss", "there is nothing to compute with, and the store had nothing usable")            \
   X(FAILED, "failed", "the compute failed, or a remembered failure was served")                    \
   X(DEADLINE, "deadline", "the deadline passed without a value")                                   \

@@ -82,9 +82,8 @@ int corral_get_many(corral *c, corral_item *items, size_t count, const corral_ca
     corral_item *item = &items[i];
     memset(&item->error, 0, sizeof item->error);
     item->value = NULL;
-    item->status = status == CORRAL_OK
-                       ? crl_handle_check_key(item->key, item->key_len, &item->error)
-                       : crl_status_plain(&item->error, status);
+    item->status = crl_handle_check_key(item->key, item->key_len, &item->error);
+    if (status != CORRAL_OK) item->status = crl_status_plain(&item->error, status);
   }
   if (status != CORRAL_OK || count == 0) return status;
   status = crl_many_call(context, &call, items, count);

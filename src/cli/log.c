@@ -109,7 +109,7 @@ static void print_line(const log_line *line) {
   const corral_logged *e = &line->logged;
   char key[4 * CORRAL_STATS_KEY + 8], text[4 * LOG_DETAIL], time[CLI_DURATION_TEXT];
   print_moment(e->at_us, false);
-  (void)printf(" %s", e->name);
+  (void)printf(" %s", cli_visible(text, sizeof text, line->name, strlen(line->name)));
   if (e->key_len > 0)
     (void)printf(" %s%s", cli_visible(key, sizeof key, e->key, e->key_kept),
                  e->key_kept < e->key_len ? "..." : "");
@@ -139,7 +139,8 @@ static void print_json(const log_line *line) {
   const corral_logged *e = &line->logged;
   (void)printf("{\"time\":\"");
   print_moment(e->at_us, true);
-  (void)printf("\",\"event\":\"%s\"", e->name);
+  (void)printf("\"");
+  print_text("event", line->name);
   if (e->key_len > 0) {
     (void)printf(",\"key\":");
     cli_json_string(stdout, e->key, e->key_kept);

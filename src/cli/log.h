@@ -6,7 +6,7 @@
 
 #include <corral/stats.h>
 
-enum { LOG_DETAIL = 256, LOG_PROGRAM = 64, LOG_CACHE = 256 };
+enum { LOG_NAME = 40, LOG_DETAIL = 256, LOG_PROGRAM = 64, LOG_CACHE = 256 };
 
 typedef struct log_wish {
   const char *key; /* a prefix, or a pattern; NULL: all */
@@ -18,10 +18,10 @@ typedef struct log_wish {
 
 /* An event, with the texts that it has beside its own. */
 typedef struct log_line {
-  corral_logged logged; /* `detail` isn't valid */
+  corral_logged logged; /* `name` and `detail` aren't valid */
   uint64_t missed;      /* events of its process between the one before and this one */
   bool is_wanted;
-  char detail[LOG_DETAIL], program[LOG_PROGRAM], cache[LOG_CACHE], store[LOG_CACHE];
+  char name[LOG_NAME], detail[LOG_DETAIL], program[LOG_PROGRAM], cache[LOG_CACHE], store[LOG_CACHE];
 } log_line;
 
 /* log.c: prints a line, and what was missed before it. */

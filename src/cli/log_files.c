@@ -94,9 +94,10 @@ static void add_line(log_files *f, const corral_logged *e, uint64_t missed, bool
   if (f->filled == LINES) print_lines(f);
   log_line *line = &f->lines[f->filled++];
   line->logged = *e;
-  line->logged.detail = NULL;
+  line->logged.name = line->logged.detail = NULL;
   line->missed = missed;
   line->is_wanted = is_wanted;
+  (void)snprintf(line->name, sizeof line->name, "%s", e->name);
   (void)snprintf(line->detail, sizeof line->detail, "%s", e->detail != NULL ? e->detail : "");
   (void)snprintf(line->program, sizeof line->program, "%s", corral_stats_program(f->stats));
   (void)snprintf(line->cache, sizeof line->cache, "%s", corral_stats_cache(f->stats));

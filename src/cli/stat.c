@@ -85,6 +85,12 @@ bool stat_check_folder(const char *what, const char *dir) {
   return false;
 }
 
+/* Anybody may make names there: others than of users' folders aren't shown. */
+static bool is_users(const char *path) {
+  const char *uid = strrchr(path, '.') + 1;
+  return uid[0] != '\0' && uid[strspn(uid, "0123456789")] == '\0';
+}
+
 void stat_note_left_out(const char *what, const char *dir) {
   char list[512] = "";
   size_t used = 0;
@@ -93,7 +99,7 @@ void stat_note_left_out(const char *what, const char *dir) {
   if (dir != NULL || (own != NULL && own[0] != '\0')) return;
   if (glob("/dev/shm/corral-stats.*", GLOB_NOSORT, NULL, &found) != 0) return;
   for (size_t i = 0; i < found.gl_pathc && used < sizeof list; i++)
-    if (access(found.gl_pathv[i], R_OK | X_OK) != 0)
+    if (is_users(found.gl_pathv[i]) && access(found.gl_pathv[i], R_OK | X_OK) != 0)
       used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
                                found.gl_pathv[i]);
   globfree(&found);

@@ -224,9 +224,10 @@ static corral_result result_of(const crl_outcome *outcome, int status) {
                                          [CORRAL_COMPUTED] = CORRAL_RESULT_COMPUTED,
                                          [CORRAL_JOINED] = CORRAL_RESULT_JOINED,
                                          [CORRAL_OUTBOX] = CORRAL_RESULT_OUTBOX};
+  int is_new = outcome->how == CORRAL_COMPUTED || outcome->how == CORRAL_JOINED;
   switch (status) {
     case CORRAL_OK: return by_how[outcome->how];
-    case CORRAL_ENOTFOUND: return CORRAL_RESULT_NEGATIVE;
+    case CORRAL_ENOTFOUND: return is_new ? by_how[outcome->how] : CORRAL_RESULT_NEGATIVE;
     case CORRAL_EMISS: return CORRAL_RESULT_MISS;
     case CORRAL_EFAILED:
     case CORRAL_EABANDONED: return CORRAL_RESULT_FAILED;

@@ -80,13 +80,6 @@ static int is_zero(const void *bytes, size_t size) {
   return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
 }
 
-/* True when the path still names this file. */
-static int is_there(int dir, const char *name, const struct stat *st) {
-  struct stat there;
-  return fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st->st_dev &&
-         there.st_ino == st->st_ino;
-}
-
 /* Reads what the file has, up to the gauges. *ret: NULL for a file that was never finished. */
 static took read_base(int fd, const struct stat *st, crl_stats_block **ret) {
   crl_stats_block *base = crl_alloc(BASE);
@@ -102,6 +95,16 @@ static took read_base(int fd, const struct stat *st, crl_stats_block **ret) {
       memcmp(&base->head, crl_layout(), sizeof base->head) == 0)
     return TOOK;
   return AGAIN;
+}
+
+/* Reserves the room, unless the file has it all: a copy of a file may have holes. Returns errno. */
+static int reserve(int fd, const struct stat *st) {
+  enum { BLOCK = 512 };
+  int number = 0;
+  if (st->st_size == SIZE && st->st_blocks >= (SIZE + BLOCK - 1) / BLOCK) return 0;
+  do number = posix_fallocate(fd, 0, SIZE);
+  while (number == EINTR);
+  return number;
 }
 
 /* The file becomes the block's memory. */
@@ -120,13 +123,13 @@ static took take_locked(crl_stats *stats, int dir, const char *name, int fd) {
   crl_stats_block *base;
   if (fstat(fd, &st) != 0) return FAILED;
   if (!S_ISREG(st.st_mode) || st.st_uid != geteuid()) return OTHERS;
-  if (!is_there(dir, name, &st)) return AGAIN;
+  if (!crl_stats_folder_has(dir, name, &st)) return AGAIN;
   took how = read_base(fd, &st, &base);
   if (how == AGAIN) (void)unlinkat(dir, name, 0);
   if (how == TOOK && base == NULL) crl_stats_folder_sweep(dir);
-  if (how == TOOK && base == NULL && (errno = posix_fallocate(fd, 0, SIZE)) != 0) {
-    int number = errno;
-    (void)unlinkat(dir, name, 0);
+  int number = how == TOOK ? reserve(fd, &st) : 0;
+  if (number != 0) {
+    if (base == NULL) (void)unlinkat(dir, name, 0);
     errno = number;
     how = FAILED;
   }

@@ -77,6 +77,12 @@ int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const cha
   return 1;
 }
 
+int crl_stats_folder_has(int dir, const char *name, const struct stat *st) {
+  struct stat there;
+  return fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_dev == st->st_dev &&
+         there.st_ino == st->st_ino;
+}
+
 /* ---- sweeping ------------------------------------------------------------------------------ */
 
 typedef struct aged {
@@ -90,13 +96,15 @@ static int by_age(const void *a, const void *b) {
   return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* 0: a process has it. */
+/* 0: a process has it, or others have removed it, and made another one. */
 static int remove_file(int dir, const char *name) {
+  struct stat st;
   struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   int fd =
       crl_env_own_fd(openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK));
   if (fd < 0) return 0;
-  int removed = fcntl(fd, F_OFD_SETLK, &all) == 0 && unlinkat(dir, name, 0) == 0;
+  int removed = fcntl(fd, F_OFD_SETLK, &all) == 0 && fstat(fd, &st) == 0 &&
+                crl_stats_folder_has(dir, name, &st) && unlinkat(dir, name, 0) == 0;
   close(fd);
   return removed;
 }

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 /* Files of processes that have ended stay, while there are no more than this in the folder. */
 enum { CRL_STATS_FOLDER_MOST = 256, CRL_STATS_NAME = 32 };
@@ -25,6 +26,8 @@ typedef struct crl_stats_names {
 /* Those of stats files ("HASH.N"), or other ones that `fits` accepts. 0 without memory. */
 int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const char *name));
 int crl_stats_folder_is_file(const char *name);
+/* True when the name is still that of this file. */
+int crl_stats_folder_has(int dir, const char *name, const struct stat *st);
 /* Before a file is made: of those that are too many, removes the ones whose processes have ended
  * first. */
 void crl_stats_folder_sweep(int dir);

@@ -15,7 +15,7 @@
 #include "stats/snapshot.h"
 
 enum {
-  FILE_MOST = 4 << 20, /* bytes, whatever version made it */
+  FILE_MOST = 1 << 20, /* bytes, whatever version made it */
   TRIES = 4,
   PAUSE_US = 200
 };

@@ -37,6 +37,12 @@ void crl_stats_files_unlock(void) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* Memory of this process alone, zero, in place of the mapping. */
+static void forget(crl_stats_block *block) {
+  (void)mmap(block, sizeof *block, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+             -1, 0);
+}
+
 /* The mapping holds the lock, as the descriptor does: the child has memory of its own instead, with
  * what was counted. */
 static void part_from(crl_stats_block *block) {
@@ -46,14 +52,19 @@ static void part_from(crl_stats_block *block) {
     memcpy(own, block, offsetof(crl_stats_block, parts));
     own = mremap(own, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, block);
   }
-  if (own == MAP_FAILED)
-    (void)mmap(block, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (own == MAP_FAILED) forget(block);
+}
+
+/* True unless the program has closed the descriptor, which may be that of another file by now. */
+static int has_descriptor(const crl_stats_owned *owned) {
+  struct stat st;
+  return fstat(owned->fd, &st) == 0 && owned->dev == st.st_dev && owned->ino == st.st_ino;
 }
 
 static void in_child(void) {
   for (crl_stats_owned *file = files; file != NULL; file = file->next) {
     part_from(file->block);
-    close(file->fd);
+    if (has_descriptor(file)) close(file->fd);
     file->fd = -1;
   }
   files = NULL;
@@ -62,10 +73,6 @@ static void in_child(void) {
 
 __attribute__((constructor)) static void watch_forks(void) {
   pthread_atfork(crl_stats_files_lock, crl_stats_files_unlock, in_child);
-}
-
-static int is_same(const crl_stats_owned *owned, const struct stat *st) {
-  return owned->dev == st->st_dev && owned->ino == st->st_ino;
 }
 
 void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
@@ -78,17 +85,18 @@ void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
   (void)futimens(fd, NULL);
 }
 
+/* All that holds the lock is gone before the next fork, whose child would keep it. */
 void crl_stats_disown_file(crl_stats_owned *owned) {
-  struct stat st;
   crl_stats_files_lock();
   *owned->link = owned->next;
   if (owned->next != NULL) owned->next->link = owned->link;
-  crl_stats_files_unlock();
-  if (fstat(owned->fd, &st) == 0 && is_same(owned, &st)) {
+  if (has_descriptor(owned)) {
     (void)futimens(owned->fd, NULL);
     close(owned->fd);
   }
   owned->fd = -1;
+  forget(owned->block);
+  crl_stats_files_unlock();
 }
 
 int crl_stats_file_is_owned(int fd) {
@@ -131,6 +139,14 @@ static void clean_parts(crl_stats_block *block) {
   memset(block->parts.HOT, 0, sizeof block->parts.HOT);
 }
 
+/* A reader that finds the first bytes finds all rows. */
+static void set_head(crl_stats_block *block) {
+  const crl_stats_head *head = crl_layout();
+  memcpy(block->head.rows, head->rows, sizeof head->rows);
+  atomic_thread_fence(memory_order_release);
+  block->head.preamble = head->preamble;
+}
+
 void crl_stats_sign_block(crl_stats_block *block, const crl_stats_sign *kept, int is_file) {
   uint64_t id = number_of(block, CRL_NUMBER_ID);
   if (id == 0 && is_file) (void)crl_env_random(&id, sizeof id);
@@ -148,7 +164,7 @@ void crl_stats_sign_block(crl_stats_block *block, const crl_stats_sign *kept, in
   if (is_file && has_head(block)) clean_parts(block);
   if (is_file) crl_ring_reset((crl_ring *)(void *)block->parts.RING, (int64_t)getpid());
   turn(block);
-  if (is_file && !has_head(block)) block->head = *crl_layout();
+  if (is_file && !has_head(block)) set_head(block);
 }
 
 void crl_stats_unsign_block(crl_stats_block *block) {

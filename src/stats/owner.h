@@ -22,7 +22,8 @@ void crl_stats_files_unlock(void);
  * the block as memory of its own. */
 void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
                         const struct stat *st);
-/* Closes the descriptor, unless the program has closed it, and opened another one. */
+/* Gives up the lock: closes the descriptor, unless the program has closed it, and opened another
+ * one, and puts memory of this process, all zero, in place of the mapping. */
 void crl_stats_disown_file(crl_stats_owned *owned);
 
 /* What a block has of its own while it becomes that of a file. */

@@ -10,7 +10,7 @@
  * detail. */
 enum { MOMENT = 0, EVENT, PLACE, DURATION, BYTES, KEY_LEN, HASH, TEXTS };
 enum { PATIENCE_US = 1000000 };
-#define LAST_MOST (UINT64_MAX / 4) /* no process gets that far */
+#define NUMBER_MOST (UINT64_MAX / 4) /* more is no number of an event */
 
 _Static_assert((CRL_RING_BODY - TEXTS) * 8 == CRL_RING_TEXT, "a row ends with the texts");
 _Static_assert((size_t)CORRAL_STATS_KEY < CRL_RING_TEXT, "a key has room");
@@ -139,8 +139,8 @@ static int is_lost(const crl_ring *ring, uint64_t number, uint64_t last, crl_rin
 
 int crl_ring_next(const crl_ring *ring, uint64_t *at, crl_ring_event *ret) {
   uint64_t last = atomic_load(&((crl_ring *)(uintptr_t)ring)->last);
+  if (*at >= last || last > NUMBER_MOST) return 0;
   uint64_t number = *at + 1;
-  if (last > LAST_MOST || number > last) return 0;
   if (last - number >= CRL_RING) number = last - CRL_RING + 1;
   for (; number <= last; number++) {
     int is = read_row(&ring->rows[number % CRL_RING], number, ret);

@@ -6,7 +6,7 @@
 
 #include "base/value.h"
 
-enum { ROWS_MOST = 4096, COUNT_MOST = 1 << 20, TRIES = 16 };
+enum { ROWS_MOST = 4096, SHARDS_MOST = 4096, COUNT_MOST = 1 << 20, TRIES = 16 };
 
 /* Where the rows of each kind begin, among those of this library. */
 enum {
@@ -87,15 +87,15 @@ static uint64_t word_at(const uint8_t *bytes, uint64_t at) {
   return word;
 }
 
-/* True when `count` elements of `size` bytes, `stride` apart, are within the file. */
-static int is_within(const crl_row *row, size_t element, size_t size) {
-  if (row->count == 0 || row->count > COUNT_MOST || row->stride > COUNT_MOST) return 0;
-  return row->offset + (uint64_t)row->stride * (row->count - 1) + element <= size;
+static int is_within(const crl_row *row, uint64_t bytes, size_t size) {
+  return row->offset + bytes <= size;
 }
 
 static void read_counter(corral_stats *s, size_t i, const crl_row *row, const uint8_t *bytes,
                          size_t size) {
-  if (!is_within(row, sizeof(uint64_t), size)) return;
+  if (row->count == 0 || row->count > SHARDS_MOST || row->stride > COUNT_MOST ||
+      !is_within(row, (uint64_t)row->stride * (row->count - 1) + sizeof(uint64_t), size))
+    return;
   for (uint32_t k = 0; k < row->count; k++)
     s->counters[i] += word_at(bytes, row->offset + (uint64_t)row->stride * k);
 }
@@ -103,7 +103,8 @@ static void read_counter(corral_stats *s, size_t i, const crl_row *row, const ui
 static void read_times(corral_histogram *times, const crl_row *row, const uint8_t *bytes,
                        size_t size) {
   uint64_t at = (uint64_t)row->offset + offsetof(crl_histogram, buckets);
-  if (row->count != CORRAL_HISTOGRAM_BUCKETS || row->offset + sizeof(crl_histogram) > size) return;
+  if (row->count != CORRAL_HISTOGRAM_BUCKETS || !is_within(row, sizeof(crl_histogram), size))
+    return;
   times->sum_us = word_at(bytes, row->offset + offsetof(crl_histogram, sum_us));
   times->max_us = word_at(bytes, row->offset + offsetof(crl_histogram, max_us));
   times->count = 0;
@@ -113,7 +114,7 @@ static void read_times(corral_histogram *times, const crl_row *row, const uint8_
 
 static void read_text(char *text, const crl_row *row, const uint8_t *bytes, size_t size) {
   uint32_t len = row->count < CRL_TEXT_SIZE ? row->count : CRL_TEXT_SIZE - 1;
-  if ((uint64_t)row->offset + len > size) return;
+  if (!is_within(row, len, size)) return;
   memcpy(text, bytes + row->offset, len);
   text[len] = '\0';
 }
@@ -124,8 +125,7 @@ static int read_part(corral_stats *s, crl_part_id part, const crl_row *row, cons
   size_t known;
   const crl_row *own = &crl_layout()->rows[PARTS + (size_t)part];
   (void)crl_layout_part(part, &known);
-  if (row->stride != own->stride || row->count != own->count ||
-      (uint64_t)row->offset + known > size || s->parts[part] != NULL)
+  if (row->stride != own->stride || row->count != own->count || !is_within(row, known, size))
     return 1;
   if ((s->parts[part] = crl_alloc(known)) == NULL) return 0;
   memcpy(s->parts[part], bytes + row->offset, known);
@@ -146,11 +146,12 @@ static size_t find_row(const crl_row *row, size_t guess) {
   return i;
 }
 
-/* 0 without memory. */
+/* A name counts once. 0 without memory. */
 static int read_row(corral_stats *s, const crl_row *row, size_t guess, const uint8_t *bytes,
                     size_t size) {
   size_t i = find_row(row, guess);
-  if (i == CRL_ROWS) return 1;
+  if (i == CRL_ROWS || s->has_row[i]) return 1;
+  s->has_row[i] = 1;
   if (i < TIMES)
     read_counter(s, i, row, bytes, size);
   else if (i < GAUGES)
@@ -159,7 +160,7 @@ static int read_row(corral_stats *s, const crl_row *row, size_t guess, const uin
     return read_part(s, (crl_part_id)(i - PARTS), row, bytes, size);
   else if (i >= TEXTS)
     read_text(s->texts[i - TEXTS], row, bytes, size);
-  else if (row->offset + sizeof(uint64_t) > size)
+  else if (!is_within(row, sizeof(uint64_t), size))
     return 1;
   else if (i >= NUMBERS)
     s->numbers[i - NUMBERS] = word_at(bytes, row->offset);

@@ -14,6 +14,7 @@ struct corral_stats {
   uint64_t numbers[CRL_NUMBERS];
   char texts[CRL_TEXTS][CRL_TEXT_SIZE];
   uint8_t *parts[CRL_PARTS]; /* NULL: none, or of another layout than this library's */
+  uint8_t has_row[CRL_ROWS]; /* of a file: its rows that were read */
   /* names of events by their numbers in the process that has the file; NULL: this library's */
   crl_event_label *events;
   size_t event_count;
