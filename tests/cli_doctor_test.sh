@@ -85,9 +85,16 @@ others_write() {
     status 125 "$CORRAL" --store "$uri" get theirs && status 0 "$CORRAL" doctor &&
     warning 'cache (no name) at redis.*' foreign 1
 }
+# Its examination of a store is none of the host's caches.
+leaves_no_counts() {
+  "$CORRAL" stat | grep -c ' at ' >before && status 0 "$CORRAL" doctor "redis+unix://$dir/redis" &&
+    "$CORRAL" stat | grep -c ' at ' >after && cmp before after
+}
 if redis_begin redis; then
+  check "the examination of a store is not counted" leaves_no_counts
   check "one value of somebody else's is enough for a warning" others_write
 else
+  skip "the examination of a store is not counted" "there is no redis-server"
   skip "one value of somebody else's is enough for a warning" "there is no redis-server"
 fi
 

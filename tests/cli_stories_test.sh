@@ -1,8 +1,8 @@
 #!/bin/sh
-# cli_stories_test.sh: four nights of an operator, with real processes: an origin that has become
-# slow, a store whose waiters poll, a value that is no longer true, a process that stands still in
-# its compute. corral doctor, top, flights and log say so in each, and the story's alert fires, no
-# other.
+# cli_stories_test.sh: nights of an operator, with real processes: an origin that has become slow, a
+# store whose waiters poll, and which then is away, a value that is no longer true, a process that
+# stands still in its compute. corral doctor, top, flights and log say so in each, and the story's
+# alert fires, no other.
 #
 # CORRAL is the path of the command, CORRAL_SERVICE that of tests/stories/service.c. The services
 # tell their counts in a folder for each story.
@@ -161,6 +161,7 @@ check "the services have nothing to complain of" end_story slow
 store="store that polls"
 story polls
 wake="corral_wake{cache=\"shop\",store=\"redis+unix://app:***@$dir/redis\",mode=\"poll\"}"
+resting="corral_breaker_open{cache=\"shop\",store=\"redis+unix://app:***@$dir/redis\"}"
 if redis_begin redis; then
   redis-cli -s redis ACL SETUSER app on '>secret' '~*' '&*' +@all -client >acl.out
   CORRAL_STORE=redis+unix://app:secret@$dir/redis
@@ -177,6 +178,13 @@ if redis_begin redis; then
   check "doctor with the store's URI says which right it lacks" names_right
   check "and shows no secret" [ "$(grep -c secret out)" = 0 ]
   alert CorralStorePolls polls
+  kill -9 $server
+  check "when the server is away doctor says that" await warns 'servers_resting [12]\. Start'
+  check "and no longer that it lacks something" sh -c '! grep -q "wake poll\. " out'
+  store="store that is away"
+  check "stat counts the servers that rest" await least 2 "$resting" away.now
+  cp polls.before away.before
+  alert CorralStoreAway away
   check "the services have nothing to complain of" end_story polls
 else
   skip "doctor, top and the alert say that waiters poll" "there is no redis-server and redis-cli"

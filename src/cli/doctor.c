@@ -263,8 +263,8 @@ static int show(const cli_globals *cli, const report *r) {
 static int examine_store(const cli_globals *cli, report *r) {
   corral *c = NULL;
   corral_error error = {0};
-  corral_options options = {.size = sizeof options, .host_lock = CORRAL_OFF};
-  options.store = r->uri;
+  corral_options options = {
+      .size = sizeof options, .store = r->uri, .host_lock = CORRAL_OFF, .stats_dir = "off"};
   cli_flags_copy(&cli->options, &options);
   int status = corral_open(&options, &c, &error);
   if (status != CORRAL_OK) return fail(status, &error);

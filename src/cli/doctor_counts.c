@@ -45,12 +45,13 @@ static void tell_processes(const doctor_facts *facts, const stat_host *host) {
 
 /* ---- a cache ------------------------------------------------------------------------------- */
 
+/* While a server rests, nobody is told of changes anyway. */
 static void tell_wake(const doctor_facts *facts, const stat_cache *c) {
   const char *wake = "unknown";
   for (size_t i = 0; i < CORRAL_WAKE_COUNT; i++)
     if (c->wake[i] > 0) wake = stat_wake_names[i];
   doctor_tell(facts, "wake", CORRAL_FACT_WARNING,
-              c->wake[CORRAL_WAKE_POLL] > 0
+              c->wake[CORRAL_WAKE_POLL] > 0 && c->gauges[CORRAL_GAUGE_BREAKERS_OPEN] <= 0
                   ? "Ask corral doctor STORE what the store lacks: as it is, waiting calls look "
                     "again and again, and near copies answer until their time is over."
                   : NULL,
