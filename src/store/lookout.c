@@ -54,7 +54,7 @@ static void copy_back(corral_op *to, const corral_op *from) {
 
 /* `knows`: the results are good. */
 static void end_all(crl_lookout *lookout, int knows) {
-  if (knows && lookout->count > 0)
+  if (knows && lookout->count > 0 && lookout->began_us != 0)
     crl_op_looked(lookout->options, lookout->count, lookout->began_us);
   for (size_t i = 0; i < lookout->count; i++) {
     corral_op *op = corral_batch_op(&lookout->batch, i);
@@ -87,7 +87,7 @@ int crl_lookout_begin(crl_lookout *lookout, corral_op *const *ops, size_t count,
   }
   lookout->count = lookout->batch.count = count;
   lookout->batch.now = now;
-  lookout->began_us = crl_env_now_us();
+  lookout->began_us = crl_op_clock(lookout->options);
   return lookout->plugin->begin(lookout->handle, &lookout->batch, &unused);
 }
 
