@@ -472,8 +472,8 @@ foreach(row "cli_stat 120" "cli_top 120" "prometheus 120")
     "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 endforeach()
 
-# Four stories of an operator, with services that ask their origins; and the host's own examination.
-if(CORRAL_LMDB)
+# Stories of an operator, with services that ask their origins; and the host's own examination.
+if(CORRAL_LMDB AND CORRAL_REDIS)
   add_executable(stories_service tests/stories/service.c)
   corral_target(stories_service)
   target_link_libraries(stories_service PRIVATE corral Threads::Threads)
@@ -485,8 +485,8 @@ if(CORRAL_LMDB)
   corral_test_environment(cli_doctor "CORRAL=$<TARGET_FILE:corral_command>"
     "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
 else()
-  corral_skipped(cli_stories live "built without the lmdb: store")
-  corral_skipped(cli_doctor live "built without the lmdb: store")
+  corral_skipped(cli_stories live "built without the lmdb: or the redis: store")
+  corral_skipped(cli_doctor live "built without the lmdb: or the redis: store")
 endif()
 
 corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
