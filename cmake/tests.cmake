@@ -50,7 +50,7 @@ list(APPEND CORRAL_TESTS_scripted http_origin http_limits)
 list(APPEND CORRAL_TESTS_live http_nginx http_live)
 list(APPEND CORRAL_TESTS_threads shadow callers_wait callbacks set event_info renewer detach checks
     looks_first verify)
-list(APPEND CORRAL_TESTS_threads stats_flights stats_ring)
+list(APPEND CORRAL_TESTS_threads stats_flights stats_ring log_event)
 list(APPEND CORRAL_TESTS_live stats_waits)
 list(APPEND CORRAL_TESTS_threads timers loop_due loop_leaving loop_swarm loop_ends wait
     pool_queue herd_wakes hot hot_near stats_hot)
@@ -648,7 +648,7 @@ if(CMAKE_CXX_COMPILER)
   add_dependencies(corral_thread_tests test_cxx)
 endif()
 foreach(header corral.h corral/child.h corral/cxx.h corral/event.h corral/plugin.h corral/lock.h
-    corral/loop.h corral/page.h corral/stats.h corral/control.h)
+    corral/loop.h corral/page.h corral/stats.h corral/control.h corral/log.h)
   if(NOT EXISTS ${CMAKE_SOURCE_DIR}/include/${header})
     continue()
   endif()

@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 # prototypes prints the declarations of exported functions, one a line, without comments.
 prototypes() {
   for header in corral.h corral/child.h corral/event.h corral/lock.h corral/loop.h \
-    corral/option.h corral/page.h corral/stats.h corral/control.h; do
+    corral/option.h corral/page.h corral/stats.h corral/control.h corral/log.h; do
     awk -v file="include/$header" '
       { text = text $0 "\n" }
       END {

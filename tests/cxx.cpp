@@ -3,6 +3,7 @@
 #include <corral.h>
 #include <corral/child.h>
 #include <corral/lock.h>
+#include <corral/log.h>
 #include <corral/loop.h>
 
 #include <poll.h>
@@ -88,6 +89,24 @@ static void values(corral *c) {
   items[0].key_len = items[1].key_len = 1;
   MUST(corral_get_many(c, items, 2, CORRAL_CALL(), compute_many, nullptr) == CORRAL_OK);
   MUST(text_of(items[0].value) == "a" && text_of(items[1].value) == "b");
+}
+
+static void logs() {
+  std::string text;
+  corral_log log =
+      CORRAL_LOG(.level(CORRAL_LEVEL_INFO)
+                     .per_s(1)
+                     .write([](corral_level level, const char *line, size_t len, void *arg) {
+                       MUST(level == CORRAL_LEVEL_INFO);
+                       static_cast<std::string *>(arg)->assign(line, len);
+                     })
+                     .write_arg(&text));
+  corral_event_info info{};
+  info.size = sizeof info;
+  info.event = CORRAL_EVENT_FILL;
+  info.server = -1;
+  corral_log_event(&info, &log);
+  MUST(text == "fill, 0us, 0 bytes");
 }
 
 static void sets(corral *c) {
@@ -196,6 +215,7 @@ int main() {
   corral *c = opened(&computed);
   if (c == nullptr) return 1;
   values(c);
+  logs();
   sets(c);
   locks(c);
   loops(c);

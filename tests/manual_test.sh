@@ -37,7 +37,8 @@ all_functions() {
   names=$(cat "$here"/../include/corral.h "$here"/../include/corral/lock.h \
     "$here"/../include/corral/loop.h "$here"/../include/corral/child.h \
     "$here"/../include/corral/option.h "$here"/../include/corral/page.h \
-    "$here"/../include/corral/stats.h "$here"/../include/corral/control.h |
+    "$here"/../include/corral/stats.h "$here"/../include/corral/control.h \
+    "$here"/../include/corral/log.h |
     sed -n 's/^CORRAL_API.*[ *]\(corral_[a-z0-9_]*\)(.*/\1/p')
   [ "$(echo "$names" | wc -l)" -gt 70 ] || return 1
   for name in $names; do

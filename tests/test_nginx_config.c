@@ -359,13 +359,25 @@ static void await_line(const char *line) {
   fail_msg("the log has no line with: %s", line);
 }
 
+/* The line that is in the log was logged at that level, "[warn]". */
+static void expect_level(const char *line, const char *level) {
+  const char *log = nginx_server_log(server), *at = strstr(log, line);
+  assert_non_null(at);
+  const char *begin = at, *found;
+  while (begin > log && begin[-1] != '\n') begin--;
+  found = strstr(begin, level);
+  if (found == NULL || found > at) fail_msg("not at %s: %.*s", level, (int)(at - begin), begin);
+}
+
 static void a_store_that_goes_away_is_told_in_the_log_and_costs_no_answer(void **state) {
   (void)state;
   http_origin_answer(nginx_kit_origin, "/away", HTTP_ANSWER(.body = "page"));
   redis_server_kill(nginx_kit_redis);
   await_line("corral_zone \"pages\": the store doesn't answer: requests go on without it");
+  expect_level("corral_zone \"pages\": the store doesn't answer", "[warn]");
   redis_server_restart(nginx_kit_redis);
   await_line("corral_zone \"pages\": the store answers again");
+  expect_level("corral_zone \"pages\": the store answers again", "[notice]");
 }
 
 static void a_purge_that_the_store_didnt_hear_says_so(void **state) {

@@ -16,7 +16,7 @@ awk -v out="$out/man1" -f "$here/subcommands.awk" "$root/docs/corral.1"
 cd "$root/include"
 awk -v out="$out/man3" -v date="$date" -f "$here/functions.awk" \
   corral.h corral/lock.h corral/loop.h corral/child.h corral/option.h corral/event.h corral/page.h \
-  corral/stats.h corral/control.h
+  corral/stats.h corral/control.h corral/log.h
 
 page() { # NAME FILE SENTENCE
   {

@@ -99,26 +99,24 @@ static void print_moment(int64_t at_us, bool json) {
     (void)printf("%s.%03lld %s", when, (long long)(at_us % 1000000 / 1000), zone);
 }
 
-static const char *fine_duration(char text[CLI_DURATION_TEXT], int64_t us) {
-  if (us >= 1000) return cli_duration_text(text, us / 1000);
-  (void)snprintf(text, CLI_DURATION_TEXT, "%lldus", (long long)us);
-  return text;
-}
-
+/* The name is the file's: its process may have events that this library doesn't know. */
 static void print_line(const log_line *line) {
   const corral_logged *e = &line->logged;
-  char key[4 * CORRAL_STATS_KEY + 8], text[4 * LOG_DETAIL], time[CLI_DURATION_TEXT];
+  const corral_event_info info = {.size = sizeof info,
+                                  .event = (corral_event)e->event,
+                                  .status = e->status,
+                                  .key = e->key,
+                                  .key_len = e->key_len,
+                                  .detail = line->detail,
+                                  .duration_us = e->duration_us,
+                                  .bytes = e->bytes,
+                                  .server = e->server,
+                                  .wake = e->wake};
+  char text[CORRAL_EVENT_LINE], name[4 * LOG_NAME];
   print_moment(e->at_us, false);
-  (void)printf(" %s", cli_visible(text, sizeof text, line->name, strlen(line->name)));
-  if (e->key_len > 0)
-    (void)printf(" %s%s", cli_visible(key, sizeof key, e->key, e->key_kept),
-                 e->key_kept < e->key_len ? "..." : "");
-  if (e->duration_us >= 0) (void)printf(", %s", fine_duration(time, e->duration_us));
-  if (e->bytes >= 0) (void)printf(", %lld bytes", (long long)e->bytes);
-  if (e->server >= 0) (void)printf(", server %d", e->server);
-  if (e->status != CORRAL_OK) (void)printf(", %s", corral_status_name(e->status));
-  if (line->detail[0] != '\0')
-    (void)printf(": %s", cli_visible(text, sizeof text, line->detail, strlen(line->detail)));
+  (void)corral_event_show(&info, text, sizeof text);
+  (void)printf(" %s%s", cli_visible(name, sizeof name, line->name, strlen(line->name)),
+               text + strlen(corral_event_name(info.event)));
   (void)printf(" [%s %lld", cli_visible(text, sizeof text, line->program, strlen(line->program)),
                (long long)e->pid);
   if (line->cache[0] != '\0')

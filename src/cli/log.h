@@ -4,6 +4,7 @@
 
 #include "cli.h"
 
+#include <corral/log.h>
 #include <corral/stats.h>
 
 enum { LOG_NAME = 40, LOG_DETAIL = 256, LOG_PROGRAM = 64, LOG_CACHE = 256 };

@@ -5,6 +5,7 @@
  * mix. */
 #include "cli.h"
 
+#include <corral/log.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,64 +19,8 @@
 
 /* ---- foreign text -------------------------------------------------------------------------- */
 
-/* Length of the valid UTF-8 sequence at `at`; 0: it is invalid (RFC 3629: no overlong forms, no
- * surrogates). */
-static size_t utf8_length(const unsigned char *at, size_t left) {
-  size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3 : 0;
-  if (at[0] >= 0xf0 && at[0] <= 0xf4) n = 4;
-  if (n == 0 || n > left) return 0;
-  for (size_t i = 1; i < n; i++)
-    if ((at[i] & 0xc0) != 0x80) return 0;
-  bool bad = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-             (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
-  return bad ? 0 : n;
-}
-
-/* The code point of a sequence of `n` bytes. */
-static unsigned long character(const unsigned char *at, size_t n) {
-  unsigned long code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
-  for (size_t i = 1; i < n; i++) code = code << 6 | (at[i] & 0x3f);
-  return code;
-}
-
-/* True for controls, including C1, for characters that change a text's direction, and for invisible
- * ones. */
-static bool is_hidden(unsigned long code) {
-  static const unsigned long ranges[][2] = {{0, 0x1f},        {0x7f, 0x9f},      {0xad, 0xad},
-                                            {0x61c, 0x61c},   {0x180e, 0x180e},  {0x200b, 0x200f},
-                                            {0x2028, 0x202e}, {0x2060, 0x206f},  {0xfeff, 0xfeff},
-                                            {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
-  for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
-    if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
-  return false;
-}
-
-/* Length of the character at `at` if it may be shown as it is, else 0. */
-static size_t shown_length(const unsigned char *at, size_t left) {
-  size_t n = utf8_length(at, left);
-  return n > 0 && is_hidden(character(at, n)) ? 0 : n;
-}
-
 const char *cli_visible(char *to, size_t room, const void *text, size_t size) {
-  static const char hex[] = "0123456789abcdef";
-  const unsigned char *bytes = text;
-  size_t used = 0;
-  for (size_t i = 0; i < size;) {
-    size_t n = shown_length(bytes + i, size - i);
-    if (used + 4 + sizeof "..." > room) {
-      memcpy(to + used, "...", 3);
-      used += 3;
-      break;
-    }
-    if (n > 0) {
-      memcpy(to + used, bytes + i, n);
-    } else {
-      memcpy(to + used, (char[]){'\\', 'x', hex[bytes[i] >> 4], hex[bytes[i] & 15]}, 4);
-    }
-    used += n > 0 ? n : 4;
-    i += n > 0 ? n : 1;
-  }
-  to[used] = '\0';
+  (void)corral_text_show(text, size, to, room);
   return to;
 }
 
@@ -205,20 +150,18 @@ int cli_report_as(const char *name, int status, const corral_error *error) {
 void cli_json_string(FILE *f, const void *data, size_t size) {
   const unsigned char *bytes = data;
   (void)fputc('"', f);
-  for (size_t i = 0; i < size;) {
-    size_t n = utf8_length(bytes + i, size - i);
-    unsigned long code = n > 0 ? character(bytes + i, n) : bytes[i];
-    if (n == 0) n = 1;
-    if (code > 0xffff && is_hidden(code)) {
-      code -= 0x10000;
-      (void)fprintf(f, "\\u%04lx\\u%04lx", 0xd800 + (code >> 10), 0xdc00 + (code & 0x3ff));
-    } else if (is_hidden(code) || (n == 1 && code >= 0x80)) {
-      (void)fprintf(f, "\\u%04lx", code);
-    } else {
+  for (size_t i = 0, n; i < size; i += n) {
+    uint32_t code;
+    if (corral_character_read(bytes + i, size - i, &n, &code)) {
       if (bytes[i] == '"' || bytes[i] == '\\') (void)fputc('\\', f);
       (void)fwrite(bytes + i, 1, n, f);
+    } else if (code > 0xffff) {
+      code -= 0x10000;
+      (void)fprintf(f, "\\u%04x\\u%04x", 0xd800 + (unsigned)(code >> 10),
+                    0xdc00 + (unsigned)(code & 0x3ff));
+    } else {
+      (void)fprintf(f, "\\u%04x", (unsigned)code);
     }
-    i += n;
   }
   (void)fputc('"', f);
 }

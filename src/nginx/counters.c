@@ -127,12 +127,10 @@ void crl_ngx_count_event(const corral_event_info *info, void *arg) {
   crl_ngx_zone *zone = arg;
   (void)ngx_atomic_fetch_add(&zone->counters->events[info->event], 1);
   note_duration(zone, info);
-  if (info->event == CORRAL_EVENT_WARNING)
-    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0, "corral_zone \"%V\": %s", &zone->name,
+  if (info->event == CORRAL_EVENT_WARNING || info->event == CORRAL_EVENT_CONTROL)
+    ngx_log_error(crl_ngx_level(info->event), ngx_cycle->log, 0, "corral_zone \"%V\": %s%s",
+                  &zone->name, info->event == CORRAL_EVENT_CONTROL ? "an operator's order: " : "",
                   info->detail);
-  if (info->event == CORRAL_EVENT_CONTROL)
-    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": an operator's order: %s",
-                  &zone->name, info->detail);
   if (info->event == CORRAL_EVENT_CONTROL) note_order(zone);
   if (info->event == CORRAL_EVENT_WATCH) note_wake(zone, info->wake);
   if (info->event != CORRAL_EVENT_STORE_DOWN && info->event != CORRAL_EVENT_STORE_UP) return;

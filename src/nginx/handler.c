@@ -140,7 +140,7 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unreadable";
   (void)ngx_atomic_fetch_add(&ctx->zone->counters->events[CORRAL_EVENT_FOREIGN], 1);
-  ngx_log_error(NGX_LOG_WARN, ctx->r->connection->log, 0,
+  ngx_log_error(crl_ngx_level(CORRAL_EVENT_FOREIGN), ctx->r->connection->log, 0,
                 "corral: what the store has as a page can't be sent: somebody else wrote it; it is "
                 "made anew");
   return crl_ngx_drop_begin(ctx);

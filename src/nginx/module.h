@@ -20,6 +20,7 @@
 
 #include <corral.h>
 #include <corral/control.h>
+#include <corral/log.h>
 #include <corral/loop.h>
 #include <corral/page.h>
 
@@ -228,6 +229,11 @@ typedef enum crl_ngx_step { CRL_NGX_REPLIED, CRL_NGX_OWN_WAY, CRL_NGX_WAITS } cr
 extern ngx_module_t ngx_http_corral_module;
 
 static inline const char *crl_ngx_text(const ngx_str_t *s) { return (const char *)s->data; }
+
+/* The level at which nginx logs an event. */
+static inline ngx_uint_t crl_ngx_level(corral_event event) {
+  return (ngx_uint_t)corral_event_level(event) - CORRAL_LEVEL_ERROR + NGX_LOG_ERR;
+}
 
 /* module.c */
 crl_ngx_conf *crl_ngx_conf_of(ngx_http_request_t *r);

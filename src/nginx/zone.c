@@ -22,12 +22,12 @@ static void tell(crl_ngx_zone *zone) {
   ngx_atomic_uint_t downs = ngx_atomic_fetch_add(&zone->downs, 0),
                     ups = ngx_atomic_fetch_add(&zone->ups, 0);
   if (downs != zone->told_downs)
-    ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+    ngx_log_error(crl_ngx_level(CORRAL_EVENT_STORE_DOWN), ngx_cycle->log, 0,
                   "corral_zone \"%V\": the store doesn't answer: requests go on without it",
                   &zone->name);
   if (ups != zone->told_ups)
-    ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "corral_zone \"%V\": the store answers again",
-                  &zone->name);
+    ngx_log_error(crl_ngx_level(CORRAL_EVENT_STORE_UP), ngx_cycle->log, 0,
+                  "corral_zone \"%V\": the store answers again", &zone->name);
   zone->told_downs = downs;
   zone->told_ups = ups;
 }
