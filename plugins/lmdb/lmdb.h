@@ -69,6 +69,7 @@ enum { CRL_LMDB_LEASE_CHAINS = 256 };
 typedef struct crl_lmdb_leases {
   pthread_mutex_t lock;
   int fd;
+  void *page; /* a mapping of the file; MAP_FAILED: none */
   crl_lmdb_lease *chains[CRL_LMDB_LEASE_CHAINS];
 } crl_lmdb_leases;
 
