@@ -177,6 +177,29 @@ void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
   pthread_mutex_unlock(&leases->lock);
 }
 
+/* A descriptor that stays open for the holds of a store that was closed. */
+typedef struct kept {
+  struct kept *next;
+  int fd;
+} kept;
+
+static kept *all_kept;
+
+/* Without memory for it, a child has the descriptor, too, and its parent's holds end by time. */
+static void keep(int fd) {
+  kept *it = malloc(sizeof *it);
+  if (it == NULL) return;
+  *it = (kept){.next = all_kept, .fd = fd};
+  all_kept = it;
+}
+
+void crl_lmdb_leases_in_child(void) {
+  for (kept *it = all_kept; it != NULL; it = it->next) {
+    if (it->fd >= 0) close(it->fd);
+    it->fd = -1;
+  }
+}
+
 void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
   size_t holds = 0;
   crl_lmdb_leases_drop(leases);
@@ -189,6 +212,7 @@ void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
   }
   if (holds == 0) unmap(leases);
   if (leases->fd >= 0 && holds == 0) close(leases->fd);
+  if (leases->fd >= 0 && holds > 0) keep(leases->fd);
   pthread_mutex_destroy(&leases->lock);
 }
 
