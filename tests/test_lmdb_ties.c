@@ -105,8 +105,8 @@ static void a_hold_stays_when_its_process_opens_the_store_anew(void **state) {
   closed(&k);
 }
 
-/* Holds a lock, has a child, and is killed; says by a pipe when the child has begun. The child lives
- * until the reading end of `lives` is at its end. */
+/* Holds a lock, closes the store, and is killed when a child of it has begun, which lives until the
+ * last writing end of `lives` is closed. */
 static void hold_close_and_fork(const char *uri, const int *lives) {
   int begun[2];
   char byte;

@@ -207,8 +207,8 @@ static int check_version(crl_mariadb_session *s, corral_error *error) {
       s->st->label, mysql_get_server_info(s->mysql));
 }
 
-/* Goes on until the session can be used, or won't be. A statement that left a transaction open would
- * keep the table of notes from others. */
+/* Goes on until the session can be used, or won't be. A statement that left a transaction open
+ * would keep the table of notes from others. */
 static int finish_connecting(crl_mariadb_session *s, int64_t deadline, corral_error *error) {
   int status = advance(s, deadline, error);
   if (status == CORRAL_OK && s->connected == NULL) return fail_sql(s, error);
