@@ -105,6 +105,40 @@ static void a_hold_stays_when_its_process_opens_the_store_anew(void **state) {
   closed(&k);
 }
 
+/* Holds a lock, closes the store, and is killed when a child of it has begun, which lives until the
+ * last writing end of `lives` is closed. */
+static void hold_close_and_fork(const char *uri, const int *lives) {
+  int begun[2];
+  char byte;
+  kit k = opened(uri);
+  if (lock_as(&k, 1, CORRAL_OP_TIED) != CORRAL_OK || pipe(begun) != 0) _exit(1);
+  closed(&k);
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(lives[1]);
+    _exit(write(begun[1], "", 1) != 1 || read(lives[0], &byte, 1) != 0);
+  }
+  if (read(begun[0], &byte, 1) != 1) _exit(1);
+  kill(getpid(), SIGKILL);
+}
+
+static void a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed(void **state) {
+  (void)state;
+  char uri[256];
+  int lives[2];
+  snprintf(uri, sizeof uri, "%s", address("orphan", ""));
+  kit k = opened(uri);
+  assert_int_equal(pipe(lives), 0);
+  pid_t pid = child();
+  if (pid == 0) hold_close_and_fork(uri, lives);
+  int end = ended(pid);
+  assert_true(WIFSIGNALED(end) && WTERMSIG(end) == SIGKILL);
+  assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_OK);
+  close(lives[0]);
+  close(lives[1]);
+  closed(&k);
+}
+
 static void a_hold_that_was_untied_outlasts_its_process(void **state) {
   (void)state;
   char uri[256];
@@ -126,6 +160,7 @@ int main(void) {
       cmocka_unit_test(a_hold_that_is_not_tied_outlasts_its_process),
       cmocka_unit_test(the_dead_among_many_living_readers_are_found),
       cmocka_unit_test(a_hold_stays_when_its_process_opens_the_store_anew),
+      cmocka_unit_test(a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed),
       cmocka_unit_test(a_hold_that_was_untied_outlasts_its_process),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

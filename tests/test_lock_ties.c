@@ -3,6 +3,7 @@
 #include <corral/child.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,7 @@
 #include "support/folder_kit.h"
 #include "support/lock_kit.h"
 
-enum { HOUR_MS = 3600000, PATIENCE_MS = 60000 };
+enum { HOUR_MS = 3600000, PATIENCE_MS = 60000, CLOSED_MOST = 1024 };
 
 static char uri[ROOM_PATH + 32];
 
@@ -220,6 +221,26 @@ static void the_end_of_a_forked_child_frees_no_hold_of_its_parent(void **state) 
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
+/* As a daemon does that closes what it has inherited; the news' pipe stays. */
+static void hold_and_close_all(corral *c, news *ret) {
+  hold(c, ret);
+  for (int fd = STDERR_FILENO + 1; fd < CLOSED_MOST; fd++) {
+    struct stat it;
+    if (fstat(fd, &it) == 0 && S_ISREG(it.st_mode)) close(fd);
+  }
+}
+
+static void a_process_that_closes_all_descriptors_keeps_its_hold(void **state) {
+  (void)state;
+  news told;
+  pid_t pid = elsewhere(hold_and_close_all, &told);
+  assert_int_equal(try(b, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
+  die(pid);
+  corral_lock *lock = take(b, "n", CORRAL_LOCK(.wait_ms = CORRAL_OFF));
+  assert_true(corral_lock_fence(lock) > told.fence);
+  assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
+}
+
 static int lives[2]; /* its writing end closes with this process */
 
 /* The child reports for itself: by then it has closed what it must not keep. */
@@ -339,6 +360,7 @@ int main(void) {
       T(the_place_of_a_killed_waiter_is_gone_at_once),
       T(a_stopped_process_keeps_its_hold),
       T(another_corral_of_the_process_may_come_and_go),
+      T(a_process_that_closes_all_descriptors_keeps_its_hold),
       T(the_end_of_a_forked_child_frees_no_hold_of_its_parent),
       T(a_forked_child_that_lives_on_keeps_no_hold_of_its_dead_parent),
       T(a_hold_with_a_ticket_outlasts_its_process_and_its_heirs_ends_with_that),

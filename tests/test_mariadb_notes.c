@@ -144,6 +144,29 @@ static void a_table_that_an_operator_has_made_is_as_good(void **state) {
   closed(&b);
 }
 
+/* A transaction that stays open would keep its row, and the table, from others. */
+static void a_server_that_commits_nothing_by_itself_keeps_no_note_back(void **state) {
+  (void)state;
+  char note[CORRAL_LOCK_NOTE + 1];
+  int64_t held_ms;
+  mariadb_server_ask(
+      server, "CREATE TABLE locks.corral_lock (name VARBINARY(48) PRIMARY KEY, connection BIGINT "
+              "UNSIGNED NOT NULL, fence BIGINT UNSIGNED NOT NULL, since DATETIME(3) NOT NULL, note "
+              "VARBINARY(80) NOT NULL) ENGINE=InnoDB");
+  mariadb_server_ask(server, "SET GLOBAL autocommit = 0");
+  kit a = opened(uri), b = opened(uri);
+  uint64_t fence = noted(&a, 1, "first");
+  assert_int_equal(seen(&b, note, &held_ms), fence);
+  assert_non_null(strstr(note, "first, connection "));
+  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
+  fence = noted(&b, 2, "second");
+  assert_int_equal(seen(&a, note, &held_ms), fence);
+  assert_non_null(strstr(note, "second, connection "));
+  mariadb_server_ask(server, "SET GLOBAL autocommit = 1");
+  closed(&a);
+  closed(&b);
+}
+
 static void a_full_table_loses_the_rows_of_free_locks(void **state) {
   (void)state;
   char note[CORRAL_LOCK_NOTE + 1], name[16];
@@ -224,6 +247,7 @@ int main(void) {
       T(the_row_of_an_earlier_holder_is_not_believed),
       T(who_may_not_have_the_table_has_locks_and_asks_for_it_once),
       T(a_table_that_an_operator_has_made_is_as_good),
+      T(a_server_that_commits_nothing_by_itself_keeps_no_note_back),
       T(a_full_table_loses_the_rows_of_free_locks),
       T(a_table_that_others_keep_costs_no_lock),
       T(a_connection_that_ends_while_it_writes_holds_nothing),

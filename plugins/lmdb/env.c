@@ -220,6 +220,7 @@ static void in_child(void) {
     e->leases.fd = -1;
     e->is_parents = 1;
   }
+  crl_lmdb_leases_in_child();
   pthread_mutex_unlock(&registry_lock);
 }
 

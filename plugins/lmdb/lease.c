@@ -14,13 +14,20 @@
  * OFD locks belong to the open file description: one for each process and file, whatever its
  * threads do. It is closed at exec, and in a child of a fork by a handler (env.c), since a child
  * that kept it would keep its dead parent's leases alive. A child made by a bare clone or vfork
- * without exec does keep it: its parent's leases then end by time. */
+ * without exec does keep it: its parent's leases then end by time.
+ *
+ * A mapping refers to the open file description, too. It is never read: with it the bytes stay
+ * locked when a program closes all its descriptors, as daemons do. Children of a fork don't have
+ * it. An overlay's mappings refer to other files, and there it is of no use. */
 #include "lmdb.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+enum { PAGE = 1 };
 
 struct crl_lmdb_lease {
   crl_lmdb_lease *next;
@@ -142,10 +149,19 @@ int crl_lmdb_lease_alive(crl_lmdb_leases *leases, const uint8_t *token) {
   return fcntl(leases->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
+static void unmap(crl_lmdb_leases *leases) {
+  if (leases->page != MAP_FAILED) (void)munmap(leases->page, PAGE);
+  leases->page = MAP_FAILED;
+}
+
 int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd) {
   memset(leases, 0, sizeof *leases);
+  int code = pthread_mutex_init(&leases->lock, NULL);
+  if (code != 0) return code;
   leases->fd = fd;
-  return pthread_mutex_init(&leases->lock, NULL);
+  leases->page = mmap(NULL, PAGE, PROT_NONE, MAP_SHARED, fd, 0);
+  if (leases->page != MAP_FAILED && madvise(leases->page, PAGE, MADV_DONTFORK) != 0) unmap(leases);
+  return 0;
 }
 
 void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
@@ -161,6 +177,29 @@ void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
   pthread_mutex_unlock(&leases->lock);
 }
 
+/* A descriptor that stays open for the holds of a store that was closed. */
+typedef struct kept {
+  struct kept *next;
+  int fd;
+} kept;
+
+static kept *all_kept;
+
+/* Without memory for it, a child has the descriptor, too, and its parent's holds end by time. */
+static void keep(int fd) {
+  kept *it = malloc(sizeof *it);
+  if (it == NULL) return;
+  *it = (kept){.next = all_kept, .fd = fd};
+  all_kept = it;
+}
+
+void crl_lmdb_leases_in_child(void) {
+  for (kept *it = all_kept; it != NULL; it = it->next) {
+    if (it->fd >= 0) close(it->fd);
+    it->fd = -1;
+  }
+}
+
 void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
   size_t holds = 0;
   crl_lmdb_leases_drop(leases);
@@ -171,7 +210,9 @@ void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
       free(at);
     }
   }
+  if (holds == 0) unmap(leases);
   if (leases->fd >= 0 && holds == 0) close(leases->fd);
+  if (leases->fd >= 0 && holds > 0) keep(leases->fd);
   pthread_mutex_destroy(&leases->lock);
 }
 

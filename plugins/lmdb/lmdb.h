@@ -69,6 +69,7 @@ enum { CRL_LMDB_LEASE_CHAINS = 256 };
 typedef struct crl_lmdb_leases {
   pthread_mutex_t lock;
   int fd;
+  void *page; /* a mapping of the file; MAP_FAILED: none */
   crl_lmdb_lease *chains[CRL_LMDB_LEASE_CHAINS];
 } crl_lmdb_leases;
 
@@ -76,8 +77,11 @@ typedef struct crl_lmdb_leases {
 int crl_lmdb_leases_init(crl_lmdb_leases *leases, int fd);
 /* Unlocks the bytes of all leases. */
 void crl_lmdb_leases_drop(crl_lmdb_leases *leases);
-/* The same, and closes fd, unless holds that aren't over at `now` have bytes. */
+/* The same, and closes fd, unless holds that aren't over at `now` have bytes. Under the registry's
+ * lock, as the next one. */
 void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now);
+/* In the child of a fork: closes the descriptors that crl_lmdb_leases_free left open. */
+void crl_lmdb_leases_in_child(void);
 /* Locks this token's byte until it is dropped, or until a later take finds that `until` has passed.
  * *fresh: 1: the process didn't have it before. 0 or an errno. */
 int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,

@@ -207,6 +207,19 @@ static int check_version(crl_mariadb_session *s, corral_error *error) {
       s->st->label, mysql_get_server_info(s->mysql));
 }
 
+/* Goes on until the session can be used, or won't be. A statement that left a transaction open
+ * would keep the table of notes from others. */
+static int finish_connecting(crl_mariadb_session *s, int64_t deadline, corral_error *error) {
+  int status = advance(s, deadline, error);
+  if (status == CORRAL_OK && s->connected == NULL) return fail_sql(s, error);
+  if (status == CORRAL_OK) status = check_version(s, error);
+  if (status == CORRAL_OK && !(s->mysql->server_status & SERVER_STATUS_AUTOCOMMIT))
+    status = crl_mariadb_ask(s, "SET SESSION autocommit = 1", deadline, error);
+  if (status != CORRAL_EINDOUBT) return status;
+  return s->st->host->fail(error, CORRAL_EUNAVAILABLE,
+                           "%s: can't connect: the time allowed is over", s->st->label);
+}
+
 /* Connects to one numeric `address`; NULL: to the unix socket. Failures other than EUNAVAILABLE are
  * the server's answer. */
 static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadline,
@@ -224,14 +237,7 @@ static int connect_one(crl_mariadb_store *st, const char *address, int64_t deadl
                                      st->db, (unsigned)st->peer.port, st->socket, 0);
   /* not every version of the library does this */
   if (mysql_get_socket(s->mysql) >= 0) (void)fcntl(mysql_get_socket(s->mysql), F_SETFD, FD_CLOEXEC);
-  int status = advance(s, deadline, error);
-  if (status == CORRAL_EINDOUBT)
-    status = st->host->fail(error, CORRAL_EUNAVAILABLE,
-                            "%s: can't connect: the time allowed is over", st->label);
-  else if (s->connected == NULL)
-    status = fail_sql(s, error);
-  else
-    status = check_version(s, error);
+  int status = finish_connecting(s, deadline, error);
   s->id = mysql_thread_id(s->mysql);
   if (status == CORRAL_OK)
     *ret = s;
