@@ -1,5 +1,7 @@
 /* test_lmdb_ties.c: holds of an lmdb: store, through its table, that are tied to their process, and
  * that are not. */
+#include <sys/stat.h>
+
 #include "support/lmdb_kit.h"
 
 enum { READERS = 300, MOST_TRIES = 10000 };
@@ -139,6 +141,35 @@ static void a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed(voi
   closed(&k);
 }
 
+/* Has another file under each number that was a regular file's, and a child. 0: the child has all
+ * of them. */
+static int reuse_and_fork(void) {
+  int numbers[64], count = 0, null = open("/dev/null", O_RDONLY);
+  for (int fd = STDERR_FILENO + 1; fd < 1024 && count < 64; fd++) {
+    struct stat it;
+    if (fstat(fd, &it) == 0 && S_ISREG(it.st_mode) && dup2(null, fd) == fd) numbers[count++] = fd;
+  }
+  pid_t pid = fork();
+  if (pid == 0) {
+    for (int i = 0; i < count; i++)
+      if (fcntl(numbers[i], F_GETFD) < 0) _exit(1);
+    _exit(0);
+  }
+  return count == 0 || ended(pid) != 0;
+}
+
+static void a_child_has_the_files_that_took_the_numbers_of_the_stores(void **state) {
+  (void)state;
+  char uri[256];
+  snprintf(uri, sizeof uri, "%s", address("reused", ""));
+  pid_t pid = child();
+  if (pid == 0) {
+    kit k = opened(uri);
+    _exit(lock_as(&k, 1, CORRAL_OP_TIED) != CORRAL_OK || reuse_and_fork());
+  }
+  assert_int_equal(ended(pid), 0);
+}
+
 static void a_hold_that_was_untied_outlasts_its_process(void **state) {
   (void)state;
   char uri[256];
@@ -161,6 +192,7 @@ int main(void) {
       cmocka_unit_test(the_dead_among_many_living_readers_are_found),
       cmocka_unit_test(a_hold_stays_when_its_process_opens_the_store_anew),
       cmocka_unit_test(a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed),
+      cmocka_unit_test(a_child_has_the_files_that_took_the_numbers_of_the_stores),
       cmocka_unit_test(a_hold_that_was_untied_outlasts_its_process),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -213,10 +213,12 @@ static void before_fork(void) { pthread_mutex_lock(&registry_lock); }
 static void in_parent(void) { pthread_mutex_unlock(&registry_lock); }
 
 /* Closes the lease files: a child that kept them open would keep its parent's leases alive when the
- * parent is dead. */
+ * parent is dead. A parent that has closed all its descriptors may have another file there. */
 static void in_child(void) {
   for (crl_lmdb_env *e = registry; e != NULL; e = e->next) {
-    if (e->leases.fd >= 0) close(e->leases.fd);
+    crl_lmdb_file there;
+    if (crl_lmdb_file_of(e->leases.fd, &there) == 0 && crl_lmdb_file_same(&there, &e->lease))
+      close(e->leases.fd);
     e->leases.fd = -1;
     e->is_parents = 1;
   }
