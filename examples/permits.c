@@ -3,7 +3,8 @@
  *
  *   permits [STORE]      permits redis://127.0.0.1
  *
- * cc -std=c11 permits.c $(pkg-config --cflags --libs corral) -lpthread -o permits */
+ * cc -std=c11 permits.c $(pkg-config --cflags --libs corral) -pthread -o permits */
+#define _POSIX_C_SOURCE 200809L
 #include <corral/lock.h>
 #include <pthread.h>
 #include <stdatomic.h>

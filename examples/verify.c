@@ -2,6 +2,7 @@
  * computed anew behind their answers, and compared.
  *
  * cc -std=c11 verify.c $(pkg-config --cflags --libs corral) -o verify && ./verify */
+#define _POSIX_C_SOURCE 200809L
 #include <corral.h>
 #include <stdatomic.h>
 #include <stdio.h>

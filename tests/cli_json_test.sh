@@ -46,7 +46,8 @@ wrong_use() {
     tells 125 invalidate --all k && tells 125 expire && tells 125 key && tells 125 explain "$odd" &&
     tells 125 lock --ttl 1y n -- true && tells 125 warm --rate x && tells 125 storm --mode x &&
     tells 125 completion tcsh &&
-    tells 125 doctor --locks && tells 125 doctor "redis://h?$odd" && tells 125 --store nothing: inspect k &&
+    tells 125 doctor --locks && tells 125 doctor "redis://h?$odd" &&
+    tells 125 --store nothing: inspect k &&
     CORRAL_JSON=1 status 125 "$CORRAL" --bogus && python3 -m json.tool err >json.out
 }
 

@@ -232,6 +232,12 @@ __attribute__((constructor)) static void watch_forks(void) {
   (void)pthread_atfork(before_fork, in_parent, in_child);
 }
 
+void crl_lmdb_env_store(int opens) {
+  pthread_mutex_lock(&registry_lock);
+  crl_lmdb_leases_store(opens);
+  pthread_mutex_unlock(&registry_lock);
+}
+
 /* The environment of this file, whole or not, since LMDB forbids to open a file twice in one
  * process. */
 static crl_lmdb_env *registered(const crl_lmdb_files *f) {

@@ -8,8 +8,9 @@
  * its holder doesn't know yet) never share a byte.
  *
  * The same goes for a hold that is tied to its process (lock.c), but its byte outlasts the files: a
- * store that is closed and opened anew, or leaves files that were replaced, may still have holders
- * who believe. While one has a byte, the descriptor stays open, until the process ends.
+ * store that is opened anew, or leaves files that were replaced, may still have holders who believe.
+ * While one has a byte, the descriptor stays open, until the last store of the process is closed:
+ * then nobody believes.
  *
  * OFD locks belong to the open file description: one for each process and file, whatever its
  * threads do. It is closed at exec, and in a child of a fork by a handler (env.c), since a child
@@ -177,27 +178,46 @@ void crl_lmdb_leases_drop(crl_lmdb_leases *leases) {
   pthread_mutex_unlock(&leases->lock);
 }
 
-/* A descriptor that stays open for the holds of a store that was closed. */
+/* A descriptor that stays open, with its mapping, for the holds of files that were closed. */
 typedef struct kept {
   struct kept *next;
   int fd;
+  void *page;
 } kept;
 
 static kept *all_kept;
+static size_t stores; /* of this process that are open */
 
 /* Without memory for it, a child has the descriptor, too, and its parent's holds end by time. */
-static void keep(int fd) {
+static void keep(const crl_lmdb_leases *leases) {
   kept *it = malloc(sizeof *it);
   if (it == NULL) return;
-  *it = (kept){.next = all_kept, .fd = fd};
+  *it = (kept){.next = all_kept, .fd = leases->fd, .page = leases->page};
   all_kept = it;
 }
 
-void crl_lmdb_leases_in_child(void) {
-  for (kept *it = all_kept; it != NULL; it = it->next) {
-    if (it->fd >= 0) close(it->fd);
-    it->fd = -1;
+static void close_kept(void) {
+  for (kept *next, *it = all_kept; it != NULL; it = next) {
+    next = it->next;
+    if (it->page != MAP_FAILED) (void)munmap(it->page, PAGE);
+    close(it->fd);
+    free(it);
   }
+  all_kept = NULL;
+}
+
+/* The mappings aren't in a child; its parent's stores are of no use to it. */
+void crl_lmdb_leases_in_child(void) {
+  for (kept *it = all_kept; it != NULL; it = it->next) it->page = MAP_FAILED;
+  close_kept();
+  stores = 0;
+}
+
+void crl_lmdb_leases_store(int opens) {
+  if (opens)
+    stores++;
+  else if (stores > 0 && --stores == 0)
+    close_kept();
 }
 
 void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
@@ -212,7 +232,7 @@ void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now) {
   }
   if (holds == 0) unmap(leases);
   if (leases->fd >= 0 && holds == 0) close(leases->fd);
-  if (leases->fd >= 0 && holds > 0) keep(leases->fd);
+  if (leases->fd >= 0 && holds > 0) keep(leases);
   pthread_mutex_destroy(&leases->lock);
 }
 

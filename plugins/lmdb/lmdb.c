@@ -496,7 +496,10 @@ static int lmdb_list(void *store_, const corral_listing *listing, corral_error *
   return crl_lmdb_list(&((store *)store_)->wanted, listing, error);
 }
 
-static void lmdb_close(void *store_) { free(store_); }
+static void lmdb_close(void *store_) {
+  crl_lmdb_env_store(0);
+  free(store_);
+}
 
 static int check_uri(const corral_host *host, const corral_uri *uri, crl_lmdb_wanted *wanted,
                      corral_error *error) {
@@ -560,6 +563,7 @@ static int lmdb_open(const corral_host *host, const corral_uri *uri, void **ret_
   info->name = st->label;
   info->adopts = info->permits = info->turns = 1;
   if (info->size >= sizeof *info) info->ties = 1;
+  crl_lmdb_env_store(1);
   *ret_store = st;
   return CORRAL_OK;
 }

@@ -82,6 +82,8 @@ void crl_lmdb_leases_drop(crl_lmdb_leases *leases);
 void crl_lmdb_leases_free(crl_lmdb_leases *leases, int64_t now);
 /* In the child of a fork: closes the descriptors that crl_lmdb_leases_free left open. */
 void crl_lmdb_leases_in_child(void);
+/* A store of this process opens, or closes: the last one closes those descriptors, too. */
+void crl_lmdb_leases_store(int opens);
 /* Locks this token's byte until it is dropped, or until a later take finds that `until` has passed.
  * *fresh: 1: the process didn't have it before. 0 or an errno. */
 int crl_lmdb_lease_take(crl_lmdb_leases *leases, const uint8_t *token, int64_t until, int64_t now,
@@ -158,6 +160,8 @@ typedef struct crl_lmdb_ring crl_lmdb_ring;
 /* The names of the other tables begin so; they stand among the keys of `heads`. */
 #define CRL_LMDB_TABLE "~table:"
 
+/* crl_lmdb_leases_store under the registry's lock. */
+void crl_lmdb_env_store(int opens);
 /* The open files, shared by all handles of this process. */
 typedef struct crl_lmdb_env {
   const corral_host *host;

@@ -231,13 +231,21 @@ static int fail(int status, const corral_error *error) {
   return cli_fail("doctor: %s", error->text[0] != '\0' ? error->text : corral_status_text(status));
 }
 
+/* A look would make the file. */
+static bool is_absent(const report *r) {
+  for (size_t i = 0; i < r->count; i++)
+    if (strcmp(r->facts[i].name, "file") == 0 && strcmp(r->facts[i].value, "absent") == 0)
+      return true;
+  return false;
+}
+
 /* An operator's order that is in force for the namespace is a finding, too. */
 static void take_order(corral *c, report *r) {
   char value[2 * CLI_DURATION_TEXT];
   char left[CLI_DURATION_TEXT];
   corral_control_state now = {.size = sizeof now};
-  if (r->for_locks || corral_control_read(c, &now, NULL) != CORRAL_OK ||
-      now.verb == CORRAL_CONTROL_NORMAL)
+  if (r->for_locks || r->no_memory || is_absent(r) ||
+      corral_control_read(c, &now, NULL) != CORRAL_OK || now.verb == CORRAL_CONTROL_NORMAL)
     return;
   (void)snprintf(value, sizeof value, "%s, ends in %s", corral_control_name(now.verb),
                  cli_duration_text(left, (now.left_ms + 999) / 1000 * 1000));

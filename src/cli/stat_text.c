@@ -152,11 +152,11 @@ static void print_now(const stat_cache *c) {
 static void print_truth(const stat_cache *c) {
   uint64_t same = c->counts.events[CORRAL_EVENT_VERIFIED];
   uint64_t differ = c->counts.events[CORRAL_EVENT_DIFFERS];
+  uint64_t all = same + differ;
   char ratio[STAT_RATIO_TEXT];
   list l = {.name = "true"};
-  if (same + differ == 0) return;
-  add(&l, "%s of %llu verified", stat_ratio(ratio, same, same + differ),
-      (unsigned long long)(same + differ));
+  if (all == 0) return;
+  add(&l, "%s of %llu verified", stat_ratio(ratio, same, all), (unsigned long long)all);
   add_count(&l, "nines", stat_nines(same, differ));
   add_count(&l, "differs", differ);
   end(&l);

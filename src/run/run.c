@@ -351,16 +351,16 @@ static int begin_to_watch(crl_run *r) {
 }
 
 static void note_wait(crl_run *r) {
-  const crl_stats *stats = &r->context->events.stats;
   if (r->is_waiting) return;
+  const crl_stats *stats = &r->context->events.stats;
   r->is_waiting = 1;
   r->waits_since = crl_stats_clock(stats);
   crl_stats_move_gauge(stats, CORRAL_GAUGE_WAITING, 1);
 }
 
 void crl_run_end_wait(crl_run *r) {
-  const crl_stats *stats = &r->context->events.stats;
   if (!r->is_waiting) return;
+  const crl_stats *stats = &r->context->events.stats;
   r->is_waiting = 0;
   crl_stats_took(stats, CORRAL_TIME_WAIT, r->waits_since);
   crl_stats_move_gauge(stats, CORRAL_GAUGE_WAITING, -1);
