@@ -82,16 +82,23 @@ static void the_dead_among_many_living_readers_are_found(void **state) {
   closed(&k);
 }
 
-/* A store breaks, and is opened anew, while its process has holds. */
-static void a_hold_stays_when_its_process_opens_the_store_anew(void **state) {
+/* The core does so after a fault; the store itself stays open. */
+static void connect_anew(kit *k) {
+  k->plugin->disconnect(k->handle);
+  assert_int_equal(k->plugin->connect(k->store, INT64_MAX, &k->handle, NULL), CORRAL_OK);
+}
+
+/* A store breaks, and its files are opened anew, while its process has holds. */
+static void a_hold_stays_when_its_process_opens_the_files_anew(void **state) {
   (void)state;
   char uri[256];
   snprintf(uri, sizeof uri, "%s", address("anew", ""));
+  int first = open_descriptors();
   kit k = opened(uri);
   assert_int_equal(lock_as(&k, 1, CORRAL_OP_TIED), CORRAL_OK);
-  closed(&k);
+  k.plugin->disconnect(k.handle);
   assert_int_equal(asked_elsewhere(uri), CORRAL_EBUSY);
-  k = opened(uri);
+  assert_int_equal(k.plugin->connect(k.store, INT64_MAX, &k.handle, NULL), CORRAL_OK);
   assert_int_equal(asked_elsewhere(uri), CORRAL_EBUSY);
   assert_int_equal(extends(&k, 1, 0), CORRAL_OK);
   assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_EBUSY);
@@ -100,21 +107,37 @@ static void a_hold_stays_when_its_process_opens_the_store_anew(void **state) {
   for (int i = 0; i < 3; i++) {
     assert_int_equal(lock_as(&k, 2, CORRAL_OP_TIED), CORRAL_OK);
     assert_int_equal(verb(&k, CORRAL_VERB_UNLOCK, "l", 2), CORRAL_OK);
-    closed(&k);
-    k = opened(uri);
+    connect_anew(&k);
   }
   assert_int_equal(open_descriptors(), before);
   closed(&k);
+  assert_int_equal(open_descriptors(), first);
 }
 
-/* Holds a lock, closes the store, and is killed when a child of it has begun, which lives until the
+/* Nobody believes in a hold when its corral is closed. */
+static void holds_that_were_not_given_back_leave_no_descriptor(void **state) {
+  (void)state;
+  char uri[256];
+  snprintf(uri, sizeof uri, "%s", address("left", ""));
+  int first = open_descriptors();
+  kit k = opened(uri);
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(lock_as(&k, 1 + i, CORRAL_OP_SHARED | CORRAL_OP_TIED), CORRAL_OK);
+    connect_anew(&k);
+  }
+  assert_true(open_descriptors() > first);
+  closed(&k);
+  assert_int_equal(open_descriptors(), first);
+}
+
+/* Holds a lock, closes its files, and is killed when a child of it has begun, which lives until the
  * last writing end of `lives` is closed. */
 static void hold_close_and_fork(const char *uri, const int *lives) {
   int begun[2];
   char byte;
   kit k = opened(uri);
   if (lock_as(&k, 1, CORRAL_OP_TIED) != CORRAL_OK || pipe(begun) != 0) _exit(1);
-  closed(&k);
+  k.plugin->disconnect(k.handle);
   pid_t pid = fork();
   if (pid == 0) {
     close(lives[1]);
@@ -124,7 +147,7 @@ static void hold_close_and_fork(const char *uri, const int *lives) {
   kill(getpid(), SIGKILL);
 }
 
-static void a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed(void **state) {
+static void a_child_keeps_no_hold_of_files_that_its_dead_parent_had_closed(void **state) {
   (void)state;
   char uri[256];
   int lives[2];
@@ -190,8 +213,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_hold_that_is_not_tied_outlasts_its_process),
       cmocka_unit_test(the_dead_among_many_living_readers_are_found),
-      cmocka_unit_test(a_hold_stays_when_its_process_opens_the_store_anew),
-      cmocka_unit_test(a_child_keeps_no_hold_of_a_store_that_its_dead_parent_had_closed),
+      cmocka_unit_test(a_hold_stays_when_its_process_opens_the_files_anew),
+      cmocka_unit_test(holds_that_were_not_given_back_leave_no_descriptor),
+      cmocka_unit_test(a_child_keeps_no_hold_of_files_that_its_dead_parent_had_closed),
       cmocka_unit_test(a_child_has_the_files_that_took_the_numbers_of_the_stores),
       cmocka_unit_test(a_hold_that_was_untied_outlasts_its_process),
   };

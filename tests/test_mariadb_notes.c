@@ -7,7 +7,7 @@
 enum { SMALL = 16384, NAMES = 300, STUCK_S = 4 };
 
 static mariadb_server *server;
-static char uri[200], bare[200];
+static char uri[256], bare[200];
 
 static int setup(void **state) {
   (void)state;

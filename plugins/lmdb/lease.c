@@ -8,9 +8,9 @@
  * its holder doesn't know yet) never share a byte.
  *
  * The same goes for a hold that is tied to its process (lock.c), but its byte outlasts the files: a
- * store that is opened anew, or leaves files that were replaced, may still have holders who believe.
- * While one has a byte, the descriptor stays open, until the last store of the process is closed:
- * then nobody believes.
+ * store that is opened anew, or leaves files that were replaced, may still have holders who
+ * believe. While one has a byte, the descriptor stays open, until the last store of the process is
+ * closed: then nobody believes.
  *
  * OFD locks belong to the open file description: one for each process and file, whatever its
  * threads do. It is closed at exec, and in a child of a fork by a handler (env.c), since a child
