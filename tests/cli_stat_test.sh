@@ -247,6 +247,12 @@ END
 waiting_none() { "$CORRAL" stat | grep -q '^0 processes$'; }
 check "the counts of a process that was killed stay, and what it did is over" killed
 
+nowhere() {
+  CORRAL_STATS_DIR=off status 1 "$CORRAL" stat && grep -q 'CORRAL_STATS_DIR is off' err &&
+    CORRAL_STATS_DIR=here status 1 "$CORRAL" stat && grep -q 'no absolute path, nor off' err
+}
+check "stat says why nothing is counted" nowhere
+
 # ---- other users ----
 
 unreadable() {

@@ -154,6 +154,8 @@ frozen() {
     await most 0 'corral_flights{cache="shop"}' slow.now
 }
 check "after corral control freeze nobody waits any more" frozen
+check "stat names the order that is followed" shows stat "^  now .*an operator's order: freeze"
+check "and so does top" top '^orders  shop: freeze'
 check "the services have nothing to complain of" end_story slow
 
 # ---- a store whose waiters poll ----
@@ -211,6 +213,7 @@ names_key() {
 check "the log has the key, and the age of the value" names_key
 check "top says how many by the second" await top '^trouble/s  differs [1-9]'
 check "stat has them among the trouble" shows stat '^  trouble .*differs [1-9]'
+check "and says how many of the hits are true" shows stat '^  true  *[0-9.]* % of [0-9]* verified'
 alert CorralValuesDiffer untrue
 true_again() {
   "$CORRAL" --namespace shop invalidate price && look untrue.before &&

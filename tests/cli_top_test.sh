@@ -264,6 +264,8 @@ tells_hot() {
     grep -Eq '^[^ ]+  *storm-corral-[^ ]*  *[1-9][0-9]*  *[0-9]+$'
 }
 check "the hottest keys are told" hot
+stat_tells_hot() { "$CORRAL" stat | grep -q '^  hot keys  *[^ ]* [0-9]\{3,\}'; }
+check "stat tells them, too" await stat_tells_hot
 
 reader_leaves() {
   "$CORRAL" top --count 1000 -d 0.1 | head -n 1 >first.out && grep -q '^corral top ' first.out

@@ -111,6 +111,8 @@ int stat_nothing(const char *what) {
   const char *own = getenv("CORRAL_STATS_DIR");
   if (own != NULL && strcmp(own, "off") == 0)
     cli_say("%s: CORRAL_STATS_DIR is off: nothing is counted here", what);
+  else if (own != NULL && own[0] != '\0' && own[0] != '/')
+    cli_say("%s: CORRAL_STATS_DIR is no absolute path, nor off: nothing is counted here", what);
   else
     cli_say("%s: no process has counted anything yet", what);
   return CLI_MISS;

@@ -8,7 +8,16 @@
 #include <time.h>
 #include <wchar.h>
 
-enum { COLUMNS = 80, INDENT = 12, ITEM = 64, NAME = 24, STORE = 46, HOTTEST = 3, KEY_COLUMNS = 40 };
+enum {
+  COLUMNS = 80,
+  INDENT = 12,
+  ITEM = 64,
+  NAME = 24,
+  STORE = 46,
+  HOTTEST = 3,
+  HOT_LEAST = 512,
+  KEY_COLUMNS = 40
+};
 
 /* ---- columns ------------------------------------------------------------------------------- */
 
@@ -169,6 +178,7 @@ typedef struct hottest {
 
 static int add_hot(const corral_hot_key *hot, void *arg) {
   hottest *h = arg;
+  if (hot->count < hot->error + HOT_LEAST) return 0;
   char key[4 * KEY_COLUMNS + 1];
   char shown[CLI_KEY_TEXT];
   (void)cli_key_text(shown, hot->key, hot->key_kept);
@@ -177,7 +187,7 @@ static int add_hot(const corral_hot_key *hot, void *arg) {
   return ++h->count == HOTTEST;
 }
 
-/* The keys that are asked for most of late, with their calls, at most. */
+/* The keys that are asked for most of late, with their calls, at most. A few calls say nothing. */
 static void print_hot(const stat_cache *c) {
   hottest h = {.list = {.name = "hot keys"}};
   (void)corral_stats_hot(c->sum, add_hot, &h);
