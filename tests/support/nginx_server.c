@@ -64,7 +64,7 @@ static void write_config(const nginx_server *server) {
   FILE *file = fopen(path, "we");
   if (file == NULL) die(server, path);
   fprintf(file,
-          "daemon %s;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file "
+          "env CORRAL_STATS_DIR;\ndaemon %s;\nworker_processes %d;\npid %s/nginx.pid;\nlock_file "
           "%s/nginx.lock;\nerror_log %s/error.log %s;\n",
           server->is_daemon ? "on" : "off", server->workers, server->process.folder,
           server->process.folder, server->process.folder, server->level);
