@@ -11,6 +11,9 @@ set(CORRAL_NEEDS_OF_answers lmdb)
 set(CORRAL_NEEDS_OF_answers_callers lmdb)
 set(CORRAL_NEEDS_OF_answers_near lmdb)
 set(CORRAL_NEEDS_OF_doctor_dialogue redis memcached)
+set(CORRAL_NEEDS_OF_event_info redis)
+set(CORRAL_NEEDS_OF_stats redis)
+set(CORRAL_NEEDS_OF_control_wait redis)
 
 # corral_text_with_kits(FILE RET): sets RET to the text of a file of tests/ and of all files there
 # that it includes.

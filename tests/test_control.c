@@ -568,7 +568,9 @@ static void a_payload_that_is_no_order_is_not_read(void **state) {
   uint8_t bytes[CRL_ORDER_BYTES + 4] = {0};
   crl_order_write(&wrote, bytes);
   assert_true(crl_order_read(bytes, CRL_ORDER_BYTES, &read));
-  assert_memory_equal(&read, &wrote, sizeof read);
+  assert_int_equal(read.verb, wrote.verb);
+  assert_int_equal(read.number, wrote.number);
+  assert_int_equal(read.dropped, wrote.dropped);
   assert_true(crl_order_read(bytes, sizeof bytes, &read)); /* of a later version */
   assert_false(crl_order_read(bytes, CRL_ORDER_BYTES - 1, &read));
   bytes[0] = CORRAL_CONTROL_DROP_NEAR;
