@@ -460,18 +460,6 @@ foreach(row "cli 180" "cli_run 180" "cli_bad 120" "cli_lock 300" "cli_section 30
     "CORRAL_TEST_PLUGINS=${CMAKE_BINARY_DIR}/tests/plugins")
 endforeach()
 
-foreach(row "cli_stat 120" "cli_top 120" "prometheus 120")
-  separate_arguments(row)
-  list(POP_FRONT row name limit)
-  if(NOT CORRAL_LMDB)
-    corral_skipped(${name} live "built without the lmdb: store")
-    continue()
-  endif()
-  corral_script(${name} live ${limit} sh ${CMAKE_SOURCE_DIR}/tests/${name}_test.sh)
-  corral_test_environment(${name} "CORRAL=$<TARGET_FILE:corral_command>"
-    "CORRAL_PLUGIN_PATH=${CMAKE_BINARY_DIR}/plugins")
-endforeach()
-
 # Stories of an operator, with services that ask their origins; and the host's own examination.
 if(CORRAL_LMDB AND CORRAL_REDIS)
   add_executable(stories_service tests/stories/service.c)
@@ -492,7 +480,7 @@ endif()
 corral_script(cli_completion scripted 120 sh ${CMAKE_SOURCE_DIR}/tests/cli_completion_test.sh)
 corral_test_environment(cli_completion "CORRAL=$<TARGET_FILE:corral_command>")
 
-foreach(row "cli_storm 180" "storm_page 180")
+foreach(row "cli_storm 180" "storm_page 180" "cli_stat 120" "cli_top 120" "prometheus 120")
   separate_arguments(row)
   list(POP_FRONT row name limit)
   if(NOT CORRAL_LMDB)

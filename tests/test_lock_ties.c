@@ -64,7 +64,7 @@ static void die(pid_t pid) {
   assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* What another process gets that asks for the lock once. */
+/* The status that another process gets when it asks for the lock once. */
 static int asked_elsewhere(void) {
   int status = 0;
   pid_t pid = fork_at_rest();

@@ -20,7 +20,7 @@
 
 enum { LINES = 64 };
 
-/* What a sink was given. */
+/* The lines that a sink was given. */
 typedef struct told {
   char lines[LINES][CORRAL_EVENT_LINE];
   corral_level levels[LINES];

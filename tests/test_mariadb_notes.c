@@ -26,7 +26,7 @@ static uint64_t noted(const kit *k, unsigned holder, const char *note) {
   return op.lock_state.fence;
 }
 
-/* What this store sees of the one holder; `*held_ms` -1: not since when. */
+/* Reads the one holder's note, fence and time, as others see them; `*held_ms` -1: unknown. */
 static uint64_t seen(const kit *k, char note[CORRAL_LOCK_NOTE + 1], int64_t *held_ms) {
   corral_op op = hold_op(CORRAL_VERB_LOCK_SHOW, "n", 0, 0);
   uint64_t fence = 0;

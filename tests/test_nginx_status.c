@@ -26,16 +26,7 @@ static int stop(void **state) {
   return 0;
 }
 
-/* The number behind a text of Prometheus' page; -1: the page doesn't have it. */
-static double row(const char *name) {
-  char line[200];
-  http_reply reply = nginx_kit_get(server, "/status?format=prometheus", NULL);
-  snprintf(line, sizeof line, "\n%s ", name);
-  const char *at = reply.body != NULL ? strstr(reply.body, line) : NULL;
-  double number = at != NULL ? strtod(at + strlen(line), NULL) : -1;
-  http_reply_free(&reply);
-  return number;
-}
+static double row(const char *name) { return nginx_kit_row(server, name); }
 
 static void await_row(const char *name, double number) {
   for (int i = 0; i < 2000; i++) {

@@ -26,7 +26,7 @@ enum {
   NEAR_BYTES = 1 << 20
 };
 
-/* What was acknowledged. */
+/* The calls that were acknowledged. */
 typedef struct load {
   uint64_t computed, hits, misses; /* hits: near or, until the watch of the store is up, fresh */
 } load;

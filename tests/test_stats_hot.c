@@ -191,7 +191,7 @@ static void load_in_processes(void) {
   close(go[0]);
 }
 
-/* What each file tells of the key that all have asked for. */
+/* The counts of the key that all have asked for, by file. */
 typedef struct sums {
   corral_stats *sum;
   uint64_t count, error;

@@ -35,9 +35,9 @@ extern "C" {
 
 /* ---- the tables ---------------------------------------------------------------------------- */
 
-/* How a call for one value ended; of a call for several, each key's. Each counts once, and a call
- * that was refused for its arguments doesn't. X(identifier, name, sentence). New rows go to the
- * end. */
+/* The ways in which a call for one value ends; of a call for several, each key's. Each counts once,
+ * and a call that was refused for its arguments doesn't. X(identifier, name, sentence). New rows go
+ * to the end. */
 #define CORRAL_RESULT_MAP(X)                                                                       \
   X(NEAR, "near", "a copy in this process answered")                                               \
   X(FRESH, "fresh", "a fresh value was found in the store")                                        \
@@ -51,8 +51,8 @@ extern "C" {
   X(DEADLINE, "deadline", "the deadline passed without a value")                                   \
   X(ERROR, "error", "another error: of the store, or the call was cancelled")
 
-/* What is measured, in microseconds. X(identifier, name, sentence). New rows go to the end.
- * Operations of a store within this process or host (memory:, lmdb:) are not measured. */
+/* The times that are measured, in microseconds. X(identifier, name, sentence). New rows go to the
+ * end. Operations of a store within this process or host (memory:, lmdb:) are not measured. */
 #define CORRAL_TIME_MAP(X)                                                                         \
   X(COMPUTE, "compute", "computes, from beginning to end")                                         \
   X(WAIT, "wait", "flights that waited for a leader elsewhere, or for a slow store")               \
@@ -66,7 +66,7 @@ extern "C" {
   X(LOCK_HOLD, "lock_hold", "holds of locks that were given up or lost")                           \
   X(DIFFERS_AGE, "differs_age", "ages of values that were served and were no longer true (verify)")
 
-/* How things stand in a process; all 0 when it has ended. X(identifier, name, sentence). New rows
+/* The present state of a process; all 0 when it has ended. X(identifier, name, sentence). New rows
  * go to the end. */
 #define CORRAL_GAUGE_MAP(X)                                                                        \
   X(FLIGHTS, "flights", "computes under way")                                                      \
@@ -201,7 +201,7 @@ CORRAL_API uint64_t corral_stats_id(const corral_stats *stats);
 /* Bytes of a key that are told; of a longer key its first ones. */
 enum { CORRAL_STATS_KEY = 63 };
 
-/* What a flight does. X(identifier, name, sentence). New rows go to the end. */
+/* The states of a flight. X(identifier, name, sentence). New rows go to the end. */
 #define CORRAL_FLIGHT_MAP(X)                                                                       \
   X(COMPUTE, "compute", "this process computes")                                                   \
   X(WAIT, "wait", "it waits for a leader elsewhere")                                               \

@@ -100,8 +100,8 @@ static void tell_shared_memory(const doctor_facts *facts) {
               "%llu", (unsigned long long)left);
 }
 
-/* How often the processes of this control group stood still because their share of the processors
- * was used up; -1: there is no such limit. */
+/* The number of times that the processes of this control group stood still because their share of
+ * the processors was used up; -1: there is no such limit. */
 static long long throttled(void) {
   static const char *const paths[] = {"/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"};
   static const char name[] = "nr_throttled ";

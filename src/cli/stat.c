@@ -166,7 +166,7 @@ static int signal_until(int signals, int64_t at_ns) {
   return read(signals, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
 }
 
-/* What is printed of two looks; `lines` counts the lines of rates. */
+/* Prints the rates between two looks; `lines` counts the lines so far. */
 static int print_change(const stat_options *o, const stat_host *now, const stat_host *before,
                         double seconds, size_t *lines) {
   if (o->is_json) {

@@ -104,7 +104,7 @@ static uint64_t times_until(const corral_histogram *h, uint64_t us, size_t *at) 
   return sum;
 }
 
-/* One that has measured nothing yet is left out. `verb` NULL: without that label. */
+/* A histogram without a time yet is left out. `verb` NULL: without that label. */
 static void histogram(const page *p, const char *family, const stat_cache *c, corral_time time,
                       const char *verb) {
   const corral_histogram *h = &c->counts.times[time];

@@ -157,7 +157,7 @@ static void print_now(const stat_cache *c) {
   end(&l);
 }
 
-/* How true it is, where the option verify asks for that. */
+/* The share of true hits, where the option verify asks for it. */
 static void print_truth(const stat_cache *c) {
   uint64_t same = c->counts.events[CORRAL_EVENT_VERIFIED];
   uint64_t differ = c->counts.events[CORRAL_EVENT_DIFFERS];

@@ -5,7 +5,7 @@
 #include "screen.h"
 #include "stat.h"
 
-/* What the caches are sorted by. X(identifier, name). */
+/* The orders of the caches. X(identifier, name). */
 #define TOP_SORT_MAP(X)                                                                            \
   X(GETS, "gets")                                                                                  \
   X(COMPUTES, "computes")                                                                          \

@@ -8,7 +8,7 @@
 /* Sets *key to that of the control record; CORRAL_OK: to be given to crl_key_clean. */
 int crl_desk_key(const crl_context *context, crl_key *key);
 
-/* What a look found. */
+/* The result of a look. */
 typedef struct crl_desk_found {
   crl_order order; /* verb NORMAL: none, or no record that is an order */
   int64_t left_ms; /* of its life; 0: none */

@@ -16,7 +16,7 @@ enum {
   TEXT = 96
 };
 
-/* What an order's begin and end are told by, once no lock is held. */
+/* The texts of events about an order, which are told once no lock is held. */
 typedef struct news {
   char texts[3][TEXT];
   size_t count;

@@ -1,22 +1,10 @@
 /* order.c: the payload of a control record: 1 byte the verb, 8 the number, 8 the last drop. */
 #include "record/order.h"
+
+#include "base/names.h"
 #include "record/record.h"
 
-static const struct {
-  const char *name, *text;
-} table[] = {
-#define ROW(id, name, text) {name, text},
-    CORRAL_CONTROL_MAP(ROW)
-#undef ROW
-};
-
-const char *corral_control_name(corral_control verb) {
-  return (unsigned)verb < CORRAL_CONTROL_COUNT ? table[verb].name : "?";
-}
-
-const char *corral_control_text(corral_control verb) {
-  return (unsigned)verb < CORRAL_CONTROL_COUNT ? table[verb].text : "?";
-}
+CRL_NAMES(control, corral_control, CORRAL_CONTROL_MAP, CORRAL_CONTROL_COUNT)
 
 void crl_order_write(const crl_order *order, uint8_t payload[CRL_ORDER_BYTES]) {
   payload[0] = (uint8_t)order->verb;

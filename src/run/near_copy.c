@@ -120,7 +120,7 @@ static void tell(const crl_join *join) {
   const crl_outcome *outcome = join->outcome;
   const crl_stats *stats = &join->context->events.stats;
   if (join->context->events.hook == NULL) {
-    crl_stats_count_saving(stats, CORRAL_EVENT_NEAR, outcome->cost_us);
+    crl_stats_count_saving(stats, CRL_COUNTER_EVENT + CORRAL_EVENT_NEAR, outcome->cost_us);
     return;
   }
   crl_stats_count(stats, CRL_COUNTER_SAVED, outcome->cost_us);

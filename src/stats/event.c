@@ -5,25 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "base/value.h"
 
 enum { DEFERRED_MOST = 1024 };
 
-static const struct {
-  const char *name, *text;
-} table[] = {
-#define ROW(id, name, text) {name, text},
-    CORRAL_EVENT_MAP(ROW)
-#undef ROW
-};
-
-const char *corral_event_name(corral_event event) {
-  return (unsigned)event < CORRAL_EVENT_COUNT ? table[event].name : "?";
-}
-
-const char *corral_event_text(corral_event event) {
-  return (unsigned)event < CORRAL_EVENT_COUNT ? table[event].text : "?";
-}
+CRL_NAMES(event, corral_event, CORRAL_EVENT_MAP, CORRAL_EVENT_COUNT)
 
 /* ---- the hook ------------------------------------------------------------------------------ */
 

@@ -143,7 +143,7 @@ static took take_locked(crl_stats *stats, int dir, const char *name, int fd) {
   return TOOK;
 }
 
-/* What is in a file's place, but is none, is as if others had it. */
+/* Anything but a file in its place is passed over, like a file that others have. */
 static took take(crl_stats *stats, int dir, unsigned number) {
   char name[40];
   struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

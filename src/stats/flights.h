@@ -28,7 +28,7 @@ typedef struct crl_flights {
 _Static_assert(sizeof(crl_flight_row) == 128, "rows don't share a line of the cache");
 _Static_assert(sizeof(crl_flights) == 128 + 128 * CRL_FLIGHTS, "the head is as long as a row");
 
-/* What is shown of a flight. */
+/* The fields of a flight that are shown. */
 typedef struct crl_flight_about {
   const void *key;
   size_t key_len;

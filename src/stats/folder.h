@@ -23,7 +23,7 @@ typedef struct crl_stats_names {
   size_t count, room;
 } crl_stats_names;
 
-/* Those of stats files ("HASH.N"), or other ones that `fits` accepts. 0 without memory. */
+/* Lists the names of stats files ("HASH.N"), or of others that `fits` accepts. 0: no memory. */
 int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const char *name));
 int crl_stats_folder_is_file(const char *name);
 /* True when the name is still that of this file. */

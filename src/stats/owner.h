@@ -26,7 +26,7 @@ void crl_stats_own_file(crl_stats_owned *owned, crl_stats_block *block, int fd,
  * one, and puts memory of this process, all zero, in place of the mapping. */
 void crl_stats_disown_file(crl_stats_owned *owned);
 
-/* What a block has of its own while it becomes that of a file. */
+/* The part of a block that is kept while it becomes that of a file. */
 typedef struct crl_stats_sign {
   int64_t gauges[CORRAL_GAUGE_COUNT];
   char cache[CRL_TEXT_SIZE], store[CRL_TEXT_SIZE];

@@ -43,7 +43,7 @@ static uint8_t *copy_part(const crl_stats *stats, crl_part_id part) {
   return (uint8_t *)to;
 }
 
-/* What is being changed is copied once more. */
+/* A table that is being changed is copied once more. */
 static int take_hot(const crl_stats *stats, corral_stats *s) {
   for (int i = 0; i < TRIES && !crl_snapshot_date_hot(s, crl_env_now_ms()); i++) {
     crl_snapshot_drop_hot(s);

@@ -4,29 +4,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/names.h"
+
 /* ---- names --------------------------------------------------------------------------------- */
 
-typedef struct named {
-  const char *name, *text;
-} named;
-
-#define ROW(id, name, text) {name, text},
-static const named results[] = {CORRAL_RESULT_MAP(ROW)};
-static const named times[] = {CORRAL_TIME_MAP(ROW)};
-static const named gauges[] = {CORRAL_GAUGE_MAP(ROW)};
-#undef ROW
-
-#define NAMES(type, table, count)                                                                  \
-  const char *corral_##type##_name(corral_##type type) {                                           \
-    return (unsigned)type < (count) ? (table)[type].name : "?";                                    \
-  }                                                                                                \
-  const char *corral_##type##_text(corral_##type type) {                                           \
-    return (unsigned)type < (count) ? (table)[type].text : "?";                                    \
-  }
-NAMES(result, results, CORRAL_RESULT_COUNT)
-NAMES(time, times, CORRAL_TIME_COUNT)
-NAMES(gauge, gauges, CORRAL_GAUGE_COUNT)
-#undef NAMES
+CRL_NAMES(result, corral_result, CORRAL_RESULT_MAP, CORRAL_RESULT_COUNT)
+CRL_NAMES(time, corral_time, CORRAL_TIME_MAP, CORRAL_TIME_COUNT)
+CRL_NAMES(gauge, corral_gauge, CORRAL_GAUGE_MAP, CORRAL_GAUGE_COUNT)
 
 /* ---- the block ----------------------------------------------------------------------------- */
 

@@ -50,30 +50,23 @@ static inline void crl_stats_count(const crl_stats *stats, size_t counter, uint6
     crl_stats_count_slow(stats, counter, n);
 }
 
-/* An event, and `saved_us` of the origin's time that it saved. */
-static inline void crl_stats_count_saving(const crl_stats *stats, corral_event event,
+/* Raises a counter by one, and adds the origin's time that was saved. */
+static inline void crl_stats_count_saving(const crl_stats *stats, size_t counter,
                                           uint64_t saved_us) {
   _Atomic uint64_t *own = crl_stats_own(stats);
   if (own == NULL) {
-    crl_stats_count_slow(stats, CRL_COUNTER_EVENT + (size_t)event, 1);
+    crl_stats_count_slow(stats, counter, 1);
     crl_stats_count_slow(stats, CRL_COUNTER_SAVED, saved_us);
     return;
   }
-  crl_stats_raise(&own[CRL_COUNTER_EVENT + (size_t)event], 1);
+  crl_stats_raise(&own[counter], 1);
   crl_stats_raise(&own[CRL_COUNTER_SAVED], saved_us);
 }
 
-/* How a call ended, but for CORRAL_RESULT_NEAR, which its event counts. */
+/* Counts how a call ended, but for CORRAL_RESULT_NEAR, which its event counts. */
 static inline void crl_stats_result(const crl_stats *stats, corral_result result,
                                     uint64_t saved_us) {
-  _Atomic uint64_t *own = crl_stats_own(stats);
-  if (own == NULL) {
-    crl_stats_count_slow(stats, CRL_COUNTER_RESULT + (size_t)result, 1);
-    crl_stats_count_slow(stats, CRL_COUNTER_SAVED, saved_us);
-    return;
-  }
-  crl_stats_raise(&own[CRL_COUNTER_RESULT + (size_t)result], 1);
-  crl_stats_raise(&own[CRL_COUNTER_SAVED], saved_us);
+  crl_stats_count_saving(stats, CRL_COUNTER_RESULT + (size_t)result, saved_us);
 }
 
 /* ---- times --------------------------------------------------------------------------------- */

@@ -1,24 +1,11 @@
 /* told.c: the flights and the events that a snapshot has. */
+#include "base/names.h"
 #include "stats/ring.h"
 #include "stats/snapshot.h"
 
 /* ---- flights ------------------------------------------------------------------------------- */
 
-static const struct {
-  const char *name, *text;
-} states[] = {
-#define ROW(id, name, text) {name, text},
-    CORRAL_FLIGHT_MAP(ROW)
-#undef ROW
-};
-
-const char *corral_flight_name(corral_flight_state state) {
-  return (unsigned)state < CORRAL_FLIGHT_COUNT ? states[state].name : "?";
-}
-
-const char *corral_flight_text(corral_flight_state state) {
-  return (unsigned)state < CORRAL_FLIGHT_COUNT ? states[state].text : "?";
-}
+CRL_NAMES(flight, corral_flight_state, CORRAL_FLIGHT_MAP, CORRAL_FLIGHT_COUNT)
 
 size_t corral_stats_flights(const corral_stats *stats, corral_flight_fn *tell, void *arg) {
   corral_flight own[CRL_FLIGHTS];

@@ -237,3 +237,13 @@ int nginx_kit_await_counter(nginx_server *server, const char *name, long count) 
   }
   return 0;
 }
+
+double nginx_kit_row(nginx_server *server, const char *name) {
+  char line[200];
+  http_reply reply = nginx_kit_get(server, "/status?format=prometheus", NULL);
+  snprintf(line, sizeof line, "\n%s ", name);
+  const char *at = reply.body != NULL ? strstr(reply.body, line) : NULL;
+  double number = at != NULL ? strtod(at + strlen(line), NULL) : -1;
+  http_reply_free(&reply);
+  return number;
+}

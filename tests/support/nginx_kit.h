@@ -82,6 +82,8 @@ int nginx_kit_await_status(nginx_server *server, const char *path, int first, in
 /* A counter of corral_status, which the plan must serve at /status: the number behind "NAME":; -1
  * when there is none. */
 long nginx_kit_counter(nginx_server *server, const char *name);
+/* The number behind a text of Prometheus' page of corral_status, served as above; -1: none. */
+double nginx_kit_row(nginx_server *server, const char *name);
 /* True once the counter is at least `count`, within 10 s. */
 int nginx_kit_await_counter(nginx_server *server, const char *name, long count);
 
