@@ -74,14 +74,14 @@ by_namespace() {
 }
 check "a flight names its cache" by_namespace
 
-# ---- the leader is killed ----
+# ---- the leader is killed: its guard kills the command, and only then is the compute over ----
 kill -9 $leader
 wait $leader 2>/dev/null
 without_leader() {
   "$CORRAL" --json flights >flights.out
   ! grep -q "\"pid\":$leader," flights.out
 }
-check "a killed process has no flight" without_leader
+check "a killed process has no flight" await without_leader
 successor() { flights 1 compute page && flights 2 wait page; }
 check "one of those who waited computes in its place" await successor
 touch page.go
