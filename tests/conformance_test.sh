@@ -36,14 +36,16 @@ random_port() {
   port=$((20000 + number / 8 % 12000))
 }
 
-# start NAME ARGUMENT...: starts a server on a port of its own, which replaces @.
+# start NAME ARGUMENT...: starts a server on ports of its own, which replace @ and % (its bus).
 start() {
   name=$1
   shift
   for try in 1 2 3 4 5 6 7 8 9 10; do
     random_port
+    bus=$port
+    random_port
     # shellcheck disable=SC2046
-    "$name" $(echo "$*" | sed "s/@/$port/g") >"$root/log" 2>&1 &
+    "$name" $(echo "$*" | sed "s/@/$port/g; s/%/$bus/g") >"$root/log" 2>&1 &
     pid=$!
     if answers; then
       pids="$pids $pid"
@@ -93,10 +95,8 @@ case $store in
     scheme=node
     ports=
     for first in 0 5461 10922; do
-      random_port
-      bus=$port
       mkdir "$root/$first"
-      start "$redis" --port @ --cluster-enabled yes --cluster-port "$bus" --bind 127.0.0.1 \
+      start "$redis" --port @ --cluster-enabled yes --cluster-port % --bind 127.0.0.1 \
         --save "''" --appendonly no --dir "$root/$first"
       last=$((first + 5460))
       [ $first -lt 10922 ] || last=16383
