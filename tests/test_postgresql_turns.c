@@ -299,6 +299,25 @@ static void a_place_is_one_of_max_holds(void **state) {
   closed(&k);
 }
 
+static void what_the_server_has_ended_is_none_of_max_holds(void **state) {
+  (void)state;
+  kit k = open_at(ADVISORY), small = open_at(ADVISORY "&max_holds=1");
+  answer a;
+  expect("nobody has it", lock(&k, "n", 1, 60000), CORRAL_OK);
+  waits_at(&small, "n", 2, ALONE, 1);
+  postgresql_server_ask(server, "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE "
+                                "locktype = 'advisory' AND NOT granted");
+  expect("a place is gone", lock(&small, "other", 3, 1000), CORRAL_OK);
+  int64_t end = crl_env_now_ms() + PATIENCE_MS; /* the server ends the hold */
+  while ((a = lock(&small, "third", 4, 60000)).status == CORRAL_EREFUSED && crl_env_now_ms() < end)
+    crl_env_pause_us(1000);
+  expect("a hold is over", a, CORRAL_OK);
+  expect("unlock", unlock(&small, "third", 4), CORRAL_OK);
+  closed(&small);
+  nobody_is_left(&k, "n", 1);
+  closed(&k);
+}
+
 int main(void) {
   if (!postgresql_server_start(&server, NULL)) return 77;
   const struct CMUnitTest tests[] = {
@@ -315,6 +334,7 @@ int main(void) {
       cmocka_unit_test(a_grant_is_told_though_no_release_was),
       cmocka_unit_test(holders_and_the_queue_are_shown_to_others),
       cmocka_unit_test(a_place_is_one_of_max_holds),
+      cmocka_unit_test(what_the_server_has_ended_is_none_of_max_holds),
   };
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
   postgresql_server_stop(server);

@@ -96,6 +96,7 @@ static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (ask_hold(s, c, CRL_PG_WISH, op->lock.wish_ms, NULL, deadline, NULL) == 1) {
     memcpy(c->token, op->token, CORRAL_TOKEN);
     c->waits = CRL_PG_WISHES;
+    c->until = 0;
     crl_pg_keep(s, c);
     h->session = NULL;
     op->flags |= CORRAL_OP_QUEUED;

@@ -73,12 +73,17 @@ void crl_pg_drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_hang_up(c);
 }
 
+/* 1: the session is listed, and of no use: no unlock came, or no answer to one. */
+static int is_over(const crl_pg_store *s, const crl_pg_session *c) {
+  return !c->lent && (c->ends || (c->until <= s->host->now_ms() && !crl_pg_is_alive(c)));
+}
+
 int crl_pg_reserve(crl_pg_store *s) {
   crl_pg_session *old = NULL;
   pthread_mutex_lock(&s->mutex);
   int has_room = s->hold_count < s->max_holds;
   for (crl_pg_session **at = &s->holds; *at != NULL && !has_room; at = &(*at)->next)
-    if ((*at)->ends && !(*at)->lent) {
+    if (is_over(s, *at)) {
       old = *at;
       *at = old->next;
       s->hold_count--;

@@ -92,7 +92,7 @@ typedef struct crl_pg_session {
   uint64_t number; /* under which its end, or its turn, is told */
   uint64_t hash;   /* of the key that it waits for (CRL_PG_QUEUES) */
   uint64_t fence;
-  int64_t since, until; /* host->now_ms */
+  int64_t since, until; /* host->now_ms; until: 0 while it waits */
   char note[CORRAL_LOCK_NOTE + 1];
 } crl_pg_session;
 
@@ -181,8 +181,8 @@ void crl_pg_keep(crl_pg_store *s, crl_pg_session *c);
 crl_pg_session *crl_pg_exchange(crl_pg_handle *h, crl_pg_session *c);
 /* Ends the session's role; one that has no lock and still works is kept for later. */
 void crl_pg_drop(crl_pg_handle *h, crl_pg_session *c);
-/* Reserves room for one more hold; 0: there is none. A session whose unlock was sent and never
- * answered makes room. */
+/* Reserves room for one more hold; 0: there is none. Room is made by a session whose unlock was
+ * sent and never answered, and by one that the server has ended. */
 int crl_pg_reserve(crl_pg_store *s);
 void crl_pg_unreserve(crl_pg_store *s);
 /* Gives the handle a session without a hold: its own, an idle one, or a new one. */

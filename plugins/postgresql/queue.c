@@ -43,6 +43,7 @@ int crl_pg_enqueue(crl_pg_handle *h, corral_op *op, int64_t lock, int64_t deadli
   memcpy(c->token, op->token, CORRAL_TOKEN);
   c->lock = lock;
   c->shared = shared;
+  c->until = 0;
   c->hash = s->host->hash64(op->key, op->key_len);
   c->fd = PQsocket(c->conn);
   c->waits = CRL_PG_QUEUES;
