@@ -4,159 +4,8 @@
 
 #include "postgresql.h"
 
-enum { IDLE_MOST = 4 };
-
-/* ---- sessions of holds --------------------------------------------------------------------- */
-
-/* Takes the session of this token's hold, for this thread alone until it is given back or dropped.
- * NULL: there is none, or (*status) another thread had it until the deadline. */
-static crl_pg_session *borrow(crl_pg_store *s, const uint8_t *token, int64_t deadline,
-                              int *status) {
-  crl_pg_session *c;
-  *status = CORRAL_OK;
-  pthread_mutex_lock(&s->mutex);
-  for (;;) {
-    for (c = s->holds; c != NULL && memcmp(c->token, token, CORRAL_TOKEN) != 0;) c = c->next;
-    if (c == NULL || !c->lent) break;
-    int64_t now = s->host->now_ms(),
-            until = deadline - now > CRL_PG_POLL_MOST_MS ? now + CRL_PG_POLL_MOST_MS : deadline;
-    struct timespec at = {.tv_sec = (time_t)(until / 1000),
-                          .tv_nsec = (long)(until % 1000) * 1000000};
-    if (now >= deadline) {
-      *status = CORRAL_EUNAVAILABLE;
-      c = NULL;
-      break;
-    }
-    pthread_cond_timedwait(&s->given_back, &s->mutex, &at);
-  }
-  if (c != NULL) c->lent = 1;
-  pthread_mutex_unlock(&s->mutex);
-  return c;
-}
-
-static void give_back(crl_pg_store *s, crl_pg_session *c) {
-  pthread_mutex_lock(&s->mutex);
-  c->lent = 0;
-  pthread_cond_broadcast(&s->given_back);
-  pthread_mutex_unlock(&s->mutex);
-}
-
-/* Under the mutex. */
-static void unlist(crl_pg_store *s, const crl_pg_session *c) {
-  crl_pg_session **at = &s->holds;
-  while (*at != NULL && *at != c) at = &(*at)->next;
-  if (*at != NULL) *at = c->next;
-}
-
-/* Ends the session's role as a hold; a session that still works is kept for later. */
-static void drop(crl_pg_handle *h, crl_pg_session *c) {
-  crl_pg_store *s = h->store;
-  pthread_mutex_lock(&s->mutex);
-  unlist(s, c);
-  s->hold_count--;
-  c->lent = c->ends = 0;
-  if (c->lock == 0 && !crl_pg_is_broken(c) && h->session == NULL)
-    h->session = c, c = NULL;
-  else if (c->lock == 0 && !crl_pg_is_broken(c) && s->idle_count < IDLE_MOST)
-    c->next = s->idle, s->idle = c, s->idle_count++, c = NULL;
-  pthread_cond_broadcast(&s->given_back);
-  pthread_mutex_unlock(&s->mutex);
-  crl_pg_hang_up(c);
-}
-
-/* Reserves room for one more hold; 0: there is none. A session whose unlock was sent and never
- * answered makes room. */
-static int reserve(crl_pg_store *s) {
-  crl_pg_session *old = NULL;
-  pthread_mutex_lock(&s->mutex);
-  int has_room = s->hold_count < s->max_holds;
-  for (crl_pg_session **at = &s->holds; *at != NULL && !has_room; at = &(*at)->next)
-    if ((*at)->ends && !(*at)->lent) {
-      old = *at;
-      *at = old->next;
-      s->hold_count--;
-      break;
-    }
-  has_room |= old != NULL;
-  s->hold_count += has_room;
-  pthread_mutex_unlock(&s->mutex);
-  crl_pg_hang_up(old);
-  return has_room;
-}
-
-static void unreserve(crl_pg_store *s) {
-  pthread_mutex_lock(&s->mutex);
-  s->hold_count--;
-  pthread_mutex_unlock(&s->mutex);
-}
-
-static void keep(crl_pg_store *s, crl_pg_session *c) {
-  pthread_mutex_lock(&s->mutex);
-  c->next = s->holds;
-  s->holds = c;
-  pthread_mutex_unlock(&s->mutex);
-}
-
-/* Gives the handle a session without a hold: its own, an idle one, or a new one. */
-static int furnish(crl_pg_handle *h, int64_t deadline, corral_error *error) {
-  crl_pg_store *s = h->store;
-  while (h->session == NULL) {
-    pthread_mutex_lock(&s->mutex);
-    crl_pg_session *c = s->idle;
-    if (c != NULL) s->idle = c->next, s->idle_count--;
-    pthread_mutex_unlock(&s->mutex);
-    if (c == NULL) return crl_pg_open_session(s, deadline, &h->session, error);
-    if (crl_pg_is_alive(c))
-      h->session = c;
-    else
-      crl_pg_hang_up(c);
-  }
-  return CORRAL_OK;
-}
-
-void crl_pg_end_sessions(crl_pg_store *s) {
-  crl_pg_session *lists[2] = {s->holds, s->idle};
-  for (int i = 0; i < 2; i++)
-    for (crl_pg_session *next; lists[i] != NULL; lists[i] = next) {
-      next = lists[i]->next;
-      crl_pg_hang_up(lists[i]);
-    }
-}
-
-/* ---- ends of connections ------------------------------------------------------------------- */
-
-int crl_pg_attend(void *store, const uint8_t *token) {
-  crl_pg_store *s = store;
-  int attends = !s->advisory;
-  pthread_mutex_lock(&s->mutex);
-  for (crl_pg_session *c = s->holds; c != NULL && !attends; c = c->next)
-    if (memcmp(c->token, token, CORRAL_TOKEN) == 0)
-      attends = crl_net_ends_add(&s->ends, s->host, c->fd, &c->number);
-  pthread_mutex_unlock(&s->mutex);
-  return attends;
-}
-
-/* Copies the token of the hold whose connection has this number; 0: there is none any more. */
-static int token_of(void *store, uint64_t number, uint8_t *token) {
-  crl_pg_store *s = store;
-  int is_held = 0;
-  pthread_mutex_lock(&s->mutex);
-  for (const crl_pg_session *c = s->holds; c != NULL && !is_held; c = c->next)
-    if (c->number == number) memcpy(token, c->token, CORRAL_TOKEN), is_held = 1;
-  pthread_mutex_unlock(&s->mutex);
-  return is_held;
-}
-
-void crl_pg_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
-                 void *arg) {
-  crl_pg_store *s = store;
-  pthread_mutex_lock(&s->mutex);
-  int fd = crl_net_ends_open(&s->ends, s->host);
-  pthread_mutex_unlock(&s->mutex);
-  crl_net_ends_tell(fd, stop_fd, token_of, s, told, arg);
-}
-
-/* ---- verbs --------------------------------------------------------------------------------- */
+/* columns of CRL_PG_HOLDERS */
+enum { EXCLUSIVE, PID, HEARD, NOW, NAME, HELD, SINCE };
 
 static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
   return (int64_t)corral_digest_number(s->host, op->key, op->key_len);
@@ -165,13 +14,13 @@ static int64_t lock_of(const crl_pg_store *s, const corral_op *op) {
 /* 1: the lock is held now; 0: it isn't, or that can't be found out. */
 static int is_taken(crl_pg_handle *h, int64_t lock, int64_t deadline) {
   PGresult *r;
-  if (furnish(h, deadline, NULL) != CORRAL_OK) return 0;
+  if (crl_pg_furnish(h, deadline, NULL) != CORRAL_OK) return 0;
   if (crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS, &(crl_pg_question){.first = lock}, deadline,
                  &r, NULL) != CORRAL_OK)
     return 0;
-  int count = PQntuples(r);
+  int taken = PQntuples(r) > 0 && crl_pg_number_at(r, HELD, 0) != 0;
   PQclear(r);
-  return count > 0;
+  return taken;
 }
 
 static int lost(crl_pg_handle *h, corral_op *op, int64_t deadline) {
@@ -210,14 +59,14 @@ static int prolong(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t d
     c->until = s->host->now_ms() + life;
     op->lock_state.fence = c->fence;
     op->lock_state.left_ms = life;
-    give_back(s, c);
+    crl_pg_give_back(s, c);
     return CORRAL_OK;
   }
   if (answer == 0 || PQstatus(c->conn) == CONNECTION_BAD) {
-    drop(h, c);
+    crl_pg_drop(h, c);
     return CORRAL_ELOST;
   }
-  give_back(s, c);
+  crl_pg_give_back(s, c);
   return answer;
 }
 
@@ -235,7 +84,7 @@ static void begin(crl_pg_handle *h, corral_op *op, uint64_t fence) {
   op->lock_state.left_ms = op->lock.hold_ms;
   c->fd = PQsocket(c->conn);
   c->waits = 0;
-  keep(h->store, c);
+  crl_pg_keep(h->store, c);
 }
 
 /* A writer that was refused, and will ask again, bars new readers meanwhile: its session has the
@@ -246,8 +95,9 @@ static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   c->lock = lock_of(s, op);
   if (ask_hold(s, c, CRL_PG_WISH, op->lock.wish_ms, NULL, deadline, NULL) == 1) {
     memcpy(c->token, op->token, CORRAL_TOKEN);
-    c->waits = 1;
-    keep(s, c);
+    c->waits = CRL_PG_WISHES;
+    c->until = 0;
+    crl_pg_keep(s, c);
     h->session = NULL;
     op->flags |= CORRAL_OP_QUEUED;
   } else if (c->waits || crl_pg_is_broken(c)) {
@@ -258,19 +108,19 @@ static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   }
 }
 
-/* Tries to take the lock. After a failure the session is ended, since it may have the lock. */
-static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+/* Takes the lock by a statement of the handle's session. After a failure the session is ended: it
+ * may have the lock. */
+static int take(crl_pg_handle *h, corral_op *op, crl_pg_statement what, int64_t deadline) {
   crl_pg_store *s = h->store;
   char note[CORRAL_LOCK_NOTE + 1];
   PGresult *r;
-  int status = furnish(h, deadline, op->error);
+  int status = crl_pg_furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
   crl_pg_question q = {.first = lock_of(s, op),
                        .second = op->lock.hold_ms,
                        .text = crl_pg_note_of(h->session, op->lock.note, op->lock.note_len, note)};
   memcpy(h->session->note, note, sizeof note);
-  status = crl_pg_ask(s, h->session, op->flags & CORRAL_OP_SHARED ? CRL_PG_TRY_SHARED : CRL_PG_TRY,
-                      &q, deadline, &r, op->error);
+  status = crl_pg_ask(s, h->session, what, &q, deadline, &r, op->error);
   if (status != CORRAL_OK) {
     crl_pg_hang_up(h->session);
     h->session = NULL;
@@ -282,64 +132,90 @@ static int take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
     begin(h, op, (uint64_t)crl_pg_number_at(r, 0, 0));
   PQclear(r);
   if (status == CORRAL_EBUSY) op->lock_state.left_ms = -1;
-  if (status == CORRAL_EBUSY && op->lock.wish_ms > 0 && !(op->flags & CORRAL_OP_SHARED))
-    wish(h, op, deadline);
   return status;
 }
 
-/* The same for a token that waits, on the session that it waits by, which this thread has. */
-static int take_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
-  crl_pg_store *s = h->store;
-  crl_pg_session *own = h->session;
-  pthread_mutex_lock(&s->mutex);
-  unlist(s, c);
-  c->lent = 0;
-  pthread_cond_broadcast(&s->given_back);
-  pthread_mutex_unlock(&s->mutex);
-  h->session = c;
-  int status = take(h, op, deadline);
-  crl_pg_hang_up(h->session); /* neither granted nor waiting: it has the door */
+static int try_to_take(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  int shared = (op->flags & CORRAL_OP_SHARED) != 0,
+      wishes = !shared && !(op->flags & CORRAL_OP_FAIR) && op->lock.wish_ms > 0,
+      status = take(h, op, shared ? CRL_PG_TRY_SHARED : CRL_PG_TRY, deadline);
+  if (status == CORRAL_EBUSY && wishes) wish(h, op, deadline);
+  return status;
+}
+
+/* The same for a token that waits, by its session, which this thread has. A session of the queue
+ * was granted the lock; a session that wishes tries again. */
+static int take_by(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
+  int wishes = c->waits == CRL_PG_WISHES;
+  crl_pg_session *own = crl_pg_exchange(h, c);
+  int status = wishes ? try_to_take(h, op, deadline) : take(h, op, CRL_PG_TURN, deadline);
+  crl_pg_hang_up(h->session); /* neither granted nor waiting: it has the door, or the lock */
   h->session = own;
   return status;
 }
 
-/* 1: the operation's token has its place, a hold or one that waits, among max_holds. */
-static int has_place(const corral_op *op, int status) {
-  return status == CORRAL_OK || (op->flags & CORRAL_OP_QUEUED) != 0;
+/* A borrowed session in the queue: takes the lock in its turn. CORRAL_ELOST: its place is gone, and
+ * the session too; the server may have ended it when it had just been granted the lock. */
+static int in_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int64_t deadline) {
+  int status = crl_pg_look_for_turn(h, c, op, deadline);
+  if (status == CORRAL_EBUSY) crl_pg_give_back(h->store, c);
+  if (status == CORRAL_ELOST) crl_pg_drop(h, c);
+  if (status != CORRAL_OK) return status;
+  status = take_by(h, c, op, deadline);
+  if (status != CORRAL_EUNAVAILABLE && status != CORRAL_EINDOUBT) return status;
+  crl_pg_unreserve(h->store);
+  return CORRAL_ELOST;
+}
+
+/* The token's room among max_holds is given back unless it has a hold, or waits. */
+static int settled(crl_pg_store *s, const corral_op *op, int status) {
+  if (status != CORRAL_OK && !(op->flags & CORRAL_OP_QUEUED)) crl_pg_unreserve(s);
+  return status;
+}
+
+/* Tries to take the lock, or else gets a place in the queue. */
+static int take_or_queue(crl_pg_handle *h, corral_op *op, int64_t deadline) {
+  crl_pg_session *c;
+  int status = try_to_take(h, op, deadline);
+  if (status != CORRAL_EBUSY || !(op->flags & CORRAL_OP_FAIR) || op->lock.wish_ms <= 0)
+    return settled(h->store, op, status);
+  status = crl_pg_enqueue(h, op, lock_of(h->store, op), deadline, &c);
+  if (status != CORRAL_OK) return settled(h->store, op, status);
+  status = in_turn(h, c, op, deadline);
+  return status == CORRAL_ELOST ? CORRAL_EBUSY : settled(h->store, op, status);
 }
 
 static int lock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   int status;
-  crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  crl_pg_session *c = crl_pg_borrow(s, op->token, deadline, &status);
   op->flags &= ~(uint32_t)CORRAL_OP_QUEUED;
-  if (c != NULL && c->waits) {
-    status = take_turn(h, c, op, deadline);
-    if (!has_place(op, status)) unreserve(s);
-    return status;
+  if (c == NULL && status != CORRAL_OK) return status;
+  if (c != NULL && c->waits == CRL_PG_WISHES) return settled(s, op, take_by(h, c, op, deadline));
+  if (c != NULL) {
+    int queues = c->waits == CRL_PG_QUEUES;
+    status = queues ? in_turn(h, c, op, deadline) : prolong(h, c, op, deadline);
+    if (status != CORRAL_ELOST) return queues ? settled(s, op, status) : status;
   }
-  if (c != NULL) status = prolong(h, c, op, deadline);
-  if (status != CORRAL_ELOST && (c != NULL || status != CORRAL_OK)) return status;
-  if (!reserve(s))
+  if (!crl_pg_reserve(s))
     return s->host->fail(
         op->error, CORRAL_EREFUSED,
-        "%s: %lld locks are held, each with a connection of its own; max_holds allows no more",
+        "%s: %lld locks are held or waited for, each with a connection of its own; max_holds "
+        "allows no more",
         s->name, (long long)s->max_holds);
-  status = take(h, op, deadline);
-  if (!has_place(op, status)) unreserve(s);
-  return status;
+  return take_or_queue(h, op, deadline);
 }
 
 static int extend(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   int status;
-  crl_pg_session *c = borrow(h->store, op->token, deadline, &status);
+  crl_pg_session *c = crl_pg_borrow(h->store, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
   if (c->waits) {
-    give_back(h->store, c);
+    crl_pg_give_back(h->store, c);
     return lost(h, op, deadline);
   }
   if (op->lock_extend.fence > c->fence) {
-    give_back(h->store, c);
+    crl_pg_give_back(h->store, c);
     return h->store->host->fail(
         op->error, CORRAL_EUNSUPPORTED,
         "%s: fencing tokens of advisory locks are the server's: they can't be raised",
@@ -355,11 +231,16 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_store *s = h->store;
   char text[CRL_PG_KEY_TEXT];
   int status, answer;
-  crl_pg_session *c = borrow(s, op->token, deadline, &status);
+  crl_pg_session *c = crl_pg_borrow(s, op->token, deadline, &status);
   if (c == NULL) return status != CORRAL_OK ? status : lost(h, op, deadline);
-  if (c->waits) {
-    drop(h, c);
+  if (c->waits == CRL_PG_WISHES) {
+    crl_pg_drop(h, c);
     return lost(h, op, deadline);
+  }
+  if (c->waits && !crl_pg_leave_queue(h, c, deadline)) {
+    crl_pg_drop(h, c);
+    op->lock_state.left_ms = 0;
+    return CORRAL_OK;
   }
   if (c->ends && c->sent) {
     PGresult *r = crl_pg_receive(s, c, deadline);
@@ -373,12 +254,12 @@ static int unlock(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   }
   if (answer < 0 && c->pending && !c->ends) {
     c->ends = 1;
-    give_back(s, c);
+    crl_pg_give_back(s, c);
     return CORRAL_EINDOUBT;
   }
   int is_gone = answer < 0 && !c->sent && !c->pending; /* the session had ended before this */
   if (answer == 1) c->lock = 0;
-  drop(h, c);
+  crl_pg_drop(h, c);
   if (answer == 1) op->lock_state.left_ms = 0;
   if (answer < 0 && !is_gone) return answer;
   return answer == 1 ? CORRAL_OK : lost(h, op, deadline);
@@ -392,7 +273,9 @@ typedef struct told {
 } told;
 
 static told read_name(const char *name) {
-  told t = {.note = name};
+  static const char waits[] = CRL_PG_WAITS;
+  int is_waiting = strncmp(name, waits, sizeof waits - 1) == 0;
+  told t = {.note = is_waiting ? name + sizeof waits - 1 : name};
   char *end;
   int64_t life = strtoll(name, &end, 10);
   if (end == name || strncmp(end, "ms ", 3) != 0 || life <= 0 || life >= INT32_MAX) return t;
@@ -402,36 +285,47 @@ static told read_name(const char *name) {
   return (told){.life = life, .since = since, .fence = fence, .note = *end == ' ' ? end + 1 : end};
 }
 
-/* Describes a holder. Of others their application_name tells, and the server when it last heard
- * from them, if this user may see that. Holds of this process are known, and their whole notes. */
+/* Adds what this process knows of a hold, or of a place, whose session is its own. */
+static void read_own(crl_pg_store *s, int64_t pid, int64_t now, corral_hold *hold) {
+  pthread_mutex_lock(&s->mutex);
+  for (const crl_pg_session *c = s->holds; c != NULL; c = c->next) {
+    if (c->pid != pid) continue;
+    memcpy(hold->token, c->token, CORRAL_TOKEN);
+    memcpy(hold->note, c->note, sizeof hold->note);
+    if (c->waits) continue;
+    hold->fence = c->fence;
+    hold->since = now - (s->host->now_ms() - c->since);
+  }
+  pthread_mutex_unlock(&s->mutex);
+}
+
+/* Describes a holder, or a place in the queue. Of others their application_name tells, and the
+ * server when it last heard from them, if this user may see that. Holds of this process are known,
+ * and their whole notes. */
 static void read_holder(crl_pg_store *s, const PGresult *r, int row, corral_hold *hold) {
-  int64_t heard = crl_pg_ms_at(r, 2, row), now = crl_pg_ms_at(r, 3, row),
-          pid = crl_pg_number_at(r, 1, row);
+  int64_t heard = crl_pg_ms_at(r, HEARD, row), now = crl_pg_ms_at(r, NOW, row);
   char name[CRL_PG_NAME_ROOM];
-  snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, 4), PQgetvalue(r, row, 4));
+  snprintf(name, sizeof name, "%.*s", PQgetlength(r, row, NAME), PQgetvalue(r, row, NAME));
   told t = read_name(name);
   size_t len = strlen(t.note);
-  *hold = (corral_hold){.mode = crl_pg_number_at(r, 0, row) ? CORRAL_LOCK_EXCLUSIVE
-                                                            : CORRAL_LOCK_SHARED,
+  *hold = (corral_hold){.mode = crl_pg_number_at(r, EXCLUSIVE, row) ? CORRAL_LOCK_EXCLUSIVE
+                                                                    : CORRAL_LOCK_SHARED,
                         .since = t.since > 0 ? t.since : heard,
                         .fence = t.fence};
   if (t.life > 0 && heard > 0) hold->until = heard + t.life > now ? heard + t.life : now + 1;
   memcpy(hold->note, t.note, len < sizeof hold->note ? len : sizeof hold->note);
-  pthread_mutex_lock(&s->mutex);
-  for (const crl_pg_session *c = s->holds; c != NULL; c = c->next)
-    if (c->pid == pid) {
-      memcpy(hold->token, c->token, CORRAL_TOKEN);
-      memcpy(hold->note, c->note, sizeof hold->note);
-      hold->fence = c->fence;
-      hold->since = now - (s->host->now_ms() - c->since);
-    }
-  pthread_mutex_unlock(&s->mutex);
+  read_own(s, crl_pg_number_at(r, PID, row), now, hold);
+  if (crl_pg_number_at(r, HELD, row) != 0) return;
+  hold->mode += CORRAL_LOCK_WAITING;
+  hold->since = crl_pg_ms_at(r, SINCE, row);
+  hold->until = 0;
+  hold->fence = 0;
 }
 
 static int show_holders(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   PGresult *r;
   uint64_t fence = 0;
-  int status = furnish(h, deadline, op->error);
+  int status = crl_pg_furnish(h, deadline, op->error);
   if (status == CORRAL_OK)
     status =
         crl_pg_ask(h->store, h->session, CRL_PG_HOLDERS,
@@ -449,7 +343,7 @@ static int show_holders(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   if (holds != NULL)
     status = count == 0
                  ? CORRAL_EMISS
-                 : crl_pg_show(h->store, op, fence, holds, (size_t)count, crl_pg_ms_at(r, 3, 0));
+                 : crl_pg_show(h->store, op, fence, holds, (size_t)count, crl_pg_ms_at(r, NOW, 0));
   free(holds);
   PQclear(r);
   return status;

@@ -21,6 +21,7 @@
  * of the name: two names may have the same one, and then exclude each other; so may another
  * program's advisory locks in this database. Exclusive and shared holds. A writer that waits has a
  * second lock, whose number is made from the first: readers pass through it, so that new ones wait.
+ * With FAIR it blocks in the server's queue instead (queue.c).
  * The fencing token is a transaction id (64 bits, only grows), taken by CASE once the lock is
  * granted, in the same statement: the transaction has none before it asks, so a later grant has a
  * larger one. An empty logical message makes the server write that transaction to disk before it
@@ -176,6 +177,7 @@ static void close_store(void *store) {
   crl_pg_store *s = store;
   crl_pg_end_sessions(s);
   crl_net_ends_close(&s->ends);
+  crl_net_ends_close(&s->turns);
   pthread_cond_destroy(&s->given_back);
   pthread_mutex_destroy(&s->mutex);
   forget(s->user);
@@ -195,7 +197,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   crl_pg_store *s = calloc(1, sizeof *s);
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->host = host;
-  s->ends.fd = -1;
+  s->ends.fd = s->turns.fd = -1;
   s->max_holds = 50;
   pthread_mutex_init(&s->mutex, NULL);
   pthread_condattr_init(&monotonic);
@@ -212,6 +214,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;
   info->adopts = !s->advisory;
+  info->turns = s->advisory;
   info->name = s->name;
   *ret_store = s;
   return CORRAL_OK;

@@ -120,8 +120,9 @@ int64_t crl_pg_ms_at(const PGresult *r, int column, int row) {
 
 static const Oid types[5] = {17, 17, 20, 20, 25}; /* bytea, bytea, bigint, bigint, text */
 
+/* Sends the statement itself (plain), or by its prepared one, or has it prepared. */
 static int send_it(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
-                   const crl_pg_question *q) {
+                   const crl_pg_question *q, int plain) {
   char numbers[2][8];
   put_number(numbers[0], q->first);
   put_number(numbers[1], q->second);
@@ -129,11 +130,19 @@ static int send_it(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement wh
   const char *const values[5] = {q->name, q->token, numbers[0], numbers[1], text};
   const int lengths[5] = {(int)q->name_len, CORRAL_TOKEN, 8, 8, (int)strlen(text)},
             formats[5] = {1, 1, 1, 1, 1};
-  c->sent = c->plain || c->prepared & 1U << what;
-  if (c->plain)
-    return PQsendQueryParams(c->conn, s->sql[what], 5, types, values, lengths, formats, 1);
+  c->sent = plain || c->prepared & 1U << what;
+  if (plain) return PQsendQueryParams(c->conn, s->sql[what], 5, types, values, lengths, formats, 1);
   if (c->sent) return PQsendQueryPrepared(c->conn, name, 5, values, lengths, formats, 1);
   return PQsendPrepare(c->conn, name, s->sql[what], 5, types);
+}
+
+int crl_pg_begin(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
+                 const crl_pg_question *q, int64_t deadline, corral_error *error) {
+  int unsent = send_it(s, c, what, q, 1) ? PQflush(c->conn) : -1;
+  c->pending = 1;
+  while (unsent > 0 && crl_pg_await(s, c, POLLOUT, deadline)) unsent = PQflush(c->conn);
+  return unsent == 0 ? CORRAL_OK
+                     : crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, PQerrorMessage(c->conn));
 }
 
 static int is_one_of(const char *state, const char *list) {
@@ -189,7 +198,7 @@ int crl_pg_ask(const crl_pg_store *s, crl_pg_session *c, crl_pg_statement what,
   if (!crl_pg_is_alive(c))
     return crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, "the server ended the connection");
   while (status == CORRAL_OK) {
-    PGresult *r = send_it(s, c, what, q) ? crl_pg_receive(s, c, deadline) : NULL;
+    PGresult *r = send_it(s, c, what, q, c->plain) ? crl_pg_receive(s, c, deadline) : NULL;
     if (r == NULL && c->pending) return no_reply(s, c, error);
     const char *state = r != NULL ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (state == NULL) state = "";
@@ -230,11 +239,12 @@ static int not_connected(const crl_pg_store *s, const crl_pg_session *c, corral_
  * ones may fail: an older server, or one that can't. */
 static int greet(const crl_pg_store *s, crl_pg_session *c, int64_t deadline, corral_error *error) {
   static const char *const words[] = {
-      "SELECT set_config('default_transaction_isolation', 'read committed', false),"
-      " CASE WHEN current_setting('synchronous_commit') = 'off' THEN "
+      "SELECT pg_backend_pid(), set_config('default_transaction_isolation', 'read committed', "
+      "false), CASE WHEN current_setting('synchronous_commit') = 'off' THEN "
       "set_config('synchronous_commit', 'on', false) END",
       "SELECT set_config('client_connection_check_interval', '1000', false)",
-      "SET idle_session_timeout TO 0"};
+      "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', "
+      "'statement_timeout', 'lock_timeout', 'transaction_timeout')"};
   if (s->advisory && PQserverVersion(c->conn) < 140000)
     return crl_pg_failed(s, CORRAL_EUNSUPPORTED, error,
                          "locks=advisory needs PostgreSQL 14 or later, which ends silent sessions; "
@@ -244,6 +254,8 @@ static int greet(const crl_pg_store *s, crl_pg_session *c, int64_t deadline, cor
     return crl_pg_failed(s, CORRAL_EREFUSED, error, "a standby can't lock");
   for (int i = 0; i < (s->advisory ? 3 : 2); i++) {
     PGresult *r = PQsendQuery(c->conn, words[i]) ? crl_pg_receive(s, c, deadline) : NULL;
+    /* a proxy tells another process */
+    if (i == 0 && PQntuples(r) == 1) c->pid = (int)strtol(PQgetvalue(r, 0, 0), NULL, 10);
     PQclear(r);
     if (crl_pg_is_broken(c))
       return crl_pg_failed(s, CORRAL_EUNAVAILABLE, error, "no answer to the first statement");
@@ -296,8 +308,8 @@ static int connect_to(crl_pg_store *s, const char *address, int64_t deadline, cr
   if (status == CORRAL_OK && (turn == PGRES_POLLING_FAILED || PQsetnonblocking(c->conn, 1) != 0))
     status = not_connected(s, c, error);
   PQsetErrorVerbosity(c->conn, PQERRORS_DEFAULT);
-  if (status == CORRAL_OK) status = greet(s, c, deadline, error);
   c->pid = PQbackendPID(c->conn);
+  if (status == CORRAL_OK) status = greet(s, c, deadline, error);
   if (status == CORRAL_OK)
     *ret = c;
   else

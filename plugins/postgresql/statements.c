@@ -36,11 +36,14 @@
       "until") "))::bigint END"                                                                    \
                " FROM old WHERE token IS NOT NULL AND NOT EXISTS (SELECT FROM done)"
 #define TELLS "CASE WHEN $5 <> '' THEN pg_notify('corral_lock', $5)::text ELSE '' END"
-/* The locks of this number in this database. */
-#define ITS_LOCKS                                                                                  \
-  "pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND "              \
+/* The advisory locks of this number in this database: those that are held, and the queue. */
+#define NUMBERED                                                                                   \
+  "pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND "                            \
   "l.objid::bigint | (l.classid::bigint << 32) = $3 AND"                                           \
   " l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+#define ITS_LOCKS NUMBERED " AND l.granted"
+#define ITS_QUEUE NUMBERED " AND NOT l.granted"
+#define IN_ORDER "coalesce(l.waitstart, 'infinity'), l.pid"
 #define HELD_HERE "EXISTS (SELECT FROM " ITS_LOCKS " AND l.pid = pg_backend_pid())"
 /* A second lock beside each: a writer that waits has it, and readers pass through it. */
 #define DOOR "($3 # 7640891576956012809)"
@@ -63,6 +66,10 @@
   "THEN CASE WHEN " SILENCE " || " NAMED                                                           \
   " || pg_logical_emit_message(true, 'corral', '')::text <> '' THEN "                              \
   "pg_current_xact_id()::text::bigint END END"
+/* The session waits in the server's queue, and is ended when it is silent for $4 ms after that. */
+#define QUEUES                                                                                     \
+  "SELECT CASE WHEN " SILENCE " || set_config('application_name', '" CRL_PG_WAITS                  \
+  "' || $5, false) <> '' THEN "
 #define RESTS                                                                                      \
   "THEN set_config('idle_session_timeout', '0', false) || set_config('application_name', "         \
   "'corral', false) || " TELLS " <> '' ELSE false END"
@@ -111,23 +118,38 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
         ") AND pg_try_advisory_lock_shared($3) " GRANT,
     /* Column: has the door, and ends with the session after $4 ms of silence? */
     [CRL_PG_WISH] = "SELECT (" HAS_DOOR " OR pg_try_advisory_lock(" DOOR ")) AND " SILENCE " <> ''",
+    /* Column: true; the reply is the grant. */
+    [CRL_PG_QUEUE] = QUEUES "pg_advisory_lock($3)::text = '' END",
+    [CRL_PG_QUEUE_SHARED] = QUEUES "pg_advisory_lock_shared($3)::text = '' END",
+    /* Column: the fencing token, of a lock that was granted by QUEUE. */
+    [CRL_PG_TURN] = "SELECT CASE WHEN true " GRANT,
+    /* Column: the place of the session of process $4 in the queue; 0: it isn't there. */
+    [CRL_PG_PLACE] = "WITH queue AS (SELECT l.pid, row_number() OVER (ORDER BY " IN_ORDER
+                     ") AS place FROM " ITS_QUEUE
+                     ") SELECT coalesce(max(place), 0)::bigint FROM queue WHERE pid = $4",
+    [CRL_PG_CANCEL] = "SELECT pg_cancel_backend($4::int)",
     /* Column: still held? */
     [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " SILENCE " || " RENAMED " <> ''",
+    /* The shared lock is never waited for, since its session has the other one; a mere try would
+     * fail while a writer waits. */
     [CRL_PG_DOWNGRADE] =
         "SELECT CASE WHEN " HELD_HERE
-        " THEN pg_try_advisory_lock_shared($3) AND pg_advisory_unlock($3) AND"
+        " THEN pg_advisory_lock_shared($3)::text = '' AND pg_advisory_unlock($3) AND"
         " CASE WHEN " HAS_DOOR " THEN pg_advisory_unlock(" DOOR ") ELSE true END AND"
         " set_config('idle_session_timeout', $4::text, false) || " TELLS " <> '' ELSE false END",
     [CRL_PG_END] = "SELECT CASE WHEN pg_advisory_unlock($3) AND pg_advisory_unlock_all()::text IS "
                    "NOT NULL " RESTS,
     [CRL_PG_END_SHARED] =
         "SELECT CASE WHEN pg_advisory_unlock_shared($3) OR pg_advisory_unlock($3) " RESTS,
-    /* Columns: exclusive?, pid, when it was last heard, the server's time, its application_name. */
+    /* The holders, then the queue. Columns: exclusive?, pid, when it was last heard, the server's
+     * time, its application_name, held?, since when it waits. */
     [CRL_PG_HOLDERS] =
         "SELECT l.mode = 'ExclusiveLock', l.pid::bigint, "
-        "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, 0), " MS_OF(
-            NOW) ", a.application_name FROM pg_stat_activity AS a"
-                 " RIGHT JOIN (SELECT * FROM " ITS_LOCKS ") AS l ON a.pid = l.pid LIMIT 1024",
+        "coalesce(floor(extract(epoch FROM a.state_change) * 1000)::bigint, "
+        "0), " MS_OF(NOW) ", a.application_name, l.granted, " MS_OF(
+            "l.waitstart") " FROM pg_stat_activity "
+                           "AS a RIGHT JOIN (SELECT * FROM " NUMBERED ") AS l ON a.pid = l.pid "
+                           "ORDER BY l.granted DESC, " IN_ORDER " LIMIT 1280",
     [CRL_PG_LISTENS] = "SELECT true FROM pg_listening_channels() AS c WHERE c = 'corral_lock'",
 };
 

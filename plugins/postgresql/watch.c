@@ -1,5 +1,6 @@
 /* watch.c: a watch, on a connection of its own, which reports unlocked locks: LISTEN corral_lock,
- * the payload being a name in hex.
+ * the payload being a name in hex. It also reports the locks of this process's sessions in the
+ * server's queue, when they are answered.
  *
  * After QUIET_MS of silence the server is asked whether the connection still listens. No answer
  * within ANSWER_MS means that the connection is dead; a no, that a proxy gave it to another
@@ -14,6 +15,7 @@ enum { QUIET_MS = CORRAL_SILENCE_MS / 2, ANSWER_MS = CORRAL_SILENCE_MS - QUIET_M
 typedef struct watcher {
   crl_pg_store *store;
   crl_pg_session *session;
+  int turns_fd;  /* see queue.c */
   int64_t heard; /* when the server was last heard, host->now_ms */
 } watcher;
 
@@ -32,6 +34,7 @@ int crl_pg_watch(void *store, size_t server, int64_t deadline, void **ret_watch,
   watcher *w = calloc(1, sizeof *w);
   if (w == NULL) return crl_pg_failed(s, CORRAL_ENOMEM, error, "no memory for a watch");
   w->store = s;
+  w->turns_fd = crl_pg_turns_fd(s);
   int status = crl_pg_open_session(s, deadline, &w->session, error);
   if (status == CORRAL_OK) {
     PGresult *r = PQsendQuery(w->session->conn, "LISTEN corral_lock")
@@ -93,10 +96,9 @@ int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *a
     if (!crl_pg_is_alive(w->session))
       return crl_pg_failed(w->store, CORRAL_EUNAVAILABLE, error,
                            "the watch's connection was ended");
-    if (tell_all(w, told, arg) > 0) {
-      w->heard = host->now_ms();
-      return CORRAL_OK;
-    }
+    int heard = tell_all(w, told, arg);
+    if (heard > 0) w->heard = host->now_ms();
+    if (heard + crl_pg_tell_turns(w->store, w->turns_fd, told, arg) > 0) return CORRAL_OK;
     int64_t now = host->now_ms(), due = w->heard + QUIET_MS, turn = until < due ? until : due;
     if (now >= until) return CORRAL_OK;
     if (now >= due) {
@@ -104,8 +106,9 @@ int crl_pg_changes(void *watch, int stop_fd, int64_t until, void (*told)(void *a
       if (status != CORRAL_OK) return status;
       continue;
     }
-    struct pollfd fds[2] = {{.fd = PQsocket(w->session->conn), .events = POLLIN},
-                            {.fd = stop_fd, .events = POLLIN}};
-    if (poll(fds, 2, (int)(turn - now)) > 0 && fds[1].revents != 0) return CORRAL_OK;
+    struct pollfd fds[3] = {{.fd = PQsocket(w->session->conn), .events = POLLIN},
+                            {.fd = stop_fd, .events = POLLIN},
+                            {.fd = w->turns_fd, .events = POLLIN}};
+    if (poll(fds, 3, (int)(turn - now)) > 0 && fds[1].revents != 0) return CORRAL_OK;
   }
 }
