@@ -127,7 +127,7 @@ typedef struct board {
   double longest_us;
 } board;
 
-/* How the lock is contended for. */
+/* A way to contend for the lock. */
 typedef struct way {
   const char *name;
   int watch, fair;

@@ -12,7 +12,7 @@ export HOME
 
 for shell in bash zsh fish; do "$CORRAL" completion $shell >corral.$shell; done
 
-# What is typed | as bash splits it | the one completion in bash | the last word in zsh and fish
+# The typed line | as bash splits it | the one completion in bash | the last word in zsh and fish
 cat >table <<'END'
 corral r|corral r|run|run
 corral --js|corral --js|--json|--json

@@ -79,6 +79,33 @@ living() {
 }
 check "processes are counted, by their version" living
 
+# turn OLD NEW: writes another version, as long, into the stats files of cache often.
+turn() {
+  python3 - "$1" "$2" <<'END'
+import os, sys
+old, new = (b"\0" * 8 + text.encode() + b"\0" * 8 for text in sys.argv[1:])
+folder = os.environ["CORRAL_STATS_DIR"]
+for name in os.listdir(folder):
+    with open(os.path.join(folder, name), "r+b") as file:
+        data = file.read()
+        if b"\0often\0" in data:
+            file.seek(data.index(old))
+            file.write(new)
+END
+}
+two_versions() {
+  version=$("$CORRAL" version | cut -d ' ' -f 2) && other=9${version#?} &&
+    turn "$version" "$other" && status 0 "$CORRAL" -q doctor &&
+    warning "$host" versions "\($version (1), $other (1)\|$other (1), $version (1)\)" &&
+    grep -q 'Restart the processes of the older version' out && turn "$other" "$version" &&
+    status 0 "$CORRAL" -q doctor && ! grep -q "^warning: $host: versions" out
+}
+if command -v python3 >/dev/null; then
+  check "processes of two versions side by side are a warning" two_versions
+else
+  skip "processes of two versions side by side are a warning" "there is no python3"
+fi
+
 others_write() {
   uri=redis+unix://$dir/redis
   redis-cli -s redis SET theirs something >redis.set &&

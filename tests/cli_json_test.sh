@@ -75,7 +75,7 @@ sys.exit(0 if is_told else str(o))'
   return $got
 }
 
-# What goes on says no exit status; a command's own status is not corral's.
+# A message of a corral that goes on has no exit status; a command's own status is not corral's.
 notes() {
   status 3 "$CORRAL" -v --json run --key note -- sh -c 'echo it; exit 3' && [ "$(cat out)" = it ] &&
     python3 -c '

@@ -90,7 +90,7 @@ check "what a command leaves behind lives" left_behind
 
 # ---- live ----
 
-# Whoever looks sees "first" while the command waits.
+# The word "first" can be seen while the command waits.
 cat >two <<'END'
 #!/bin/sh
 echo first

@@ -112,7 +112,7 @@ keeper_killed_early() {
   return $got
 }
 
-# What ends other processes doesn't end the keeper: the script may yet clean up.
+# Signals that end other processes don't end the keeper: the script may yet clean up.
 keeper_signalled() {
   begin deaf --ttl 20s deaf && exec 9>deaf.gate && took 0 deaf && keeper=$(keeper_of deaf) &&
     kill -TERM "$keeper" && kill -INT "$keeper" && kill -HUP "$keeper" && kill -PIPE "$keeper" &&
@@ -185,8 +185,8 @@ wait_killed() {
   [ $got -eq 143 ] && await free front && status 0 "$CORRAL" lock front -- true && free front
 }
 
-# Who is left behind has another parent, which is no script that could have a lock. It is of another
-# session for certain if the script has one of its own.
+# A command that is left behind has another parent, which is no script that could have a lock. It is
+# of another session for certain if the script has one of its own.
 left_behind() {
   rm -f left.err
   setsid sh -c '(while kill -0 $$ 2>/dev/null; do sleep 0.02; done

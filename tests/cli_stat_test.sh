@@ -10,7 +10,19 @@ CORRAL_STATS_DIR=$dir/stats
 CORRAL_STORE=lmdb:$dir/store
 export CORRAL_STATS_DIR CORRAL_STORE
 slow=
-finish() { [ -z "$slow" ] || kill $slow 2>/dev/null; }
+# Users that nobody else is, nor another run of this test: their numbers end with a process' id.
+one=$((900000000 + $$)) other=$((2000000000 + $$))
+theirs=
+# shellcheck disable=SC2086 # words
+finish() {
+  [ -z "$slow" ] || kill $slow 2>/dev/null
+  [ -z "$theirs" ] || kill -9 $theirs 2>/dev/null
+  for folder in /dev/shm/corral-stats.9???????? /dev/shm/corral-stats.200???????; do
+    [ -d "$folder" ] || continue
+    pid=$((${folder##*.} % 100000000))
+    { [ $pid -ne $$ ] && [ -d /proc/$pid ]; } || rm -rf "$folder"
+  done
+}
 
 # Escapes, quotes, backslashes and bytes that are no UTF-8: no output may have them as they are.
 odd=$(printf 'odd "\\ \033[31m\377\303\244')
@@ -102,7 +114,7 @@ END
 }
 check "the counts are those of the load, also of processes that have ended" json
 
-# What the text has for a name within the block of cache users.
+# text_has PATTERN: the block of cache users has such a line.
 text_has() { sed -n '/^users at lmdb:/,/^$/p' out | grep -q -e "$1"; }
 
 text() {
@@ -253,18 +265,120 @@ nowhere() {
 }
 check "stat says why nothing is counted" nowhere
 
+# ---- made-up names ----
+
+# Stats files of 1030 namespaces, copies of one of cache users.
+make_many() {
+  mkdir -m 700 many && python3 - <<'END'
+import os
+text = b"\0users" + b"\0" * 8
+folder = os.environ["CORRAL_STATS_DIR"]
+files = [open(os.path.join(folder, name), "rb").read() for name in os.listdir(folder)]
+file = [data for data in files if text in data][0]
+for i in range(1030):
+    data = file.replace(text, text.replace(b"users", b"n%04d" % i))
+    with open("many/%016x.0" % i, "wb") as out:
+        for at in range(0, len(data), 4096):
+            if data[at:at + 4096].strip(b"\0"):
+                out.seek(at)
+                out.write(data[at:at + 4096])
+        out.truncate(len(data))
+END
+}
+summed() {
+  status 0 "$CORRAL" stat --json --stats-dir "$dir/many" && cp out many.json && lines 1 err &&
+    grep -q 'stat: more than 1024 caches .*: the rest is summed as (others)' err &&
+    python3 - <<'END'
+import json
+caches = json.load(open("many.json"))["caches"]
+others = [c for c in caches if c["cache"] == "(others)"]
+each = [c for c in caches if c["cache"] != "(others)"]
+gets = each[0]["gets"]
+assert gets > 0 and all(c["gets"] == gets for c in each) and len(each) == 1024, len(each)
+assert [c["cache"] for c in each] == ["n%04d" % i for i in range(1024)]
+assert len(others) == 1 and others[0]["store"] == "several stores", others
+assert others[0]["gets"] == 6 * gets and others[0]["computes"] == 6 * each[0]["computes"]
+END
+}
+summed_for_all() {
+  status 0 "$CORRAL" -q stat --prometheus --stats-dir "$dir/many" && [ ! -s err ] &&
+    [ "$(grep -c '^corral_waiting{' out)" = 1025 ] &&
+    grep -q '^corral_waiting{cache="(others)"} ' out &&
+    status 0 "$CORRAL" -q stat --stats-dir "$dir/many" && [ "$(grep -c ' at ' out)" = 1025 ] &&
+    grep -qx '(others) at several stores' out &&
+    status 0 "$CORRAL" stat --watch=100ms --count 2 --stats-dir "$dir/many" && lines 1 err &&
+    [ "$(grep -c ' (others) ' out)" = 2 ]
+}
+check "stats files of a thousand namespaces are made" make_many
+check "caches beyond 1024 are one row, and a message says so" summed
+check "as text and for Prometheus, too" summed_for_all
+rm -rf many
+
 # ---- other users ----
 
 unreadable() {
   mkdir -m 700 "$dir/theirs" && status 125 setpriv --reuid 65534 --clear-groups -- \
     "$CORRAL" stat --stats-dir "$dir/theirs" && grep -q 'theirs: Permission denied' err
 }
+# exec_as UID WORD...: becomes corral, as that user, who counts in the default folder.
+exec_as() {
+  uid=$1
+  shift
+  exec env -u CORRAL_STATS_DIR TMPDIR=/tmp CORRAL_STORE=memory: \
+    setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$CORRAL" --namespace "both-$$" "$@"
+}
+as() { (exec_as "$@"); }
+begin_as() {
+  exec_as "$1" run --key slow -- sleep 300 >"$1.out" 2>&1 &
+  theirs="$theirs $!"
+}
+# sees UID...: the object in out has one compute and one process of each of these users. Prints
+# the users in the order told.
+sees() {
+  python3 - "both-$$" "$one" "$other" "$@" <<'END'
+import json, sys
+told = json.load(open("out"))
+name, users, wanted = sys.argv[1], sys.argv[2:4], sys.argv[4:]
+caches = [c for c in told["caches"] if c["cache"] == name]
+assert len(caches) == 1 and caches[0]["store"].startswith("memory:"), caches
+assert caches[0]["computes"] == len(wanted), caches
+now = caches[0]["now"]
+assert now["processes"] == len(wanted) and now["flights"] == len(wanted), now
+found = []
+for process in told["processes"]:
+    try:
+        status = open("/proc/%d/status" % process["pid"]).read()
+    except OSError:
+        continue
+    uid = status.split("Uid:")[1].split()[0]
+    found += [uid] if uid in users else []
+assert sorted(found) == sorted(wanted), found
+print(*found)
+END
+}
+root_sees_both() {
+  env -u CORRAL_STATS_DIR "$CORRAL" stat --json >out 2>err </dev/null &&
+    sees "$one" "$other" >users 2>sees.err
+}
+both_are_summed() {
+  begin_as "$other" && begin_as "$one" && await root_sees_both &&
+    [ "$(cat users)" = "$one $other" ]
+}
+one_sees_own() {
+  status 0 as "$one" stat --json && sees "$one" >users &&
+    grep -q 'left out, because only their user and root may read it: /dev/shm/corral-stats' err &&
+    status 0 as "$one" -q stat && [ ! -s err ] && grep -q '^1 process, ' out &&
+    status 0 as "$other" -q stat --json && [ ! -s err ] && sees "$other" >users
+}
 if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --clear-groups -- "$CORRAL" version >/dev/null 2>&1
 then
   chmod 755 "$dir"
   check "a folder that can't be read is named" unreadable
+  check "root sums the processes of all users, the smallest number first" both_are_summed
+  check "an ordinary user sees his own, and no error" one_sees_own
 else
-  skip "a folder that can't be read is named" "this needs root"
+  for sentence in "a folder that can't be read is named" "root sums the processes of all users" \
+    "an ordinary user sees his own"; do skip "$sentence" "this needs root"; done
 fi
 
 exit $failed

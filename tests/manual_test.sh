@@ -51,7 +51,7 @@ all_functions() {
   return "$missing"
 }
 
-# What the library exports beyond the headers is a page that is missing.
+# An export beyond the headers is a page that is missing.
 all_exports() {
   missing=0
   for name in $(nm -D --defined-only "$LIBRARY" | sed -n 's/.* T \(corral_[a-z0-9_]*\).*/\1/p'); do

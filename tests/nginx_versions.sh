@@ -14,7 +14,7 @@ shift 2
 passed=0 failed=0
 CORRAL_LIBS="-L$build -Wl,-rpath,$build -lcorral"
 export CORRAL_LIBS
-# Those of Debian's nginx that filter or ask for pages; and HTTP/3, where there is one.
+# The modules of Debian's nginx that filter or ask for pages; and HTTP/3, where there is one.
 MODULES="http_ssl http_v2 http_slice http_auth_request http_realip http_addition http_sub
  http_gunzip http_gzip_static http_stub_status"
 
@@ -37,7 +37,7 @@ made() ( # TREE OPTION
   ./configure "$@" && make -j "$(nproc)"
 )
 
-# What isn't about the module (nginx_fastcgi), or builds it by itself, is left out.
+# Tests that aren't about the module (nginx_fastcgi), or build it by themselves, are left out.
 one() { # SOURCE NAME OPTION
   tree "$1" "$folder/$2" && made "$folder/$2" "$3" || return 1
   CORRAL_NGINX=$folder/$2/objs ctest --test-dir "$build" -j 2 -R '^nginx_' \

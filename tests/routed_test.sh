@@ -48,7 +48,7 @@ for name in $routed; do
   grep -q "^  ok     $name\$" "$root/out" || fail "$name is not ok"
 done
 wait $! || fail "a case failed while each third operation moves its key"
-# What a watch may have missed is as good as told.
+# A change that a watch may have missed counts as told.
 checks "?missed=yes" --move "$root/move" --case a-watch-tells-that-a-key-has-moved ||
   fail "a watch that says host->missed is sound"
 

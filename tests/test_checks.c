@@ -9,7 +9,7 @@
 
 enum { TEXTS = 512 };
 
-/* What the stories were told, and what the sources say. */
+/* The texts that the stories were told, and those of the sources. */
 static char *told[TEXTS], *written[TEXTS];
 static size_t told_count, written_count;
 

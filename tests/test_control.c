@@ -526,6 +526,20 @@ static void an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_hear
   close_site();
 }
 
+static void an_order_that_was_read_is_followed_before_the_first_call(void **state) {
+  (void)state;
+  corral_control_state there = {.size = sizeof there};
+  open_site(&(corral_options){.size = 0});
+  give(CORRAL_CONTROL_LIMIT, 5, FOR_MS);
+  assert_int_equal(corral_control_read(s.c, &there, NULL), CORRAL_OK);
+  assert_int_equal(there.number, 5);
+  assert_int_equal(followed().verb, CORRAL_CONTROL_LIMIT);
+  assert_int_equal(followed().number, 5);
+  assert_memory_equal(s.last, "limit 5 for ", 12);
+  assert_int_equal(atomic_load(&s.told), 1);
+  close_site();
+}
+
 static void a_process_without_the_option_follows_nothing(void **state) {
   (void)state;
   open_site(&(corral_options){.size = 0});
@@ -601,6 +615,7 @@ int main(void) {
       cmocka_unit_test(an_order_ends_by_itself),
       cmocka_unit_test(the_last_order_wins_and_a_drop_leaves_it_in_force),
       cmocka_unit_test(an_end_of_an_order_does_not_shorten_the_time_in_which_a_drop_is_heard_of),
+      cmocka_unit_test(an_order_that_was_read_is_followed_before_the_first_call),
       cmocka_unit_test(a_process_without_the_option_follows_nothing),
       cmocka_unit_test(what_is_no_order_is_refused),
       cmocka_unit_test(a_payload_that_is_no_order_is_not_read),

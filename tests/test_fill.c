@@ -426,7 +426,7 @@ static void what_packing_does_not_save_on_stays_plain(void **state) {
   crl_fill_clean(&fill);
 }
 
-/* Whichever allocation fails, nothing leaks and no incomplete product is returned. */
+/* Each allocation fails in turn: nothing leaks, and no incomplete product is returned. */
 static void without_memory_a_fill_is_a_failure(void **state) {
   (void)state;
   char text[100] = {0};

@@ -72,7 +72,7 @@ static void a_claim_lost_to_a_slow_store_is_given_up_and_followed_by_looks(void 
         "miss", "unknown slow 1", "ok", "unknown slow 1", "ok", "3 cut", "ok fresh 9");
 }
 
-/* Whatever the policy says of a store that is away: slow is not away. */
+/* The policy's word on a store that is away is not for one that is slow. */
 static void a_slow_store_is_not_away_for_any_policy(void **state) {
   (void)state;
   for (int64_t away = CORRAL_AWAY_COMPUTE; away <= CORRAL_AWAY_ERROR; away++) {

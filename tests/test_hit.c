@@ -240,7 +240,7 @@ static void a_policy_is_resolved_once_and_each_one_counts(void **state) {
   free(context);
 }
 
-/* Whichever field it is that differs. */
+/* Each field counts. */
 static void policies_that_differ_in_one_field_are_two(void **state) {
   (void)state;
   size_t count, at;

@@ -572,7 +572,7 @@ static void little_is_left_so_taking_again_extends(void **state) {
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
 }
 
-/* What a taking within another one asks for: as long as the hold lasts, or until it is released. */
+/* A nested taking has its own ttl as long as the hold lasts, or until it is released. */
 static void a_nested_taking_has_the_ttl_that_it_asks_for(void **state) {
   (void)state;
   corral_lock *one = take(a, "n", CORRAL_LOCK(.ttl_ms = 5000));

@@ -170,7 +170,7 @@ static void *take_again_and_again(void *arg) {
   return NULL;
 }
 
-/* How many of a hundred grants went to the holder before. */
+/* The number of grants, of a hundred, that went to the holder before. */
 static int to_the_last_holder(int store, int fair) {
   crowd all = {.uri = uris[store], .fair = fair, .last = -1};
   member members[CROWD];

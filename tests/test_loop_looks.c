@@ -143,7 +143,7 @@ static void calls_at_once_share_few_reads(void **state) {
   closed(&d);
 }
 
-/* How often the server has read records, in scripts too. */
+/* The number of records that the server has read, in scripts too. */
 static long long records_read(void) {
   const char *text = strstr(redis_server_ask(server, "INFO commandstats"), "cmdstat_getrange:");
   return text == NULL ? 0 : strtoll(strstr(text, "calls=") + 6, NULL, 10);
@@ -370,7 +370,7 @@ static void get_stale(corral_loop *loop, const char *makes, request *r) {
   ask(loop, "stale", CORRAL_POLICY(.ttl_ms = 1, .swr_ms = HOUR, .wait_ms = 60000), r);
 }
 
-/* Whoever has the lease is waited for by those who then find no store to look at. */
+/* Calls that find no store to look at wait for the call that has the lease. */
 static void what_is_rebuilt_when_the_store_goes_away_is_computed_once(void **state) {
   (void)state;
   static request r[CROWD];
@@ -397,7 +397,7 @@ static void invalidate_elsewhere(const char *key) {
   corral_close(other);
 }
 
-/* What failed last may be there again: a call that can ask the store asks it. */
+/* A store that failed last may be back: a call that can ask it does. */
 static void once_the_store_is_back_what_was_invalidated_elsewhere_is_no_answer(void **state) {
   (void)state;
   request old, leader, r;

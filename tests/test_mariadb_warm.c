@@ -124,7 +124,7 @@ static void a_password_comes_from_the_users_own_file(void **state) {
   has("one");
 }
 
-/* What the conninfo says goes before the file, also when it is one word alone. */
+/* A conninfo goes before the file, also when it is one word alone. */
 static void the_conninfo_goes_before_the_file(void **state) {
   (void)state;
   assert_int_equal(

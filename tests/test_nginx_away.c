@@ -160,7 +160,7 @@ static const char *const paths[] = {"/load0", "/load1", "/load2", "/load3",
                                     "/load4", "/load5", "/brief", NULL};
 static int asked[FRESH]; /* requests of the origin before the load */
 
-/* How long the store is dead: at least so long, and for RATE requests in each second of it. */
+/* The store is dead for at least so long, and for RATE requests in each second of it. */
 static int dead_s(void) {
   const char *text = getenv("CORRAL_SECONDS");
   return text != NULL ? (int)strtol(text, NULL, 10) : 5;
@@ -216,7 +216,7 @@ static void the_death_of_the_store_under_load_costs_only_what_expired(void **sta
   end_load(run, server);
 }
 
-/* What expires is served stale, and the origin is tried once in each pause after a failure. */
+/* An expired page is served stale, and the origin is tried once in each pause after a failure. */
 static void with_the_origin_down_as_well_no_client_sees_an_error(void **state) {
   (void)state;
   nginx_server *server = begin("near=8m near_ttl=10ms jitter=0", 2);

@@ -280,7 +280,7 @@ static void let_be_due(crl_pool *pool, size_t number) {
   crl_latch_give(&server->latch);
 }
 
-/* One that hangs for long at each probe keeps no other one from its turn. */
+/* A server that hangs for long at each probe keeps no other one from its turn. */
 static void servers_that_are_due_are_probed_in_turn(void **state) {
   (void)state;
   crl_pool *pool = pool_with(&spread, 2, 1, FAR);
@@ -301,7 +301,7 @@ static void servers_that_are_due_are_probed_in_turn(void **state) {
   pool_end(pool);
 }
 
-/* What a probe is given in the middle of a long silence. */
+/* The time that a probe is given in the middle of a long silence. */
 static int64_t time_of_probe(const corral_store *plugin) {
   op_ms = 1000;
   crl_pool *pool = pool_with(plugin, 2, 1, FAR);

@@ -3,7 +3,7 @@
 
 static const char foreign[] = "a map of another version";
 
-/* What the pool asked for. */
+/* The questions of the pool, and the answers of the board that processes share. */
 static struct board {
   _Atomic int refreshes, taken, told;
   crl_turn turn;

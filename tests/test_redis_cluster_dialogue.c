@@ -447,7 +447,7 @@ static int refreshes(dialogue *d, corral_error *why) {
   return crl_plugin_redis_cluster.refresh(d->c.store, d->c.host->now_ms() + LIMIT, why);
 }
 
-/* What a node says that has just been started. */
+/* The answers of a node that has just been started. */
 #define SAYS(what) "SEND -" what "\\r\\n-" what "\\r\\n-" what "\\r\\n\n"
 static const char *const starting[] = {
     "EXPECT TIME\\r\\n\n" SAYS("LOADING Redis is loading the dataset in memory"),

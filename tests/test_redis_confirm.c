@@ -113,7 +113,7 @@ static void a_stopped_replica_leaves_an_invalidation_in_doubt(void **state) {
   corral_close(c);
 }
 
-/* What the replica didn't hear before it is promoted is undone; OK would have been a lie. */
+/* A promotion undoes a write that the replica didn't hear: OK would have been a lie. */
 static void what_is_in_doubt_may_be_undone_by_a_promotion(void **state) {
   (void)state;
   corral_error error;

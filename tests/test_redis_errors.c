@@ -128,7 +128,7 @@ static void a_user_who_may_not_do_it_is_told_so(void **state) {
   closed(&c);
 }
 
-/* What a lease, a verdict and a life are to one user they are to the other. */
+/* Both users find the same lease, verdict and life. */
 static void a_user_without_the_time_learns_it_from_the_keys(void **state) {
   (void)state;
   start(NULL);

@@ -202,7 +202,7 @@ static void what_no_replica_confirmed_is_undone_by_one_that_lags(void **state) {
 
 enum { FLEET = 20 };
 
-/* How often the nodes that run were asked for the map. */
+/* The questions for the map that the running nodes were asked. */
 static long count_of_refreshes(int but) {
   long count = 0;
   for (int i = 0; i < REDIS_CLUSTER_NODES; i++) {

@@ -232,7 +232,7 @@ static void a_hit_without_copies_opens_no_watch(void **state) {
 
 /* ---- what this process has stored --------------------------------------------------------- */
 
-/* How often clients have looked at a key, this process' watch among them. */
+/* The looks of all clients at keys, this process' watch among them. */
 static long long looks(void) {
   long long count = 0;
   char *stats = strdup(redis_server_ask(redis, "INFO commandstats")), *rest = NULL;

@@ -105,7 +105,7 @@ static void an_earlier_alarm_rings_though_the_thread_sleeps_towards_a_later_one(
   crl_timers_free(timers);
 }
 
-/* How often the timers' thread went to sleep; -1: there is none. */
+/* The number of times that the timers' thread went to sleep; -1: there is none. */
 static long sleeps_of_the_thread(void) {
   long found = -1;
   DIR *tasks = opendir("/proc/self/task");

@@ -66,7 +66,9 @@ typedef struct corral_control_state {
   int64_t left_ms;     /* until it ends; 0: NORMAL */
 } corral_control_state;
 
-/* The order that the store has: asks it. A damaged or foreign record is none. */
+/* The order that the store has: asks it. A damaged or foreign record is none. With the option
+ * `control` this process follows it from now on: also the calls of event loops, which wait for no
+ * look. */
 CORRAL_API int corral_control_read(corral *c, corral_control_state *ret, corral_error *error);
 /* The order that this process follows. Asks nobody; allowed in on_event. Without the option
  * `control` it is NORMAL. CORRAL_EINVAL. */

@@ -129,10 +129,10 @@
   X(near_bytes, "near", "near tier", "bytes", -1, -1, 1099511627776, "", ZONE,                     \
     "Room for copies in this process, in front of the store.")                                     \
   X(ramp, "ramp", "limits", "flag", -1, -1, 1, "warm", ZONE,                                       \
-    "Computes at once grow while they are fast, and shrink when they aren't.")                     \
+    "Computes at once grow while they are fast, else shrink.")                                     \
   X(verify_max, "verify_max", "limits", "count", 10, 1, 1000, "", NONE,                            \
     "Most hits that this process verifies in a second, one at a time.")                            \
-  X(control, "control", "store", "flag", -1, -1, 1, "", ZONE,                                      \
+  X(control, "control", "store", "flag", -1, -1, 1, "run warm", ZONE,                              \
     "This process follows the orders of corral control.")                            \
   X(hot_pct, "hot", "near tier", "%", -1, -1, 100, "", ZONE,                                       \
     "Keys with this share of the gets are kept near, also with near off, and rebuilt ahead.")

@@ -152,9 +152,9 @@ typedef int corral_stats_tell_fn(const corral_stats *stats, void *arg);
 /* Takes a snapshot of each stats file in a folder, of living processes and of those that have
  * ended, and tells them on this thread, in the order of their names. `dir` NULL: of the folder of
  * $CORRAL_STATS_DIR or, without that, of those folders in /dev/shm that this user may read: its
- * own, and root all. Files that aren't whole, and files of another user than the folder's, are left
- * out. CORRAL_OK: also when there were none; CORRAL_EIO: the folder is there, but can't be read.
- * Else what `tell` returned, if that wasn't 0. */
+ * own, and root all, in the order of the users' numbers. Files that aren't whole, and files of
+ * another user than the folder's, are left out. CORRAL_OK: also when there were none; CORRAL_EIO:
+ * the folder is there, but can't be read. Else what `tell` returned, if that wasn't 0. */
 CORRAL_API int corral_stats_host(const char *dir, corral_stats_tell_fn *tell, void *arg,
                                  corral_error *error);
 

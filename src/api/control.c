@@ -108,8 +108,10 @@ int corral_control_read(corral *c, corral_control_state *ret, corral_error *erro
   if (status != CORRAL_OK) return status;
   status = crl_desk_look(context, &key, crl_env_now_ms() + context->op_ms, &found, error);
   crl_key_clean(&key);
-  if (status == CORRAL_OK) take_state(ret, &found.order, found.left_ms);
-  return status;
+  if (status != CORRAL_OK) return status;
+  if (context->follower != NULL) crl_follower_take(context->follower, &found);
+  take_state(ret, &found.order, found.left_ms);
+  return CORRAL_OK;
 }
 
 int corral_control_followed(const corral *c, corral_control_state *ret) {

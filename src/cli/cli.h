@@ -9,6 +9,7 @@
 #define CORRAL_CLI_H
 
 #include <corral.h>
+#include <corral/control.h>
 #include <corral/lock.h>
 #include <getopt.h>
 #include <signal.h>
@@ -39,6 +40,7 @@ enum {
   CLI_TIME_TEXT = 24,     /* room for cli_time_text */
   CLI_NEST_TEXT = 2064,   /* room for cli_nest_text */
   CLI_DIGEST_TEXT = 33,   /* room for cli_digest */
+  CLI_ORDER_TEXT = 160,   /* room for cli_order_text */
   CLI_TAGS = 16           /* the library's limit */
 };
 
@@ -49,6 +51,7 @@ typedef struct cli_globals {
   bool is_default;        /* the default store, whose folder is made when it is opened */
   bool is_nowhere;        /* there is no store: a run's result isn't shared */
   bool no_host_lock;      /* no election by the host's lock */
+  bool control;           /* run and warm follow an operator's orders, also without --control */
   corral_options options; /* those that the table has as global ones */
   bool json;
   bool quiet;
@@ -177,6 +180,8 @@ bool cli_real(const char *what, const char *text, double least, double most, dou
 bool cli_tag(const char *what, const char *text, const char *tags[CLI_TAGS], size_t *count);
 /* Writes milliseconds as an option takes them ("90s"), with a fraction where needed ("1.25s"). */
 const char *cli_duration_text(char text[CLI_DURATION_TEXT], int64_t ms);
+/* control.c: an order in force: "limit 4: at most ...; ends in 9m51s", or "normal". */
+const char *cli_order_text(char text[CLI_ORDER_TEXT], const corral_control_state *order);
 /* Microseconds as a text of at most seven characters, up to a day: "82 us", "4.1 ms", "1.25 s". */
 const char *cli_time_text(char text[CLI_TIME_TEXT], int64_t us);
 

@@ -5,10 +5,9 @@
  * With --json it prints one object. */
 #include "cli.h"
 
-#include <corral/control.h>
 #include <string.h>
 
-enum { OPT_FOR = 256, FOR_LEAST = 1000, ORDER_TEXT = 40 };
+enum { OPT_FOR = 256, FOR_LEAST = 1000, NAME_TEXT = 40 };
 
 typedef struct wish {
   const char *name_space;
@@ -73,46 +72,58 @@ static int parse(int argc, char **argv, wish *w) {
   return -1;
 }
 
-static const char *order_text(char text[ORDER_TEXT], corral_control verb, int64_t number) {
+/* ---- texts --------------------------------------------------------------------------------- */
+
+static const char *name_text(char text[NAME_TEXT], corral_control verb, int64_t number) {
   const char *name = corral_control_name(verb);
   if (verb == CORRAL_CONTROL_LIMIT)
-    (void)snprintf(text, ORDER_TEXT, "%s %lld", name, (long long)number);
+    (void)snprintf(text, NAME_TEXT, "%s %lld", name, (long long)number);
   else
-    (void)snprintf(text, ORDER_TEXT, "%s", name);
+    (void)snprintf(text, NAME_TEXT, "%s", name);
   return text;
 }
 
+/* In whole seconds, rounded up. */
+const char *cli_order_text(char text[CLI_ORDER_TEXT], const corral_control_state *order) {
+  char left[CLI_DURATION_TEXT], name[NAME_TEXT];
+  (void)name_text(name, order->verb, order->number);
+  (void)cli_duration_text(left, (order->left_ms + 999) / 1000 * 1000);
+  if (order->verb == CORRAL_CONTROL_NORMAL)
+    (void)snprintf(text, CLI_ORDER_TEXT, "%s", name);
+  else
+    (void)snprintf(text, CLI_ORDER_TEXT, "%s: %s; ends in %s", name,
+                   corral_control_text(order->verb), left);
+  return text;
+}
+
+/* ---- orders -------------------------------------------------------------------------------- */
+
 static int give(const cli_globals *cli, corral *c, const wish *w) {
   corral_error error = {0};
-  char text[CLI_DURATION_TEXT], order[ORDER_TEXT];
+  char text[CLI_DURATION_TEXT], order[NAME_TEXT];
   int64_t for_ms = w->for_ms > 0 ? w->for_ms : CORRAL_CONTROL_FOR_MS;
   int status = corral_control_set(c, w->verb, w->number, w->for_ms, &error);
   if (status != CORRAL_OK) return cli_report_as("control", status, &error);
   if (w->verb == CORRAL_CONTROL_NORMAL || w->verb == CORRAL_CONTROL_DROP_NEAR || cli->quiet)
     return CLI_OK;
-  cli_note("%s ends by itself in %s", order_text(order, w->verb, w->number),
+  cli_note("%s ends by itself in %s", name_text(order, w->verb, w->number),
            cli_duration_text(text, for_ms));
   return CLI_OK;
 }
 
 static int show(const cli_globals *cli, corral *c, const wish *w) {
   corral_error error = {0};
-  char text[CLI_DURATION_TEXT], order[ORDER_TEXT];
+  char text[CLI_ORDER_TEXT];
   corral_control_state now = {.size = sizeof now};
   int status = corral_control_read(c, &now, &error);
   if (status != CORRAL_OK) return cli_report_as("control", status, &error);
-  const char *name = corral_control_name(now.verb);
   if (cli->json) {
     (void)printf("{\"namespace\":");
     cli_json_string(stdout, w->name_space, strlen(w->name_space));
-    (void)printf(",\"order\":\"%s\",\"number\":%lld,\"left_ms\":%lld}\n", name,
-                 (long long)now.number, (long long)now.left_ms);
-  } else if (now.verb == CORRAL_CONTROL_NORMAL) {
-    (void)puts(name);
+    (void)printf(",\"order\":\"%s\",\"number\":%lld,\"left_ms\":%lld}\n",
+                 corral_control_name(now.verb), (long long)now.number, (long long)now.left_ms);
   } else {
-    (void)printf("%s: %s; ends in %s\n", order_text(order, now.verb, now.number),
-                 corral_control_text(now.verb),
-                 cli_duration_text(text, (now.left_ms + 999) / 1000 * 1000));
+    (void)puts(cli_order_text(text, &now));
   }
   return cli_finish(CLI_OK);
 }

@@ -9,12 +9,6 @@
 
 enum { LABEL = 512, COMPUTES_LEAST = 100, STUCK_LEAST_MS = 10000, STUCK_TIMES = 10, FEW = 3 };
 
-/* `part` is more than one of `each` of all. A few say nothing, unless each one does (each: ANY). */
-#define ANY UINT64_MAX
-static bool is_more_than(uint64_t part, uint64_t all, uint64_t each) {
-  return part > all / each && (part > FEW || each == ANY);
-}
-
 static void tell_folder(const doctor_facts *facts) {
   const char *dir = getenv("CORRAL_STATS_DIR");
   bool is_set = dir != NULL && dir[0] != '\0';
@@ -58,40 +52,54 @@ static void tell_wake(const doctor_facts *facts, const stat_cache *c) {
               "%s", wake);
 }
 
-/* An event that should be rare: more than one of `each` of `all` is too many. */
-static void tell_rare(const doctor_facts *facts, const stat_cache *c, corral_event event,
-                      uint64_t all, uint64_t each, const char *advice) {
-  uint64_t count = c->counts.events[event];
-  doctor_tell(facts, corral_event_name(event), CORRAL_FACT_WARNING,
-              is_more_than(count, all, each) ? advice : NULL, "%llu", (unsigned long long)count);
-}
+/* A count that should be small: more than one of `each` of `all` is too many. A few say nothing,
+ * unless each one does (each: ANY). */
+#define ANY UINT64_MAX
+typedef struct rare {
+  const char *name;
+  uint64_t count, all, each;
+  const char *advice;
+} rare;
 
-static void tell_events(const doctor_facts *facts, const stat_cache *c) {
+static void tell_rare(const doctor_facts *facts, const stat_cache *c) {
   const uint64_t *events = c->counts.events;
-  uint64_t gets = stat_gets(&c->counts);
-  tell_rare(facts, c, CORRAL_EVENT_STORE_ERROR, gets + events[CORRAL_EVENT_CLAIM], 1000,
-            "See corral log --event store_error for the reasons; operations that op_ms cuts off "
-            "want a larger op_ms, or a nearer store.");
-  tell_rare(facts, c, CORRAL_EVENT_LEASE_LOST, events[CORRAL_EVENT_CLAIM], 100,
-            "Give the store more memory, or a policy that evicts no leases (corral doctor STORE); "
-            "where processes stand still, raise lease_ms.");
-  tell_rare(facts, c, CORRAL_EVENT_UNSTORED, events[CORRAL_EVENT_COMPUTE], 100,
-            "See corral log --event unstored for the reasons: what isn't stored is computed "
-            "again.");
-  tell_rare(facts, c, CORRAL_EVENT_DEGRADED, events[CORRAL_EVENT_COMPUTE], 100,
-            "Find out why the store was away (corral doctor STORE): these computes ran without "
-            "an election.");
-  tell_rare(facts, c, CORRAL_EVENT_FAILURE, events[CORRAL_EVENT_COMPUTE], 10,
-            "See corral log --event failure for the reasons; stale_if_error lets old values serve "
-            "meanwhile.");
-  tell_rare(facts, c, CORRAL_EVENT_CORRUPT, gets, ANY,
-            "Find out who else writes to the store: these records were damaged, or of another "
-            "key.");
-  tell_rare(facts, c, CORRAL_EVENT_FOREIGN, gets, ANY,
-            "Give corral a namespace, or a database, of its own: others write at its keys.");
-  tell_rare(facts, c, CORRAL_EVENT_DIFFERS, events[CORRAL_EVENT_VERIFIED], 100,
-            "See corral log --event differs for the keys: values were served that are no longer "
-            "true; a shorter ttl, or an invalidation where the source changes, helps.");
+  uint64_t gets = stat_gets(&c->counts), claims = events[CORRAL_EVENT_CLAIM];
+  uint64_t computes = events[CORRAL_EVENT_COMPUTE];
+  int64_t resting = c->gauges[CORRAL_GAUGE_BREAKERS_OPEN];
+#define EVENT(id) corral_event_name(CORRAL_EVENT_##id), events[CORRAL_EVENT_##id]
+  const rare list[] = {
+      {"deadlines", c->counts.results[CORRAL_RESULT_DEADLINE], gets, 1000,
+       "Raise wait_ms above the time of a compute, or set stale= or soft= for an answer before."},
+      {"servers_resting", resting > 0 ? (uint64_t)resting : 0, 0, ANY,
+       "Start the server, or correct the URI: it doesn't answer."},
+      {EVENT(STORE_ERROR), gets + claims, 1000,
+       "See corral log --event store_error for the reasons; operations that op_ms cuts off want a "
+       "larger op_ms, or a nearer store."},
+      {EVENT(LEASE_LOST), claims, 100,
+       "Give the store more memory, or a policy that evicts no leases (corral doctor STORE); where "
+       "processes stand still, raise lease_ms."},
+      {EVENT(UNSTORED), computes, 100,
+       "See corral log --event unstored for the reasons: what isn't stored is computed again."},
+      {EVENT(DEGRADED), computes, 100,
+       "Find out why the store was away (corral doctor STORE): these computes ran without an "
+       "election."},
+      {EVENT(FAILURE), computes, 10,
+       "See corral log --event failure for the reasons; stale_if_error lets old values serve "
+       "meanwhile."},
+      {EVENT(CORRUPT), gets, ANY,
+       "Find out who else writes to the store: these records were damaged, or of another key."},
+      {EVENT(FOREIGN), gets, ANY,
+       "Give corral a namespace, or a database, of its own: others write at its keys."},
+      {EVENT(DIFFERS), events[CORRAL_EVENT_VERIFIED], 100,
+       "See corral log --event differs for the keys: values were served that are no longer true; a "
+       "shorter ttl, or an invalidation where the source changes, helps."},
+  };
+#undef EVENT
+  for (const rare *r = list; r < list + sizeof list / sizeof *list; r++) {
+    bool are_many = r->count > r->all / r->each && (r->count > FEW || r->each == ANY);
+    doctor_tell(facts, r->name, CORRAL_FACT_WARNING, are_many ? r->advice : NULL, "%llu",
+                (unsigned long long)r->count);
+  }
 }
 
 static void tell_results(const doctor_facts *facts, const stat_cache *c) {
@@ -108,12 +116,6 @@ static void tell_results(const doctor_facts *facts, const stat_cache *c) {
                             "value has ever served."
                           : NULL,
               "%llu", (unsigned long long)joined);
-  doctor_tell(facts, "deadlines", CORRAL_FACT_WARNING,
-              is_more_than(results[CORRAL_RESULT_DEADLINE], gets, 1000)
-                  ? "Raise wait_ms above the time of a compute, or set stale= or soft= for an "
-                    "answer before."
-                  : NULL,
-              "%llu", (unsigned long long)results[CORRAL_RESULT_DEADLINE]);
 }
 
 /* ---- flights ------------------------------------------------------------------------------- */
@@ -146,12 +148,7 @@ static void tell_cache(const doctor_facts *host, const stat_cache *c) {
   doctor_tell(&facts, "processes", CORRAL_FACT_PLAIN, NULL, "%zu", c->processes);
   tell_results(&facts, c);
   tell_wake(&facts, c);
-  doctor_tell(&facts, "servers_resting", CORRAL_FACT_WARNING,
-              c->gauges[CORRAL_GAUGE_BREAKERS_OPEN] > 0
-                  ? "Start the server, or correct the URI: it doesn't answer."
-                  : NULL,
-              "%lld", (long long)c->gauges[CORRAL_GAUGE_BREAKERS_OPEN]);
-  tell_events(&facts, c);
+  tell_rare(&facts, c);
   (void)corral_stats_flights(c->sum, look_at_flight, &s);
 }
 

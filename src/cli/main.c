@@ -98,6 +98,7 @@ static int corral_command(int argc, char **argv) {
                   .name_space = env_text("CORRAL_NAMESPACE"),
                   .generation = env_switch("CORRAL_GENERATION")},
       .no_host_lock = env_switch("CORRAL_NO_HOST_LOCK"),
+      .control = env_switch("CORRAL_CONTROL"),
       .json = env_switch("CORRAL_JSON"),
       .quiet = env_switch("CORRAL_QUIET"),
       .verbose = env_switch("CORRAL_VERBOSE"),

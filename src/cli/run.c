@@ -21,6 +21,7 @@ enum {
 /* The state of one `corral run`. */
 typedef struct run {
   const cli_globals *cli;
+  corral *corral;
   run_options want;
   run_child child;   /* the run of this process; how is RUN_NOT if there was none */
   corral_fill *fill; /* while the command runs */
@@ -217,11 +218,19 @@ static const char *kept_text(const corral_value *value) {
   }
 }
 
+/* The order that this process follows. */
+static corral_control_state followed(const run *r) {
+  corral_control_state order = {.size = sizeof order};
+  (void)corral_control_followed(r->corral, &order);
+  return order;
+}
+
 static void say_stale(const run *r, const corral_value *value) {
   char age[CLI_DURATION_TEXT];
-  char text[240];
-  if (corral_value_how(value) != CORRAL_STALE || r->child.how == RUN_NOT || r->cli->quiet) return;
-  (void)failure_of(r, text, sizeof text);
+  char text[240] = "an operator's order is in force, freeze";
+  if (corral_value_how(value) != CORRAL_STALE || r->cli->quiet) return;
+  if (r->child.how == RUN_NOT && followed(r).verb != CORRAL_CONTROL_FREEZE) return;
+  if (r->child.how != RUN_NOT) (void)failure_of(r, text, sizeof text);
   cli_note("run: %s: serving the result of %s ago", text,
            cli_duration_text(age, corral_value_age_ms(value)));
 }
@@ -265,10 +274,21 @@ static int report(const run *r, int status, const corral_error *error) {
   return cli_report_as(run_key_text(&r->want.key, r->want.command, name), status, error);
 }
 
+/* The order that this process follows keeps the command from being run. */
+static int answer_frozen(const run *r, const char *before) {
+  char text[CLI_ORDER_TEXT];
+  corral_error error = {0};
+  corral_control_state order = followed(r);
+  (void)snprintf(error.text, sizeof error.text, "%san operator's order is in force: %s", before,
+                 cli_order_text(text, &order));
+  return report(r, CORRAL_EFROZEN, &error);
+}
+
 /* Answers without a value. The failure of another caller's run carries its exit status. */
 static int answer_failure(const run *r, int status, const corral_error *error) {
   char text[240];
   if (r->child.how == RUN_EXITED) return answer_own(r);
+  if (status == CORRAL_EFROZEN) return answer_frozen(r, "not in the store, and ");
   if (r->child.how != RUN_NOT) {
     int exit_status = failure_of(r, text, sizeof text);
     return (void)cli_say("run: %s", text), exit_status;
@@ -281,10 +301,10 @@ static int answer_failure(const run *r, int status, const corral_error *error) {
 
 /* With --if-lost kill a run that lost its lease was killed: the next try waits for the new holder,
  * or runs the command again. */
-static int ask(run *r, corral *c) {
+static int ask(run *r) {
   char name[RUN_KEY_TEXT];
   corral_error error = {0};
-  run_wait wait = {.corral = c,
+  run_wait wait = {.corral = r->corral,
                    .key = &r->want.key,
                    .name = run_key_text(&r->want.key, r->want.command, name),
                    .at_once = r->cli->verbose};
@@ -294,7 +314,7 @@ static int ask(run *r, corral *c) {
   int status = CORRAL_OK;
   for (int i = 0; i < TAKEOVERS; i++) {
     status =
-        corral_get_or_compute(c, r->want.key.bytes, r->want.key.size,
+        corral_get_or_compute(r->corral, r->want.key.bytes, r->want.key.size,
                               CORRAL_CALL(.policy = policy, .error = &error), compute, r, &value);
     if (status == CORRAL_OK || r->child.how != RUN_STOPPED) break;
   }
@@ -307,11 +327,16 @@ static int ask(run *r, corral *c) {
   return exit_status;
 }
 
-/* A store that is away has nothing to serve: the command runs anyway. */
-static int forced(const run *r, corral *c) {
+/* A store that is away has nothing to serve: the command runs anyway. While nothing may be run,
+ * what is stored stays. */
+static int forced(const run *r) {
   corral_error error = {0};
-  int status =
-      corral_invalidate(c, r->want.key.bytes, r->want.key.size, CORRAL_CALL(.error = &error));
+  corral_control_state order = {.size = sizeof order};
+  if (r->want.options.control > 0 && corral_control_read(r->corral, &order, NULL) == CORRAL_OK &&
+      order.verb == CORRAL_CONTROL_FREEZE)
+    return answer_frozen(r, "--force: ");
+  int status = corral_invalidate(r->corral, r->want.key.bytes, r->want.key.size,
+                                 CORRAL_CALL(.error = &error));
   if (status == CORRAL_OK || status == CORRAL_EUNAVAILABLE) return CLI_OK;
   return report(r, status, &error);
 }
@@ -338,19 +363,19 @@ static void heed_pipe(run *r) {
 int cli_run(const cli_globals *cli, int argc, char **argv) {
   static run r;
   r = (run){.cli = cli, .child.spool = {-1, -1}};
-  corral *c = NULL;
   int exit_status = run_options_parse(&r.want, argc, argv);
   if (exit_status >= 0) return exit_status;
+  if (cli->control) r.want.options.control = 1;
   if (cli_nested(cli, r.want.key.bytes, r.want.key.size)) return nested(&r);
   if (cli->is_nowhere && r.want.policy.when_away == CORRAL_AWAY_ERROR)
     return cli_fail("%s, and --away error forbids to go on without one", no_store);
   if (cli->is_nowhere && !cli->quiet)
     cli_note("%s: going on without one: the result is not shared", no_store);
-  if (!cli_open(cli, true, &r.want.options, &c)) return CLI_FAILED;
+  if (!cli_open(cli, true, &r.want.options, &r.corral)) return CLI_FAILED;
   heed_pipe(&r);
-  exit_status = r.want.force ? forced(&r, c) : CLI_OK;
-  if (exit_status == CLI_OK) exit_status = ask(&r, c);
-  corral_close(c);
+  exit_status = r.want.force ? forced(&r) : CLI_OK;
+  if (exit_status == CLI_OK) exit_status = ask(&r);
+  corral_close(r.corral);
   run_child_close(&r.child);
   return exit_status;
 }

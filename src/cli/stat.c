@@ -136,8 +136,18 @@ static int write_prometheus(const stat_options *o, const stat_host *h) {
   return why == NULL ? CLI_OK : cli_fail("stat: --output: %s: %s", o->output, why);
 }
 
+/* Once. */
+static void note_others(const stat_options *o, const stat_host *h) {
+  static bool is_said;
+  if (h->has_others && !is_said && !o->is_quiet)
+    cli_note("stat: more than %d caches (a namespace at a store): the rest is summed as %s",
+             STAT_CACHES, STAT_OTHERS);
+  is_said |= h->has_others;
+}
+
 /* A collector gets a page that is whole, also when nothing has been counted yet. */
 static int print(const stat_options *o, const stat_host *h) {
+  note_others(o, h);
   if (o->is_prometheus) return write_prometheus(o, h);
   if (h->cache_count == 0) return stat_nothing("stat");
   if (o->is_json)
@@ -169,6 +179,7 @@ static int signal_until(int signals, int64_t at_ns) {
 /* Prints the rates between two looks; `lines` counts the lines so far. */
 static int print_change(const stat_options *o, const stat_host *now, const stat_host *before,
                         double seconds, size_t *lines) {
+  note_others(o, now);
   if (o->is_json) {
     stat_print_json_rates(now, before, seconds);
   } else {

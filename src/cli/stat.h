@@ -34,9 +34,17 @@ typedef struct stat_process {
   char *program, *version;
 } stat_process;
 
+/* A cache takes some 100 KB, and anybody may make names: those that are read after so many others
+ * are one row, and nothing is lost from sums. The files of users with small numbers are read
+ * first. */
+enum { STAT_CACHES = 1024 };
+#define STAT_OTHERS "(others)"
+#define STAT_OTHERS_STORE "several stores"
+
 typedef struct stat_host {
   stat_cache **caches; /* sorted by name and store */
   size_t cache_count;
+  bool has_others;
   stat_process *processes; /* living ones */
   size_t process_count;
 } stat_host;

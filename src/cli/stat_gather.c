@@ -147,6 +147,14 @@ static stat_cache *cache_of(stat_host *h, const char *name, const char *store) {
   return c;
 }
 
+/* The row that counts for that cache; NULL without memory. */
+static stat_cache *row_of(stat_host *h, const char *name, const char *store) {
+  if (h->cache_count < STAT_CACHES || stat_find(h, name, store) != NULL)
+    return cache_of(h, name, store);
+  h->has_others = true;
+  return cache_of(h, STAT_OTHERS, STAT_OTHERS_STORE);
+}
+
 void stat_drop(stat_host *h) {
   for (size_t i = 0; i < h->cache_count; i++) free_cache(h->caches[i]);
   for (size_t i = 0; i < h->process_count; i++) {
@@ -192,7 +200,7 @@ static bool add_process(stat_host *h, const corral_stats *s) {
 
 static bool take(stat_host *h, const corral_stats *s) {
   char *name = visible(corral_stats_cache(s)), *store = visible(corral_stats_store(s));
-  stat_cache *c = name != NULL && store != NULL ? cache_of(h, name, store) : NULL;
+  stat_cache *c = name != NULL && store != NULL ? row_of(h, name, store) : NULL;
   bool ok = c != NULL && add_file(c, s);
   free(name);
   free(store);
@@ -252,6 +260,7 @@ bool stat_look(const char *dir, stat_host *ret, corral_error *error) {
   *ret = (stat_host){0};
   bool ok = stat_gather(dir, &all, error) && stat_by_name(&all, ret, error);
   if (ok) {
+    ret->has_others = all.has_others;
     ret->processes = all.processes;
     ret->process_count = all.process_count;
     all.processes = NULL;

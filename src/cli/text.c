@@ -23,8 +23,7 @@ static const char help_run[] =
     "Run CMD at most once for all who ask for it now; replay its output and status.\n"
     "  --key K             The key; default: CMD and what these options name:\n"
     "  --env N, --cwd, --modtime FILE  Variable, folder, a file's time and size\n" ROWS
-    "  --cache-failures D  How long a failing CMD's result is kept (1s)\n"
-    "  --force             Run it again, whatever is stored\n"
+    "  --cache-failures D, --force   How long a failure is kept (1s); run it again\n"
     "  --if-lost HOW, --live, --no-live   Lost lease: go-on|kill; output as it comes\n"
     "  --tag TAG, --value-version N   For invalidate --tag; never over a later one\n"
     "  --unmodified-exit N, --pass-exit N   CMD's status: no change; not for others\n"
@@ -98,8 +97,9 @@ static const char help_key[] =
     "Exit: 0 printed, 125 corral failed.\n";
 
 static const char help_explain[] =
-    "Usage: corral explain [NAME=VALUE]...\n"
-    "Say what a policy of the library will do, and warn of what makes no sense.\n"
+    "Usage: corral [--store URI] explain [NAME=VALUE]...\n"
+    "Say what a policy of the library will do, and warn of what makes no sense; with\n"
+    "a store also which order of corral control is in force in the --namespace.\n"
     "\n"
     "NAME is an option of a call, such as ttl, stale or early; corral(1) has them\n"
     "all. VALUE is a number; of seconds, or with ms, s, m, h, d or w, for a time (of\n"
@@ -263,8 +263,9 @@ static const char help_log[] =
 static const char help_control[] =
     "Usage: corral [--json] control NAMESPACE [ORDER] [--for D]\n"
     "Order all processes that have this namespace open on the store, with the option\n"
-    "control, what to do from now on; they follow within a second of their next call.\n"
-    "Without ORDER, show the one in force. The last one wins; it ends by itself.\n"
+    "control (run and warm: --control), what to do from now on; they follow within a\n"
+    "second of their next call. Without ORDER, show the one in force. The last one\n"
+    "wins; it ends by itself.\n"
     "\n"
     "  freeze     compute nothing: stale values serve, and without one a call fails\n"
     "  bypass     go around the cache: each call computes for itself, nothing is kept\n"

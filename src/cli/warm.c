@@ -252,6 +252,7 @@ static bool make_ready(stage *s) {
   warm *w = s->w;
   pthread_condattr_t attr;
   (void)pthread_mutex_init(&w->mutex, NULL);
+  (void)pthread_mutex_init(&w->order.mutex, NULL);
   (void)pthread_condattr_init(&attr);
   (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   (void)pthread_cond_init(&w->changed, &attr);
@@ -302,6 +303,8 @@ static int run(stage *s) {
   quiet.verbose = false; /* events would be a line for each key here */
   corral_options options = {
       .size = sizeof options, .origin = w->o.url, .workers = w->o.threads, .op_ms = WARM_OP_MS};
+  w->follows = w->cli->control || w->o.options.control > 0;
+  if (w->follows) options.control = 1;
   if (w->o.options.ramp > 0) options.ramp = 1;
   if (w->o.options.ramp > 0) options.max_computes = w->o.threads;
   if (!load(&w->o) || (w->source != NULL && !w->source->check(w))) return CLI_FAILED;

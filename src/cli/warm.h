@@ -47,8 +47,9 @@ typedef struct warm_options {
   int64_t ahead_ms; /* -1: not given */
   int64_t spread_pct;
   bool watch;
-  int64_t watch_ms;    /* longest pause between two looks at a key */
-  int64_t patience_ms; /* how long to wait for a store that is away; no limit with `watch` */
+  int64_t watch_ms; /* longest pause between two looks at a key */
+  /* how long to wait for a store that is away, or for an operator; no limit with `watch` */
+  int64_t patience_ms;
   int64_t progress_ms; /* between two lines without a terminal */
   corral_policy policy;
   corral_options options; /* those that the table has for this subcommand */
@@ -134,7 +135,8 @@ typedef enum warm_outcome {
   WARM_ELSEWHERE, /* another warmer of this pass had it, and it isn't fresh any more */
   WARM_OUTCOMES,
   WARM_STOPPED = WARM_OUTCOMES, /* the run ended before a look */
-  WARM_AWAY                     /* the store is away */
+  WARM_AWAY,                    /* the store is away */
+  WARM_HELD                     /* by an operator's order */
 } warm_outcome;
 
 typedef struct warm_failure {
@@ -155,6 +157,16 @@ typedef struct warm_cursor warm_cursor;
 
 typedef enum warm_part { WARM_FIRST, WARM_SECOND, WARM_OTHERS } warm_part;
 
+/* An operator's order, as far as it is followed: under `freeze` nothing is computed, and under
+ * `bypass` neither, for nothing would be kept. */
+typedef struct warm_order {
+  pthread_mutex_t mutex;
+  int64_t read_ms; /* the last look at it, by cli_now_ms; 0: none yet */
+  int64_t held_ms; /* since when it holds this run; 0: it doesn't */
+  bool is_said;
+  char text[CLI_ORDER_TEXT];
+} warm_order;
+
 typedef struct warm {
   const cli_globals *cli;
   warm_options o;
@@ -162,6 +174,7 @@ typedef struct warm {
   /* the server and database of the values, without a password; NULL: none; set by `check` */
   char *database;
   corral *corral;
+  bool follows;                      /* an operator's orders */
   corral_cancel_token *cancel_token; /* of all calls; cancelled by the first signal */
   sigset_t mask;                     /* for the signals of the commands */
   warm_keys keys;
@@ -173,6 +186,7 @@ typedef struct warm {
   atomic_bool reached;    /* the store has answered */
   atomic_llong away_ms;   /* since when the store is away, by cli_now_ms; 0: it isn't */
   atomic_bool is_away_said;
+  warm_order order;
   int64_t begun_ms;
   unsigned long long passes;
   warm_cursor *cursor;        /* NULL: this warmer shares none */

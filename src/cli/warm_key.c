@@ -21,7 +21,7 @@ enum {
   FIRST_WAIT_MS = 500,
   PAUSE_MS = 20, /* first pause between two looks at another caller's compute; grows */
   PAUSE_MOST_MS = 500,
-  AWAY_PAUSE_MS = 500,
+  AWAY_PAUSE_MS = 500, /* between two looks while the store is away, or an order holds */
   AWAY_SAID_MS = 1000, /* shorter absences aren't reported */
   EARLY_MOST = 90,     /* the library's limit */
   /* with --watch and no --ahead, a value is rebuilt when 1/10 of its life is left */
@@ -125,7 +125,8 @@ static warm_outcome trouble(warm_seat *seat, int status, const corral_error *err
     case CORRAL_ECANCELLED:
     case CORRAL_ECLOSED: return WARM_STOPPED;
     case CORRAL_EDEADLINE:
-    case CORRAL_EBUSY: due_in(seat, BUSY_AGAIN_MS); return WARM_BUSY;
+    case CORRAL_EBUSY:
+    case CORRAL_EFROZEN: due_in(seat, BUSY_AGAIN_MS); return WARM_BUSY;
     default: break;
   }
   (void)snprintf(seat->reason, sizeof seat->reason, "%s",
@@ -149,6 +150,51 @@ static bool look(warm_seat *seat, const warm_key *key, corral_inspection *ret,
   if (status == CORRAL_OK) atomic_store(&seat->w->reached, true);
   if (status != CORRAL_OK) *ret_outcome = trouble(seat, status, &error);
   return status == CORRAL_OK;
+}
+
+/* ---- an operator's orders ------------------------------------------------------------------ */
+
+/* Looks at the order in force, so often as the library does while calls come. Under its mutex. */
+static void read_order(warm *w) {
+  int64_t now = cli_now_ms();
+  corral_control_state read = {.size = sizeof read};
+  if (w->order.read_ms != 0 && now - w->order.read_ms < CORRAL_CONTROL_EVERY_MS) return;
+  w->order.read_ms = now;
+  if (corral_control_read(w->corral, &read, NULL) != CORRAL_OK) return;
+  bool holds = read.verb == CORRAL_CONTROL_FREEZE || read.verb == CORRAL_CONTROL_BYPASS;
+  (void)cli_order_text(w->order.text, &read);
+  if (holds && w->order.held_ms == 0) w->order.held_ms = now;
+  if (holds) return;
+  w->order.held_ms = 0;
+  if (w->order.is_said && !w->cli->quiet) warm_note("warm: the operator's order has ended");
+  w->order.is_said = false;
+}
+
+/* True while an operator's order keeps this run from computing; the reason says so. */
+static bool is_held(warm_seat *seat) {
+  warm *w = seat->w;
+  if (!w->follows) return false;
+  (void)pthread_mutex_lock(&w->order.mutex);
+  read_order(w);
+  bool is_held = w->order.held_ms != 0;
+  if (is_held)
+    (void)snprintf(seat->reason, sizeof seat->reason, "an operator's order is in force: %s",
+                   w->order.text);
+  (void)pthread_mutex_unlock(&w->order.mutex);
+  return is_held;
+}
+
+/* After WARM_HELD: waits a little. False: the run ends. */
+static bool wait_for_operator(warm_seat *seat) {
+  warm *w = seat->w;
+  (void)pthread_mutex_lock(&w->order.mutex);
+  int64_t held_ms = w->order.held_ms != 0 ? cli_now_ms() - w->order.held_ms : 0;
+  bool is_first = w->order.held_ms != 0 && !w->order.is_said;
+  if (is_first) w->order.is_said = true;
+  (void)pthread_mutex_unlock(&w->order.mutex);
+  if (is_first && !w->cli->quiet) warm_note("warm: waiting: %s", seat->reason);
+  if (!w->o.watch && held_ms > w->o.patience_ms) warm_give_up(w, "%s", seat->reason);
+  return warm_sleep_until(w, cli_now_ns() + (int64_t)AWAY_PAUSE_MS * 1000000);
 }
 
 /* ---- ask ----------------------------------------------------------------------------------- */
@@ -235,6 +281,7 @@ static warm_outcome round_of(warm_seat *seat, const warm_key *key, int64_t wait_
     }
     if (v == IS_BUSY && wait_ms <= FIRST_WAIT_MS) return WARM_BUSY;
     if (seat->ran && seat->reason[0] != '\0') return WARM_FAILED; /* the store did not keep it */
+    if (v == IS_DUE && !seat->ran && is_held(seat)) return WARM_HELD;
     if (v == IS_DUE && !seat->ran && !take_token(seat->w)) return WARM_STOPPED;
     /* By its deadline a call has its value, stored or not; and a compute of the library's threads
      * ends by it, and the wait for a place by --ramp. */
@@ -289,6 +336,11 @@ warm_outcome warm_one(warm_seat *seat, const warm_key *key, bool may_wait) {
       continue;
     }
     if (outcome != WARM_STOPPED) is_back(w);
+    if (outcome == WARM_HELD) {
+      until += AWAY_PAUSE_MS;
+      if (!wait_for_operator(seat)) return WARM_STOPPED;
+      continue;
+    }
     /* A compute that this process gave to the library's threads is awaited here, since nothing else
      * waits for its end; so is the store that is still taking what was computed here. */
     if (seat->ran) until = began + w->o.limit_ms + w->o.policy.wait_ms;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "control/desk.h"
 #include "os/cancel.h"
 #include "os/env.h"
 
@@ -298,6 +297,16 @@ void crl_follower_registered(crl_follower *f, uint64_t hash, uint64_t print) {
     atomic_store(&f->hears, 1);
   else
     crl_follower_changed(f, hash);
+}
+
+void crl_follower_take(crl_follower *f, const crl_desk_found *found) {
+  news told = {.count = 0};
+  lock(f);
+  f->looked = crl_env_now_ms();
+  take_found(f, found, &told);
+  if (must_look(f) && !f->looks) arm(f, f->looked + CORRAL_CONTROL_EVERY_MS);
+  unlock(f);
+  tell(f, &told);
 }
 
 crl_order crl_follower_order(crl_follower *f, int64_t *ret_left_ms) {

@@ -10,8 +10,7 @@
 #ifndef CRL_FOLLOWER_H
 #define CRL_FOLLOWER_H
 
-#include "context/context.h"
-#include "record/order.h"
+#include "control/desk.h"
 
 typedef struct crl_follower crl_follower;
 
@@ -28,6 +27,8 @@ void crl_follower_use(crl_follower *follower, int64_t limit, corral_cancel_token
 /* For the callbacks of the store's watch, by the hash of a stored key; hash 0: any. */
 void crl_follower_changed(crl_follower *follower, uint64_t hash);
 void crl_follower_registered(crl_follower *follower, uint64_t hash, uint64_t print);
+/* Another look at the record, which has just ended, found this: it is followed. */
+void crl_follower_take(crl_follower *follower, const crl_desk_found *found);
 /* The order in force, and what is left of it. */
 crl_order crl_follower_order(crl_follower *follower, int64_t *ret_left_ms);
 

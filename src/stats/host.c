@@ -120,6 +120,14 @@ static int is_users(const char *name) {
   return crl_stats_folder_is_users(name, &unused);
 }
 
+/* By the users' numbers: the system's own users come first. */
+static int by_user(const void *a, const void *b) {
+  unsigned long x = 0, y = 0;
+  (void)crl_stats_folder_is_users(a, &x);
+  (void)crl_stats_folder_is_users(b, &y);
+  return (x > y) - (x < y);
+}
+
 /* A folder that isn't what its name says, or may not be read, is left out. */
 static int tell_users(telling *t, const char *name) {
   char path[64];
@@ -139,6 +147,7 @@ static int tell_all(telling *t, corral_error *error) {
   if (open == NULL) return CORRAL_OK;
   if (!crl_stats_folder_list(open, &n, is_users)) status = crl_status_plain(error, CORRAL_ENOMEM);
   closedir(open);
+  if (n.count > 0) qsort(n.all, n.count, sizeof *n.all, by_user);
   for (size_t i = 0; i < n.count && status == CORRAL_OK && t->result == 0; i++)
     status = tell_users(t, n.all[i]);
   free(n.all);

@@ -16,6 +16,7 @@ cd "$dir" || exit 1
 failed=0
 store= # what the sentences begin with
 unset CORRAL_JSON CORRAL_QUIET CORRAL_VERBOSE CORRAL_NAMESPACE CORRAL_GENERATION CORRAL_OP \
+  CORRAL_CONTROL \
   CORRAL_OLD_FD CORRAL_LOCK_NAME CORRAL_LOCK_TICKET CORRAL_FENCE CORRAL_RUNNING
 
 # check SENTENCE COMMAND...: the case passes when the command succeeds.

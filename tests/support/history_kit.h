@@ -22,8 +22,8 @@
 
 enum { HISTORY_ROOM = 1 << 18 };
 
-/* How late an answer is that comes from a flight of the process which began before the call. By
- * promise 2: not at all. Until the flight obeys, this is what the tests allow; then it is 0. */
+/* An answer from a flight of the process that began before the call may be so late: by promise 2,
+ * not at all. */
 enum { SHARED_LATE_MS = 0 };
 
 typedef struct history {

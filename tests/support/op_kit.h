@@ -11,7 +11,7 @@ static inline int perform_ops(const corral_store *plugin, void *handle, corral_o
   return plugin->perform(handle, &batch, deadline, error);
 }
 
-/* How long the lease, the verdict, the hold or the foreign data is to last. */
+/* Sets the life of the lease, the verdict, the hold or the foreign data. */
 static inline void op_lasts(corral_op *op, int64_t ms) {
   switch (op->verb) {
     case CORRAL_VERB_CLAIM: op->claim.lease_ms = ms; break;
@@ -24,7 +24,7 @@ static inline void op_lasts(corral_op *op, int64_t ms) {
   }
 }
 
-/* How long the body, or the key of a verdict, is to be kept. */
+/* Sets the time for which the body, or the key of a verdict, is kept. */
 static inline void op_keeps(corral_op *op, int64_t ms) {
   switch (op->verb) {
     case CORRAL_VERB_SETTLE: op->settle.ttl_ms = ms; break;

@@ -190,7 +190,7 @@ typedef struct tag_version {
   int64_t since;
 } tag_version;
 
-/* What a server has: the store's part of a world, and what the oracle knows of it. */
+/* A key at a server: the store's part of a world, and the oracle's knowledge of it. */
 typedef struct stored {
   uint8_t record[2 * RECORD];
   size_t record_len; /* 0: no record */
