@@ -28,6 +28,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     lock_fence lock_ties lmdb_ties redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb mariadb_notes postgresql
     postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
+list(APPEND CORRAL_TESTS_live mariadb_turns)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -546,6 +547,11 @@ set_tests_properties(old_plugin_command PROPERTIES
 add_dependencies(test_streams corral_conformance)
 set_tests_properties(streams PROPERTIES
   ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
+if(TARGET test_mariadb_turns)
+  add_dependencies(test_mariadb_turns corral_conformance)
+  corral_test_environment(mariadb_turns
+    "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
+endif()
 
 # corral_valkey(NAME): the live test NAME again, on Valkey in place of Redis.
 find_program(CORRAL_VALKEY_SERVER valkey-server)
