@@ -1,5 +1,6 @@
 /* test_lock_fair.c: locks that are waited for in turn, on each store that keeps the queue in the
- * lock's record: the order of grants, waiters that die or give up, and what is told of the queue.
+ * lock's record, and on servers with queues of their own that tell them: the order of grants,
+ * waiters that die or give up, and what is told of the queue.
  * Each waiter has a corral of its own, as a process of its own would have. */
 #include "support/lock_kit.h"
 
@@ -13,13 +14,25 @@
 #include "support/fork_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
+#if CORRAL_HAVE_mariadb
+#include "support/mariadb_server.h"
+#endif
 
 enum { WAITERS = 4, ATTEMPTS = 8, CROWD = 6, GRANTS = 120, PATIENCE_MS = 60000 };
 
 static redis_server *redis;
 static memcached_server *memcached;
-static char uris[5][200];
-enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, STORES };
+enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, KEEPS_RECORDS, MOST = KEEPS_RECORDS + 1 };
+static char uris[MOST][200];
+static int stores = KEEPS_RECORDS;
+
+#if CORRAL_HAVE_mariadb
+static mariadb_server *mariadb;
+static void start_mariadb(void) {
+  if (!mariadb_server_start(&mariadb)) return;
+  snprintf(uris[stores++], sizeof uris[0], "%s", mariadb_server_uri(mariadb));
+}
+#endif
 
 static int start_stores(void **state) {
   if (make_folder(state) != 0) return -1;
@@ -29,12 +42,18 @@ static int start_stores(void **state) {
   snprintf(uris[REDIS], sizeof uris[0], "%s", redis_server_uri(redis));
   snprintf(uris[PLAIN_REDIS], sizeof uris[0], "%s?scripts=no", redis_server_uri(redis));
   snprintf(uris[MEMCACHED], sizeof uris[0], "%s", memcached_server_uri(memcached));
+#if CORRAL_HAVE_mariadb
+  start_mariadb();
+#endif
   return 0;
 }
 
 static int stop_stores(void **state) {
   redis_server_stop(redis);
   memcached_server_stop(memcached);
+#if CORRAL_HAVE_mariadb
+  mariadb_server_stop(mariadb);
+#endif
   return remove_folder(state);
 }
 
@@ -125,7 +144,7 @@ static void grants_in_order(int store) {
 
 static void grants_come_in_the_order_of_arrival(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) grants_in_order(store);
+  for (int store = 0; store < stores; store++) grants_in_order(store);
 }
 
 /* Each takes the lock again as soon as it has released it. */
@@ -192,7 +211,7 @@ static int to_the_last_holder(int store, int fair) {
 /* A member that is slow to come back is overtaken, but the last holder is behind all that wait. */
 static void who_takes_again_at_once_comes_after_those_that_wait(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     (void)to_the_last_holder(store, CORRAL_OFF);
     assert_in_range(to_the_last_holder(store, 1), 0, 25);
   }
@@ -211,7 +230,7 @@ static pid_t wait_elsewhere(int store) {
 /* The dead one's place would last for longer than the next one waits. */
 static void a_waiter_that_dies_costs_its_turn_only(void **state) {
   (void)state;
-  for (int store = LMDB; store < STORES; store++) {
+  for (int store = LMDB; store < stores; store++) {
     pid_t pid = -1;
     corral *own = opened(store, NULL, NULL);
     waiter w = {.c = opened(store, NULL, NULL)};
@@ -232,7 +251,7 @@ static void a_waiter_that_dies_costs_its_turn_only(void **state) {
 
 static void a_waiter_that_is_cancelled_leaves_the_queue_at_once(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     corral *own = opened(store, NULL, NULL);
     waiter w[2] = {{.c = opened(store, NULL, NULL)}, {.c = opened(store, NULL, NULL)}};
     size_t count = 99;
@@ -354,7 +373,7 @@ static void note_wait(const corral_event_info *info, void *arg) {
 
 static void place_and_queue_are_told(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     corral *own = opened(store, NULL, NULL), *late = opened(store, NULL, note_wait);
     waiter w = {.c = opened(store, NULL, NULL)};
     corral_lock_waiter seen[2];

@@ -1,4 +1,4 @@
-/* holds.c: the store's connections: those that have a hold, and idle ones. */
+/* holds.c: the store's connections: those that have a hold or wait for one, and idle ones. */
 #include <errno.h>
 #include <time.h>
 
@@ -43,7 +43,7 @@ void crl_mariadb_put_idle(crl_mariadb_session *s) {
   pthread_mutex_lock(&st->mutex);
   unlist_held(s);
   int keep = !s->broken && s->stage == CRL_MARIADB_READY && st->idle_count < IDLE_MOST &&
-             st->open_count <= st->most;
+             st->open_count <= st->most + 1;
   if (keep) {
     s->next = st->idle;
     st->idle = s;
@@ -54,19 +54,19 @@ void crl_mariadb_put_idle(crl_mariadb_session *s) {
   if (!keep) crl_mariadb_drop(s);
 }
 
-/* Takes what is available at once, under the mutex: an idle session, or (*ret NULL) the right to
- * make one; 0: neither. */
+/* Takes what is available at once, under the mutex, where fewer than `most` aren't idle: an idle
+ * session, or (*ret NULL) the right to make one; 0: neither. */
 static int find_session(crl_mariadb_store *st, size_t most, crl_mariadb_session **ret) {
   crl_mariadb_session *s = st->idle;
   *ret = s;
-  if (s != NULL) {
-    st->idle = s->next;
-    st->idle_count--;
-    s->next = NULL;
+  if (st->open_count - st->idle_count >= most) return 0;
+  if (s == NULL) {
+    st->open_count++;
     return 1;
   }
-  if (st->open_count >= most) return 0;
-  st->open_count++;
+  st->idle = s->next;
+  st->idle_count--;
+  s->next = NULL;
   return 1;
 }
 
@@ -88,8 +88,9 @@ static int reserve(crl_mariadb_batch *b, int spare, crl_mariadb_session **ret,
   if (full)
     return st->host->fail(
         error, CORRAL_EREFUSED,
-        "%s: all %zu connections hold locks; connections= says how many there may be", st->label,
-        st->most);
+        "%s: all %zu connections hold locks, or wait for their turn; connections= says how many "
+        "there may be",
+        st->label, st->most);
   return st->host->fail(error, CORRAL_EUNAVAILABLE,
                         "%s: no connection became free in the time allowed", st->label);
 }
@@ -150,13 +151,13 @@ void crl_mariadb_put_held(crl_mariadb_session *s) {
   pthread_mutex_unlock(&st->mutex);
 }
 
-void crl_mariadb_add_held(crl_mariadb_session *s) {
+void crl_mariadb_add_held(crl_mariadb_session *s, int busy) {
   crl_mariadb_store *st = s->st;
   pthread_mutex_lock(&st->mutex);
   s->next = st->held;
   st->held = s;
   st->held_count++;
-  s->busy = 0;
+  s->busy = busy;
   s->fd = mysql_get_socket(s->mysql);
   pthread_mutex_unlock(&st->mutex);
 }

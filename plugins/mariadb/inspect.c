@@ -47,7 +47,8 @@ static void judge(const exam *x) {
            : NULL);
   tell(x, "connections_most", most, CORRAL_FACT_WARNING,
        most != NULL && strtoll(most, NULL, 10) < (int64_t)x->store->most
-           ? "Raise max_connections, or lower connections= in the URI: each hold has one."
+           ? "Raise max_connections, or lower connections= in the URI: each hold has one, and so "
+             "has each wait in turn."
            : NULL);
 }
 

@@ -3,7 +3,8 @@
  *
  * Defaults: 127.0.0.1, 3306, the system's user name. A database is needed only for what others see
  * of a holder, and for users that may not connect without one. connections=64: most connections,
- * and so most locks held at a time; one more connection is used for looks. Exclusive locks only.
+ * and so most locks held, or waited for in turn, at a time; one more connection is used for looks.
+ * Exclusive locks only.
  *
  * A hold is a connection that has GET_LOCK("corral:" + 128 bits of the name's hash), because the
  * server's names have 64 characters and ignore case. So
@@ -14,6 +15,7 @@
  *     Every statement, LOCK_EXTEND too, begins the time anew;
  *   - KILL, a restart of the server, and a broken network end it: the next LOCK_EXTEND or UNLOCK
  *     is ELOST.
+ * A waiter in turn is a connection, too (turns.c). A release needs none but its hold's own.
  * Connections without a hold are used again; those that the server has ended meanwhile are noticed
  * before they are used.
  *
@@ -105,10 +107,36 @@ static int is_too_young(const crl_mariadb_session *s) {
   return (s->hold.fence >> 24 & 0xffffffff) == (now & 0xffffffff);
 }
 
+/* Begins the hold of the token to which GET_LOCK's answer, the session's row, grants it; it lasts
+ * from `from`, which is before the answer came. EBUSY: nothing is granted. */
+static int begin(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op, int64_t from) {
+  char sql[CRL_MARIADB_SQL];
+  s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
+  op->lock_state.left_ms = -1;
+  if (s->hold.fence == 0) return CORRAL_EBUSY;
+  if (is_too_young(s)) {
+    op->lock_state.left_ms = 1000;
+    snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
+    /* the lock that it got ends with it */
+    if (crl_mariadb_ask(s, sql, b->deadline, NULL) != CORRAL_OK) s->broken = 1;
+    return CORRAL_EBUSY;
+  }
+  int status = crl_mariadb_set_timeout(s, op->lock.hold_ms, b->deadline, op->error);
+  if (status != CORRAL_OK) return status;
+  s->hold.since = from;
+  granted(s, op, from);
+  crl_mariadb_note_write(s, b->deadline);
+  if (!s->broken) return CORRAL_OK;
+  return b->st->host->fail(op->error, CORRAL_EUNAVAILABLE,
+                           "%s: the connection ended, and the hold with it", b->st->label);
+}
+
 static int try_lock(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
   char sql[CRL_MARIADB_SQL];
   size_t len = op->lock.note_len < CORRAL_LOCK_NOTE ? op->lock.note_len : CORRAL_LOCK_NOTE;
-  memset(&s->hold, 0, sizeof s->hold);
+  s->hold = (corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE};
+  memcpy(s->hold.token, op->token, CORRAL_TOKEN);
+  if (len > 0) memcpy(s->hold.note, op->lock.note, len);
   name_of(b->st, op, s->name);
   int status = crl_mariadb_set_timeout(s, op->lock.hold_ms, b->deadline, op->error);
   int64_t now = b->st->host->now_ms();
@@ -117,39 +145,69 @@ static int try_lock(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op)
   snprintf(sql, sizeof sql,
            "SELECT IF(GET_LOCK('%s', 0), UUID_SHORT(), 0), UNIX_TIMESTAMP(SYSDATE())", s->name);
   if (status == CORRAL_OK) status = crl_mariadb_ask(s, sql, b->deadline, op->error);
-  if (status != CORRAL_OK) return note(b, s, status);
-  s->hold.fence = crl_mariadb_cell(s, 0) == NULL ? 0 : strtoull(crl_mariadb_cell(s, 0), NULL, 10);
-  if (s->hold.fence == 0 || is_too_young(s)) {
-    op->lock_state.left_ms = s->hold.fence == 0 ? -1 : 1000;
-    if (s->hold.fence == 0) return CORRAL_EBUSY;
-    snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
-    /* the lock that it got ends with it */
-    if (note(b, s, crl_mariadb_ask(s, sql, b->deadline, NULL)) != CORRAL_OK) s->broken = 1;
-    return CORRAL_EBUSY;
+  return note(b, s, status == CORRAL_OK ? begin(b, s, op, now) : status);
+}
+
+/* Sets whether a session in the list waits, which LOCK_SHOW may be reading. */
+static void waits(crl_mariadb_session *s, int does) {
+  pthread_mutex_lock(&s->st->mutex);
+  s->waits = does;
+  pthread_mutex_unlock(&s->st->mutex);
+}
+
+/* LOCK of a token that waits for its turn. `s` is given back, or dropped. ELOST: the turn, or the
+ * place, is lost. */
+static int in_turn(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
+  int status = crl_mariadb_turn(b, s);
+  if (status == CORRAL_EBUSY) {
+    op->flags |= CORRAL_OP_QUEUED;
+    op->lock_state.left_ms = -1;
+    op->lock_state.fence = s->place;
+    crl_mariadb_put_held(s);
+    return status;
   }
-  memcpy(s->hold.token, op->token, CORRAL_TOKEN);
-  if (len > 0) memcpy(s->hold.note, op->lock.note, len);
-  s->hold.mode = CORRAL_LOCK_EXCLUSIVE;
-  s->hold.since = now;
-  granted(s, op, now);
-  crl_mariadb_note_write(s, b->deadline);
-  if (!s->broken) return CORRAL_OK;
-  return note(b, s,
-              b->st->host->fail(op->error, CORRAL_EUNAVAILABLE,
-                                "%s: the connection ended, and the hold with it", b->st->label));
+  if (status == CORRAL_OK) {
+    /* the server's answer to this shows that the session, and so the hold, has not ended since */
+    s->timeout_s = 0;
+    status = begin(b, s, op, b->st->host->now_ms());
+    if (!s->broken && status != CORRAL_OK) note(b, s, status);
+    if (s->broken) status = CORRAL_ELOST;
+  }
+  if (status != CORRAL_ELOST) waits(s, 0);
+  if (status == CORRAL_OK)
+    crl_mariadb_put_held(s);
+  else if (status == CORRAL_EBUSY)
+    crl_mariadb_put_idle(s);
+  else
+    crl_mariadb_drop(s);
+  return status;
+}
+
+/* A LOCK in turn was refused, on `s`: it gets a place at the end of the queue. */
+static int queue(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
+  int status = crl_mariadb_turn_begin(b, s, op->error);
+  if (status != CORRAL_OK) {
+    note(b, s, status);
+    crl_mariadb_drop(s);
+    return status;
+  }
+  status = in_turn(b, s, op);
+  return status == CORRAL_ELOST ? CORRAL_EBUSY : status;
 }
 
 static int lock(crl_mariadb_batch *b, corral_op *op) {
   crl_mariadb_session *s = NULL;
   int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
-  if (s != NULL) status = prolong(b, s, op);
+  if (s != NULL) status = s->waits ? in_turn(b, s, op) : prolong(b, s, op);
   if (s != NULL && status != CORRAL_ELOST) return status;
   status = crl_mariadb_take_session(b, 0, &s, op->error);
   if (status != CORRAL_OK) return status;
   status = try_lock(b, s, op);
+  int is_held = status == CORRAL_EBUSY && s->hold.fence == 0;
+  if (is_held && op->flags & CORRAL_OP_FAIR && op->lock.wish_ms > 0) return queue(b, s, op);
   if (status == CORRAL_OK)
-    crl_mariadb_add_held(s);
+    crl_mariadb_add_held(s, 0);
   else if (status == CORRAL_EBUSY)
     crl_mariadb_put_idle(s);
   else
@@ -161,6 +219,10 @@ static int extend(crl_mariadb_batch *b, corral_op *op) {
   crl_mariadb_session *s = NULL;
   int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
+  if (s != NULL && s->waits) {
+    crl_mariadb_put_held(s);
+    s = NULL;
+  }
   if (s == NULL) return lost(b, op);
   if (op->lock_extend.fence > s->hold.fence) {
     crl_mariadb_put_held(s);
@@ -178,6 +240,11 @@ static int unlock(crl_mariadb_batch *b, corral_op *op) {
   int status = crl_mariadb_take_held(b, op, &s);
   if (status != CORRAL_OK) return status;
   if (s == NULL) return lost(b, op);
+  op->lock_state.left_ms = 0;
+  if (s->waits) {
+    crl_mariadb_turn_end(b, s);
+    return CORRAL_OK;
+  }
   snprintf(sql, sizeof sql, "SELECT RELEASE_LOCK('%s')", s->name);
   status = note(b, s, crl_mariadb_ask(s, sql, b->deadline, op->error));
   int ended = crl_mariadb_is_one(s);
@@ -187,7 +254,6 @@ static int unlock(crl_mariadb_batch *b, corral_op *op) {
     return CORRAL_EINDOUBT;
   }
   crl_mariadb_put_idle(s);
-  op->lock_state.left_ms = 0;
   return ended ? CORRAL_OK : lost(b, op);
 }
 
@@ -198,21 +264,31 @@ static void describe(crl_mariadb_session *s, corral_hold *hold) {
   crl_mariadb_note_read(s, hold);
   pthread_mutex_lock(&st->mutex);
   for (const crl_mariadb_session *own = st->held; own != NULL; own = own->next)
-    if (own->id == id) *hold = own->hold;
+    if (own->id == id && !own->waits) *hold = own->hold;
   pthread_mutex_unlock(&st->mutex);
 }
 
-static int give(crl_mariadb_batch *b, crl_mariadb_session *s, corral_op *op) {
-  corral_hold hold;
-  if (crl_mariadb_cell(s, 0) == NULL) return CORRAL_EMISS;
-  op->found.record = malloc(CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
-  if (op->found.record == NULL)
+/* Hands out a record of the holder, whom the session's row names, and of those that wait. */
+static int give(crl_mariadb_batch *b, crl_mariadb_session *s, const char *name, corral_op *op) {
+  corral_hold *holds = calloc(1 + CRL_MARIADB_LISTED, sizeof *holds);
+  uint8_t *record = malloc(CORRAL_LOCK_HEAD + (1 + CRL_MARIADB_LISTED) * CORRAL_LOCK_HOLD);
+  size_t count = crl_mariadb_cell(s, 0) != NULL;
+  if (holds == NULL || record == NULL) {
+    free(holds);
+    free(record);
     return b->st->host->fail(op->error, CORRAL_ENOMEM, "no memory for a record");
-  describe(s, &hold);
-  b->st->host->lock_write(hold.fence, &hold, 1, op->found.record);
-  op->found.len = CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD;
+  }
+  if (count > 0) describe(s, holds);
+  count += crl_mariadb_turn_list(s, name, b->deadline, holds + count);
+  b->st->host->lock_write(holds[0].fence, holds, count, record);
+  free(holds);
+  if (count == 0) {
+    free(record);
+    return CORRAL_EMISS;
+  }
+  op->found.record = op->found.owner = record;
+  op->found.len = CORRAL_LOCK_HEAD + count * CORRAL_LOCK_HOLD;
   op->found.drop = free;
-  op->found.owner = op->found.record;
   op->lock_state.now = b->st->host->now_ms();
   return CORRAL_OK;
 }
@@ -224,7 +300,7 @@ static int show(crl_mariadb_batch *b, corral_op *op) {
   if (status != CORRAL_OK) return status;
   name_of(b->st, op, name);
   status = note(b, s, crl_mariadb_note_ask(s, name, b->deadline, op->error));
-  if (status == CORRAL_OK) status = give(b, s, op);
+  if (status == CORRAL_OK) status = give(b, s, name, op);
   crl_mariadb_put_idle(s);
   return status;
 }
@@ -379,6 +455,7 @@ static int store_open(const corral_host *host, const corral_uri *uri, void **ret
   pthread_condattr_destroy(&monotonic);
   info->name = st->label;
   info->locks_only = 1;
+  info->turns = 1;
   *ret_store = st;
   return CORRAL_OK;
 }

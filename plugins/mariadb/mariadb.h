@@ -2,6 +2,7 @@
  *
  *   mariadb.c   the design, the table, the URI, the verbs
  *   holds.c     the connections and their holds
+ *   turns.c     waiters in the server's queue
  *   notes.c     what others are told of a holder
  *   session.c   one connection: connecting, one statement at a time, by deadline
  *   inspect.c   what the server says of itself */
@@ -15,7 +16,7 @@
 
 #include "../net/net.h"
 
-enum { CRL_MARIADB_SQL = 640, CRL_MARIADB_NAME = 48 };
+enum { CRL_MARIADB_SQL = 640, CRL_MARIADB_NAME = 48, CRL_MARIADB_LISTED = CORRAL_LOCK_PLACES };
 
 typedef enum crl_mariadb_stage {
   CRL_MARIADB_READY,
@@ -43,6 +44,9 @@ struct crl_mariadb_session {
   int broken; /* the connection has ended */
   crl_mariadb_session *next;
   int busy;         /* for a hold, as all that follows; under the store's mutex */
+  int waits;        /* GET_LOCK is under way, for a turn: the hold is none yet */
+  size_t place;     /* in the server's queue, of which the first is 1; 0: not seen there */
+  int64_t look_at;  /* host->now_ms; when the place is looked up again */
   corral_hold hold; /* until and since in host->now_ms */
   int fd;           /* its socket */
   uint64_t number;  /* under which its end is told */
@@ -55,11 +59,13 @@ struct crl_mariadb_store {
   char *user, *password, *db, *socket; /* NULL: none */
   char label[160], server[128];
   atomic_int no_notes;   /* the table of notes can't be had */
+  atomic_int no_queue;   /* the server doesn't tell the order of its queue */
   pthread_mutex_t mutex; /* never held during I/O */
   pthread_cond_t changed;
   crl_mariadb_session *idle, *held;
   crl_net_ends ends;
-  /* open_count: idle and held ones, those in use, and those about to be made */
+  /* held_count: holds and waiters. open_count: idle and held ones, those in use, and those about to
+   * be made */
   size_t idle_count, held_count, open_count, most;
 };
 
@@ -79,12 +85,13 @@ int crl_mariadb_take_session(crl_mariadb_batch *b, int spare, crl_mariadb_sessio
 /* Gives back a session without a hold; one too many, or a broken one, is closed. */
 void crl_mariadb_put_idle(crl_mariadb_session *s);
 void crl_mariadb_drop(crl_mariadb_session *s);
-/* Takes the hold of a token, `busy` for the caller; *ret NULL: there is none. EUNAVAILABLE: another
- * thread had it until the deadline. A dead one is dropped. */
+/* Takes the hold, or the waiter, of a token, `busy` for the caller; *ret NULL: there is none.
+ * EUNAVAILABLE: another thread had it until the deadline. A dead one is dropped. */
 int crl_mariadb_take_held(crl_mariadb_batch *b, const corral_op *op, crl_mariadb_session **ret);
 void crl_mariadb_put_held(crl_mariadb_session *s);
-/* Makes a session that was granted a lock one with a hold. */
-void crl_mariadb_add_held(crl_mariadb_session *s);
+/* Makes a session that was granted a lock one with a hold, or one that waits a waiter's; `busy`:
+ * for the caller. */
+void crl_mariadb_add_held(crl_mariadb_session *s, int busy);
 /* Takes all idle sessions out of the store. */
 crl_mariadb_session *crl_mariadb_take_all_idle(crl_mariadb_store *st);
 void crl_mariadb_close_all(crl_mariadb_session *s);
@@ -92,6 +99,21 @@ void crl_mariadb_close_all(crl_mariadb_session *s);
 int crl_mariadb_attend(void *store, const uint8_t *token);
 void crl_mariadb_ends(void *store, int stop_fd, void (*told)(void *arg, const uint8_t *token),
                       void *arg);
+
+/* ---- turns.c ------------------------------------------------------------------------------- */
+
+/* Makes the session of a LOCK that was refused one that waits for its turn, `busy` for the caller.
+ * Not CORRAL_OK: it is to be dropped. */
+int crl_mariadb_turn_begin(crl_mariadb_batch *b, crl_mariadb_session *s, corral_error *error);
+/* Looks whether the turn has come. CORRAL_OK: GET_LOCK's answer is the session's row. EBUSY: it
+ * waits, at s->place. ELOST: the session is over, or has left the queue. */
+int crl_mariadb_turn(crl_mariadb_batch *b, crl_mariadb_session *s);
+/* Leaves the queue, and drops the session. */
+void crl_mariadb_turn_end(crl_mariadb_batch *b, crl_mariadb_session *s);
+/* Writes those who wait for a lock, in their order, at most CRL_MARIADB_LISTED; returns how many.
+ * Asks by `s`. */
+size_t crl_mariadb_turn_list(crl_mariadb_session *s, const char *name, int64_t deadline,
+                             corral_hold *holds);
 
 /* ---- notes.c ------------------------------------------------------------------------------- */
 
@@ -104,6 +126,8 @@ int crl_mariadb_note_ask(crl_mariadb_session *s, const char *name, int64_t deadl
                          corral_error *error);
 /* Writes that row's holder. */
 void crl_mariadb_note_read(const crl_mariadb_session *s, corral_hold *hold);
+/* Writes whose connection it is: its token, and its note with the connection's number. */
+void crl_mariadb_note_name(const char *note, unsigned long id, corral_hold *hold);
 
 /* ---- session.c ----------------------------------------------------------------------------- */
 
@@ -120,13 +144,19 @@ int crl_mariadb_is_dead(const crl_mariadb_session *s);
  * EINDOUBT: the deadline passed; the statement may go on. s->broken: the connection has ended.
  * Other statuses: the server's error. */
 int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline, corral_error *error);
-/* Makes the server end the session after `lease_ms` of silence, in whole seconds; and no statement
- * waits for a table for longer than a second. Statuses as
+/* The two halves of that. `answer` takes a reply that has come, after the deadline too. */
+int crl_mariadb_send(crl_mariadb_session *s, const char *sql, int64_t deadline,
+                     corral_error *error);
+int crl_mariadb_answer(crl_mariadb_session *s, int64_t deadline, corral_error *error);
+/* Makes the server end the session after `lease_ms` of silence, in whole seconds; no statement
+ * waits for a table for longer than a second, and none is ended because it lasts. Statuses as
  * crl_mariadb_ask. */
 int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t deadline,
                             corral_error *error);
 /* A column of the row; NULL: there is no row, or it is SQL's NULL. */
 const char *crl_mariadb_cell(const crl_mariadb_session *s, unsigned at);
+/* Goes to the next row; 0: there is none. */
+int crl_mariadb_next(crl_mariadb_session *s);
 /* 1: the row's first column is "1". */
 int crl_mariadb_is_one(const crl_mariadb_session *s);
 

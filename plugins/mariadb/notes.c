@@ -94,6 +94,14 @@ int crl_mariadb_note_ask(crl_mariadb_session *s, const char *name, int64_t deadl
   return look(s, name, 0, deadline, error);
 }
 
+void crl_mariadb_note_name(const char *note, unsigned long id, corral_hold *hold) {
+  char which[40], text[CORRAL_LOCK_NOTE + 1];
+  int len = snprintf(which, sizeof which, "%sconnection %lu", note[0] != '\0' ? ", " : "", id);
+  snprintf(text, sizeof text, "%.*s%s", CORRAL_LOCK_NOTE - len, note, which);
+  memcpy(hold->token, &id, sizeof id);
+  memcpy(hold->note, text, strnlen(text, sizeof hold->note));
+}
+
 void crl_mariadb_note_read(const crl_mariadb_session *s, corral_hold *hold) {
   const char *user = crl_mariadb_cell(s, AT_USER), *from = crl_mariadb_cell(s, AT_FROM),
              *silent = crl_mariadb_cell(s, AT_SILENT), *note = crl_mariadb_cell(s, AT_NOTE),
@@ -101,19 +109,14 @@ void crl_mariadb_note_read(const crl_mariadb_session *s, corral_hold *hold) {
   unsigned long id = strtoul(crl_mariadb_cell(s, AT_ID), NULL, 10);
   char text[3 * CORRAL_LOCK_NOTE];
   *hold = (corral_hold){.mode = CORRAL_LOCK_EXCLUSIVE};
-  memcpy(hold->token, &id, sizeof id);
+  crl_mariadb_note_name(note != NULL ? note : "", id, hold);
   if (note != NULL) {
     int64_t ms = held != NULL ? strtoll(held, NULL, 10) : 0;
     hold->fence = fence != NULL ? strtoull(fence, NULL, 10) : 0;
     hold->since = s->st->host->now_ms() - (ms > 0 ? ms : 0);
-    char which[40];
-    int len = snprintf(which, sizeof which, ", connection %lu", id);
-    snprintf(text, sizeof text, "%.*s%s", CORRAL_LOCK_NOTE - len, note, which);
-  } else if (user == NULL) {
-    snprintf(text, sizeof text, "connection %lu", id);
-  } else {
+  } else if (user != NULL) {
     snprintf(text, sizeof text, "connection %lu of %.16s from %.21s, silent %.10s s", id, user,
              from != NULL ? from : "?", silent != NULL ? silent : "?");
+    memcpy(hold->note, text, strnlen(text, sizeof hold->note));
   }
-  memcpy(hold->note, text, strnlen(text, sizeof hold->note));
 }

@@ -71,7 +71,8 @@ static void go_on(crl_mariadb_session *s, int events) {
   }
 }
 
-/* Waits for the socket. Returns the events that came, as MYSQL_WAIT_...; 0: the deadline. */
+/* Waits for the socket, or looks at it when the deadline has passed. Returns the events that came,
+ * as MYSQL_WAIT_...; 0: the deadline. */
 static int await(const crl_mariadb_session *s, int64_t deadline) {
   struct pollfd fd = {.fd = mysql_get_socket(s->mysql)};
   if (s->wait & MYSQL_WAIT_READ) fd.events |= POLLIN;
@@ -79,9 +80,9 @@ static int await(const crl_mariadb_session *s, int64_t deadline) {
   if (s->wait & MYSQL_WAIT_EXCEPT) fd.events |= POLLPRI;
   for (;;) {
     int64_t left = deadline - s->st->host->now_ms();
-    if (left <= 0) return 0;
-    int n = poll(&fd, 1, left > 60000 ? 60000 : (int)left);
+    int n = poll(&fd, 1, left <= 0 ? 0 : left > 60000 ? 60000 : (int)left);
     if (n < 0 && errno != EINTR) return s->wait; /* the library will see the error itself */
+    if (n == 0 && left <= 0) return 0;
     if (n <= 0) continue;
     int events = (fd.revents & POLLOUT ? MYSQL_WAIT_WRITE : 0) |
                  (fd.revents & POLLPRI ? MYSQL_WAIT_EXCEPT : 0);
@@ -140,19 +141,29 @@ int crl_mariadb_is_dead(const crl_mariadb_session *s) {
   return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline,
-                    corral_error *error) {
+int crl_mariadb_send(crl_mariadb_session *s, const char *sql, int64_t deadline,
+                     corral_error *error) {
   int status = advance(s, deadline, error);
   if (status != CORRAL_OK) return status;
   forget_result(s);
   snprintf(s->sql, sizeof s->sql, "%s", sql);
   s->stage = CRL_MARIADB_QUERYING;
   s->wait = mysql_real_query_start(&s->code, s->mysql, s->sql, strlen(s->sql));
-  status = advance(s, deadline, error);
+  return CORRAL_OK;
+}
+
+int crl_mariadb_answer(crl_mariadb_session *s, int64_t deadline, corral_error *error) {
+  int status = advance(s, deadline, error);
   if (status != CORRAL_OK) return status;
   if (mysql_errno(s->mysql) != 0) return fail_sql(s, error);
   if (s->result != NULL) s->row = mysql_fetch_row(s->result);
   return CORRAL_OK;
+}
+
+int crl_mariadb_ask(crl_mariadb_session *s, const char *sql, int64_t deadline,
+                    corral_error *error) {
+  int status = crl_mariadb_send(s, sql, deadline, error);
+  return status == CORRAL_OK ? crl_mariadb_answer(s, deadline, error) : status;
 }
 
 int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t deadline,
@@ -162,7 +173,9 @@ int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t de
   if (s->timeout_s == seconds) return CORRAL_OK;
   char sql[CRL_MARIADB_SQL];
   s->timeout_s = 0;
-  snprintf(sql, sizeof sql, "SET SESSION lock_wait_timeout = 1, wait_timeout = %lld",
+  snprintf(sql, sizeof sql,
+           "SET SESSION lock_wait_timeout = 1, wait_timeout = %lld"
+           " /*M!100101 , max_statement_time = 0 */",
            (long long)seconds);
   int status = crl_mariadb_ask(s, sql, deadline, error);
   if (status == CORRAL_OK) s->timeout_s = seconds;
@@ -172,6 +185,12 @@ int crl_mariadb_set_timeout(crl_mariadb_session *s, int64_t lease_ms, int64_t de
 const char *crl_mariadb_cell(const crl_mariadb_session *s, unsigned at) {
   return s->row == NULL ? NULL : s->row[at];
 }
+
+int crl_mariadb_next(crl_mariadb_session *s) {
+  if (s->row != NULL) s->row = mysql_fetch_row(s->result);
+  return s->row != NULL;
+}
+
 int crl_mariadb_is_one(const crl_mariadb_session *s) {
   return crl_mariadb_cell(s, 0) != NULL && strcmp(crl_mariadb_cell(s, 0), "1") == 0;
 }

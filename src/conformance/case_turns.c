@@ -42,7 +42,8 @@ void case_turns_go_in_the_order_of_arrival(void) {
   }
 }
 
-/* A store that tells no places keeps one as long as its process lives. */
+/* A store with a queue of its own that doesn't tell places may keep one as long as its process
+ * lives. */
 void case_a_turn_that_isnt_taken_passes_on(void) {
   client *c = client_new();
   const key *k = lock_new("k");

@@ -481,11 +481,10 @@ static int gives_ttl(const corral_lock_options *user) {
 static int check_turns(const crl_taking *t, corral_error *error) {
   const corral_store_info *info = crl_pool_info(t->context->pool);
   if (t->options.fair <= 0 || info->turns) return CORRAL_OK;
-  return crl_status_fail(
-      error, CORRAL_EUNSUPPORTED,
-      "fair: %.100s keeps no turns; memory:, lmdb:, sqlite:, redis:, memcached:, "
-      "zookeeper:, and postgresql: with locks=advisory do",
-      info->name);
+  return crl_status_fail(error, CORRAL_EUNSUPPORTED,
+                         "fair: %.100s keeps no turns; all stores do but redlock:, and postgresql: "
+                         "without locks=advisory",
+                         info->name);
 }
 
 static int check_kind(const crl_taking *t, corral_error *error) {
