@@ -50,6 +50,8 @@ typedef struct nginx_step {
   const char *unasked;
   int seen;    /* requests of the origin for the story's path; -1: any; 0 ends the story */
   int expires; /* 1: what lives for two seconds is stale after this step */
+  int anew;    /* 1: asks again until the origin was: the answer before may not have ended yet, and
+                  its failure answers who waits for its end */
 } nginx_step;
 
 typedef struct nginx_story {
@@ -98,10 +100,7 @@ static inline void nginx_story_origin(const nginx_story *story, int at) {
              step->unasked);
 }
 
-static inline void nginx_story_step(const nginx_story *story, int at) {
-  const nginx_step *step = &story->steps[at];
-  char name[64];
-  if (step->answer != NULL) http_origin_answer(nginx_kit_origin, story->path, step->answer);
+static inline http_reply nginx_story_ask(const nginx_story *story, const nginx_step *step) {
   http_client *client = http_client_new(nginx_server_address(server));
   http_reply reply =
       http_client_ask(client, &(http_request){.method = step->method,
@@ -110,6 +109,21 @@ static inline void nginx_story_step(const nginx_story *story, int at) {
                                               .body = step->body,
                                               .size = step->body != NULL ? strlen(step->body) : 0,
                                               .closes = 1});
+  http_client_free(client);
+  return reply;
+}
+
+static inline void nginx_story_step(const nginx_story *story, int at) {
+  const nginx_step *step = &story->steps[at];
+  char name[64];
+  if (step->answer != NULL) http_origin_answer(nginx_kit_origin, story->path, step->answer);
+  http_reply reply = nginx_story_ask(story, step);
+  for (int i = 0; step->anew && i < NGINX_STORY_SLOW_S; i++) {
+    if (http_origin_seen(nginx_kit_origin, story->path) >= step->seen) break;
+    nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    http_reply_free(&reply);
+    reply = nginx_story_ask(story, step);
+  }
   if (reply.status != (step->status != 0 ? step->status : 200))
     fail_msg("%s %s, step %d: status %d (%s)", story->section, story->path, at + 1, reply.status,
              reply.error);
@@ -122,7 +136,6 @@ static inline void nginx_story_step(const nginx_story *story, int at) {
   if (step->lacks != NULL && http_reply_header(&reply, step->lacks) != NULL)
     fail_msg("%s %s, step %d: the reply has %s", story->section, story->path, at + 1, step->lacks);
   http_reply_free(&reply);
-  http_client_free(client);
   nginx_story_origin(story, at);
 }
 
