@@ -27,7 +27,8 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     lock_rows_permits lock_chaos lock_stores lock_sessions lock_fair lock_desk lock_adopt lock_warn
     lock_fence lock_ties lmdb_ties redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb mariadb_notes postgresql
-    postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time)
+    postgresql_sessions postgresql_table zookeeper zookeeper_sessions etcd etcd_time
+    etcd_turns)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -543,9 +544,12 @@ set_tests_properties(old_plugin_command PROPERTIES
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>"
   PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
 
-add_dependencies(test_streams corral_conformance)
-set_tests_properties(streams PROPERTIES
-  ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
+foreach(name streams etcd_turns)
+  if(TARGET test_${name})
+    add_dependencies(test_${name} corral_conformance)
+    corral_test_environment(${name} "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
+  endif()
+endforeach()
 
 # corral_valkey(NAME): the live test NAME again, on Valkey in place of Redis.
 find_program(CORRAL_VALKEY_SERVER valkey-server)

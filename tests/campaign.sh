@@ -129,7 +129,7 @@ for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresq
   postgresql_advisory mariadb zookeeper etcd; do
   step "lock_chaos_$store" chaos "$store"
 done
-for store in lmdb memcached redis redis_without_scripts sqlite zookeeper; do
+for store in lmdb memcached redis redis_without_scripts sqlite zookeeper etcd; do
   step "lock_chaos_fair_$store" fair_chaos "$store"
 done
 step stops stops

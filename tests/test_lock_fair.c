@@ -1,5 +1,5 @@
-/* test_lock_fair.c: locks that are waited for in turn, on each store that keeps the queue in the
- * lock's record: the order of grants, waiters that die or give up, and what is told of the queue.
+/* test_lock_fair.c: locks that are waited for in turn, on each store that tells the places of its
+ * queue: the order of grants, waiters that die or give up, and what is told of the queue.
  * Each waiter has a corral of its own, as a process of its own would have. */
 #include "support/lock_kit.h"
 
@@ -13,13 +13,25 @@
 #include "support/fork_kit.h"
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
+#if CORRAL_HAVE_etcd
+#include "support/etcd_server.h"
+#endif
 
 enum { WAITERS = 4, ATTEMPTS = 8, CROWD = 6, GRANTS = 120, PATIENCE_MS = 60000 };
 
 static redis_server *redis;
 static memcached_server *memcached;
-static char uris[5][200];
-enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, STORES };
+static char uris[8][200];
+enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, ALWAYS };
+static int stores = ALWAYS; /* further ones where their servers are there */
+
+#if CORRAL_HAVE_etcd
+static etcd_server *etcd;
+static void start_etcd(void) {
+  if (etcd_server_start(&etcd, NULL))
+    snprintf(uris[stores++], sizeof uris[0], "%s", etcd_server_uri(etcd));
+}
+#endif
 
 static int start_stores(void **state) {
   if (make_folder(state) != 0) return -1;
@@ -29,12 +41,18 @@ static int start_stores(void **state) {
   snprintf(uris[REDIS], sizeof uris[0], "%s", redis_server_uri(redis));
   snprintf(uris[PLAIN_REDIS], sizeof uris[0], "%s?scripts=no", redis_server_uri(redis));
   snprintf(uris[MEMCACHED], sizeof uris[0], "%s", memcached_server_uri(memcached));
+#if CORRAL_HAVE_etcd
+  start_etcd();
+#endif
   return 0;
 }
 
 static int stop_stores(void **state) {
   redis_server_stop(redis);
   memcached_server_stop(memcached);
+#if CORRAL_HAVE_etcd
+  etcd_server_stop(etcd);
+#endif
   return remove_folder(state);
 }
 
@@ -125,7 +143,7 @@ static void grants_in_order(int store) {
 
 static void grants_come_in_the_order_of_arrival(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) grants_in_order(store);
+  for (int store = 0; store < stores; store++) grants_in_order(store);
 }
 
 /* Each takes the lock again as soon as it has released it. */
@@ -192,7 +210,7 @@ static int to_the_last_holder(int store, int fair) {
 /* A member that is slow to come back is overtaken, but the last holder is behind all that wait. */
 static void who_takes_again_at_once_comes_after_those_that_wait(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     (void)to_the_last_holder(store, CORRAL_OFF);
     assert_in_range(to_the_last_holder(store, 1), 0, 25);
   }
@@ -211,7 +229,7 @@ static pid_t wait_elsewhere(int store) {
 /* The dead one's place would last for longer than the next one waits. */
 static void a_waiter_that_dies_costs_its_turn_only(void **state) {
   (void)state;
-  for (int store = LMDB; store < STORES; store++) {
+  for (int store = LMDB; store < stores; store++) {
     pid_t pid = -1;
     corral *own = opened(store, NULL, NULL);
     waiter w = {.c = opened(store, NULL, NULL)};
@@ -232,7 +250,7 @@ static void a_waiter_that_dies_costs_its_turn_only(void **state) {
 
 static void a_waiter_that_is_cancelled_leaves_the_queue_at_once(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     corral *own = opened(store, NULL, NULL);
     waiter w[2] = {{.c = opened(store, NULL, NULL)}, {.c = opened(store, NULL, NULL)}};
     size_t count = 99;
@@ -354,7 +372,7 @@ static void note_wait(const corral_event_info *info, void *arg) {
 
 static void place_and_queue_are_told(void **state) {
   (void)state;
-  for (int store = 0; store < STORES; store++) {
+  for (int store = 0; store < stores; store++) {
     corral *own = opened(store, NULL, NULL), *late = opened(store, NULL, note_wait);
     waiter w = {.c = opened(store, NULL, NULL)};
     corral_lock_waiter seen[2];
