@@ -28,7 +28,7 @@ list(APPEND CORRAL_TESTS_live lock_clock lock_failover lock_rows lock_rows_share
     lock_fence lock_ties lmdb_ties redis_lock redis_lock_exec redis_lock_race redis_lock_faults
     redis_lock_fleet memcached_locks redlock redlock_away sqlite mariadb mariadb_notes
     mariadb_turns postgresql postgresql_sessions postgresql_table postgresql_turns postgresql_fair
-    zookeeper zookeeper_sessions etcd etcd_time)
+    zookeeper zookeeper_sessions etcd etcd_time etcd_turns)
 # These test event loops, the web, and warming.
 list(APPEND CORRAL_TESTS_live registry streams routed)
 list(APPEND CORRAL_TESTS_scripted http_streams)
@@ -544,10 +544,7 @@ set_tests_properties(old_plugin_command PROPERTIES
   ENVIRONMENT "CORRAL_PLUGIN_PATH=$<TARGET_FILE_DIR:corral_plugin_old>"
   PASS_REGULAR_EXPRESSION "corral_plugin_old[.]so: a plugin of ABI 1; this corral takes ABI 2")
 
-add_dependencies(test_streams corral_conformance)
-set_tests_properties(streams PROPERTIES
-  ENVIRONMENT "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")
-foreach(name postgresql_fair mariadb_turns)
+foreach(name streams postgresql_fair mariadb_turns etcd_turns)
   if(TARGET test_${name})
     add_dependencies(test_${name} corral_conformance)
     corral_test_environment(${name} "CORRAL_CONFORMANCE=$<TARGET_FILE:corral_conformance>")

@@ -50,6 +50,7 @@ static corral_op make_op(fuzz_input *in, corral_error *error) {
   if (op.verb == CORRAL_VERB_LOCK) op.lock.permits = shape & 8 ? 2 : 0;
   if (op.verb == CORRAL_VERB_LOCK_EXTEND) op.lock_extend.fence = shape & 8 ? 77 : 0;
   op.flags = shape >> 4 & (CORRAL_OP_WATCH | CORRAL_OP_SHARED | CORRAL_OP_REPAIR);
+  if (op.verb == CORRAL_VERB_LOCK && shape & 32) op.flags |= CORRAL_OP_FAIR;
   if (op.verb != CORRAL_VERB_RELEASE || shape & 16)
     op_brings(&op, record, op.verb == CORRAL_VERB_SETTLE ? CORRAL_HEAD + BODY : CORRAL_HEAD);
   return op;

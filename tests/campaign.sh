@@ -129,7 +129,8 @@ for store in lmdb memcached redis redis_without_scripts redlock sqlite postgresq
   postgresql_advisory mariadb zookeeper etcd; do
   step "lock_chaos_$store" chaos "$store"
 done
-for store in lmdb memcached redis redis_without_scripts sqlite zookeeper postgresql_advisory; do
+for store in lmdb memcached redis redis_without_scripts sqlite postgresql_advisory mariadb \
+  zookeeper etcd; do
   step "lock_chaos_fair_$store" fair_chaos "$store"
 done
 step stops stops

@@ -2,6 +2,7 @@
  * each call ends with a status and a text. */
 #include <signal.h>
 
+#include "etcd/etcd.h"
 #include "support/etcd_kit.h"
 #include "support/fake_server.h"
 #include "support/server_process.h"
@@ -107,12 +108,23 @@ static void is_outcome(outcome o, int status, int performed, const char *says) {
 #define RANGE(value)                                                                               \
   "{" HEADER ",\"kvs\":[{\"key\":\"" KEY64                                                         \
   "\",\"create_revision\":\"5\",\"mod_revision\":\"5\",\"value\":\"" value "\",\"lease\":\"9\"}]}"
+#define NO_KEYS "{" HEADER "}"
+#define ANSWER(name, value) "{\"" name "\":" value "}"
+/* The lock and its queue, as a LOCK whose comparison failed reads them, or as a look does. */
+#define VIEW(lock, queue) ANSWER("response_range", lock) "," ANSWER("response_range", queue)
+#define REFUSED(lock, queue) "{" HEADER ",\"responses\":[" VIEW(lock, queue) "]}"
+#define SEEN(lock, queue) "{" HEADER ",\"succeeded\":true,\"responses\":[" VIEW(lock, queue) "]}"
 
 static void no_step(void) {}
 
 static void after_range(void) {
   hears("kv/range");
   replies(200, RANGE(MINE));
+}
+
+static void after_look(void) {
+  hears("kv/txn");
+  replies(200, SEEN(RANGE(MINE), NO_KEYS));
 }
 
 static const struct way {
@@ -124,8 +136,8 @@ static const struct way {
     {CORRAL_VERB_LOCK_EXTEND, "kv/range", no_step},
     {CORRAL_VERB_LOCK_EXTEND, "lease/keepalive", after_range},
     {CORRAL_VERB_UNLOCK, "kv/txn", no_step},
-    {CORRAL_VERB_LOCK_SHOW, "kv/range", no_step},
-    {CORRAL_VERB_LOCK_SHOW, "lease/timetolive", after_range},
+    {CORRAL_VERB_LOCK_SHOW, "kv/txn", no_step},
+    {CORRAL_VERB_LOCK_SHOW, "lease/timetolive", after_look},
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
@@ -187,6 +199,13 @@ static void wrong_parts_of_a_reply_are_told_and_end_the_handle(void **state) {
       {3, "{" HEADER "}"},
       {3, "{" HEADER ",\"responses\":[{}]}"},
       {3, "{" HEADER ",\"responses\":{\"response_range\":7}}"},
+      {3, "{" HEADER ",\"responses\":[" ANSWER("response_range", NO_KEYS) "," ANSWER(
+              "response_delete_range", "{\"deleted\":7}") "]}"},
+      {4, "{" HEADER ",\"succeeded\":true}"},
+      {4, "{" HEADER ",\"succeeded\":true,\"responses\":[{},{}]}"},
+      {4, SEEN(NO_KEYS, "7")},
+      {4, SEEN(NO_KEYS, "{\"kvs\":7}")},
+      {4, SEEN("{\"kvs\":[7]}", NO_KEYS)},
       {5, "{" HEADER ",\"TTL\":true}"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -201,19 +220,14 @@ static void wrong_parts_of_a_reply_are_told_and_end_the_handle(void **state) {
 
 static void values_that_are_not_corrals_are_foreign(void **state) {
   (void)state;
-  static const char *const replies_of_show[] = {
-      RANGE(""),
-      RANGE("?"),
-      RANGE("AAA"),
-      RANGE("////"),
-      RANGE("e30="),
-      RANGE("eyJ0b2tlbiI6N30="),
-      RANGE("eyJ0b2tlbiI6IjB4In0="),
-      RANGE("eyJ0b2tlbiI6"),
+  static const char *const values[] = {
+      "", "?", "AAA", "////", "e30=", "eyJ0b2tlbiI6N30=", "eyJ0b2tlbiI6IjB4In0=", "eyJ0b2tlbiI6",
   };
-  for (size_t i = 0; i < sizeof replies_of_show / sizeof *replies_of_show; i++) {
-    hears("kv/range");
-    replies(200, replies_of_show[i]);
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    char body[600];
+    snprintf(body, sizeof body, SEEN(RANGE("%s"), NO_KEYS), values[i]);
+    hears("kv/txn");
+    replies(200, body);
     hears("lease/timetolive");
     replies(200, "{" HEADER ",\"TTL\":\"3\"}");
     is_outcome(outcome_of(CORRAL_VERB_LOCK_SHOW, PATIENCE), CORRAL_EFOREIGN, CORRAL_OK,
@@ -323,7 +337,7 @@ static void a_reply_that_does_not_end_costs_no_more_than_the_deadline(void **sta
 
 static void a_reply_without_bound_is_cut(void **state) {
   (void)state;
-  hears("kv/range");
+  hears("kv/txn");
   add("SEND HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n\n");
   static char chunk[16000];
   memset(chunk, ' ', sizeof chunk - 1);
@@ -447,18 +461,18 @@ static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   (void)state;
   grants();
   hears("kv/txn");
-  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  replies(200, REFUSED(RANGE(OTHER), NO_KEYS));
   hears("lease/revoke");
   replies(200, "{" HEADER "}");
   hears("lease/timetolive");
   replies(200, "{" HEADER ",\"TTL\":\"3\"}");
-  hears("kv/range");
-  replies(200, RANGE(OTHER));
+  hears("kv/txn");
+  replies(200, SEEN(RANGE(OTHER), NO_KEYS));
   hears("lease/timetolive");
   replies(200, "{" HEADER ",\"TTL\":\"-1\"}");
   for (int i = 0; i < 4; i++) {
-    if (i < 3) hears("kv/range");
-    if (i < 3) replies(200, "{" HEADER "}");
+    if (i < 3) hears("kv/txn");
+    if (i < 3) replies(200, SEEN(NO_KEYS, NO_KEYS));
     grants();
     hears("kv/txn");
     replies(200, "{" HEADER ",\"succeeded\":true}");
@@ -477,16 +491,17 @@ static void a_name_that_was_busy_is_looked_at_first_for_a_while(void **state) {
   ended(&d);
 }
 
-/* The second LOCK is a transaction with the lease of the first, then a keep-alive of that lease. */
+/* The second LOCK is a look, a transaction with the lease of the first, and a keep-alive of that
+ * lease. */
 static void who_asks_again_keeps_its_lease(void **state) {
   (void)state;
   grants();
   hears("kv/txn");
-  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  replies(200, REFUSED(RANGE(OTHER), NO_KEYS));
   hears("lease/timetolive");
   replies(200, "{" HEADER ",\"TTL\":\"3\"}");
-  hears("kv/range");
-  replies(200, "{" HEADER "}");
+  hears("kv/txn");
+  replies(200, SEEN(NO_KEYS, NO_KEYS));
   hears("kv/txn");
   replies(200, "{" HEADER ",\"succeeded\":true}");
   hears("lease/keepalive");
@@ -501,6 +516,129 @@ static void who_asks_again_keeps_its_lease(void **state) {
   ended(&d);
 }
 
+/* ---- turns --------------------------------------------------------------------------------- */
+
+static int put_hex(char *to, unsigned byte) { return snprintf(to, 3, "%02x", byte); }
+
+/* The queue with holder 1's place for "k" alone, as a range. */
+static const char *own_queue(void) {
+  static char range[CRL_ETCD_PLACE64 + 200];
+  char text[2 * CRL_ETCD_PLACE], key[CRL_ETCD_PLACE64];
+  uint8_t digest[CORRAL_DIGEST];
+  crl_registry_host()->digest("k", 1, digest);
+  int len = snprintf(text, sizeof text, "corral/~turn:");
+  for (int i = 0; i < CORRAL_DIGEST; i++) len += put_hex(text + len, digest[i]);
+  text[len++] = ':';
+  for (int i = 0; i < CORRAL_TOKEN; i++) len += put_hex(text + len, token(1)[i]);
+  crl_etcd_base64((uint8_t *)text, (size_t)len, key);
+  snprintf(range, sizeof range,
+           "{\"kvs\":[{\"key\":\"%s\",\"create_revision\":\"6\",\"mod_revision\":\"6\","
+           "\"lease\":\"77\"}]}",
+           key);
+  return range;
+}
+
+/* Lock and queue as a look finds them, or with `joins` the transaction that makes the place. */
+static void sees(int joins, const char *lock, const char *queue) {
+  char body[2000];
+  snprintf(body, sizeof body,
+           "{" HEADER ",\"succeeded\":true,\"responses\":[%s" VIEW("%s", "%s") "]}",
+           joins ? ANSWER("response_put", "{}") "," : "", lock, queue);
+  hears("kv/txn");
+  replies(200, body);
+}
+
+static void grants_places(int id) {
+  char body[100];
+  snprintf(body, sizeof body, "{" HEADER ",\"ID\":\"%d\",\"TTL\":\"30\"}", id);
+  hears("lease/grant");
+  replies(200, body);
+}
+
+static void tells_its_life(void) {
+  hears("lease/timetolive");
+  replies(200, "{" HEADER ",\"TTL\":\"3\"}");
+}
+
+static corral_op waits(dialogue *d) {
+  corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 5000);
+  op.flags = CORRAL_OP_FAIR;
+  op.lock.wish_ms = 2000;
+  (void)perform(&d->c, &op, PATIENCE);
+  return op;
+}
+
+static void waits_as_the_first(dialogue *d) {
+  corral_op op = waits(d);
+  if (op.status != CORRAL_EBUSY) fail_msg("%s", d->c.error.text);
+  assert_int_equal(op.lock_state.fence, 1);
+  assert_true(op.flags & CORRAL_OP_QUEUED);
+}
+
+/* A look each time; the place costs one write, the turn two, the release two. The remaining life of
+ * the hold in the way is asked for because no watch is up. */
+static void a_turn_costs_five_writes_and_a_look_each_time_that_it_asks(void **state) {
+  (void)state;
+  sees(0, RANGE(OTHER), NO_KEYS);
+  grants_places(77); /* once for the process */
+  sees(1, RANGE(OTHER), own_queue());
+  tells_its_life();
+  sees(0, RANGE(OTHER), own_queue());
+  tells_its_life();
+  sees(0, NO_KEYS, own_queue());
+  grants();
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"succeeded\":true}");
+  hears("kv/txn");
+  replies(200, "{" HEADER ",\"succeeded\":true}");
+  hears("lease/revoke");
+  replies(200, "{" HEADER "}");
+  sees(0, RANGE(OTHER), NO_KEYS); /* the next taking */
+  sees(1, RANGE(OTHER), own_queue());
+  tells_its_life();
+  dialogue d = with_greeting();
+  for (int i = 0; i < 2; i++) waits_as_the_first(&d);
+  corral_op op = waits(&d);
+  assert_true(op.status == CORRAL_OK && op.lock_state.fence == 7);
+  is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_OK, CORRAL_OK, "");
+  waits_as_the_first(&d);
+  ended(&d);
+}
+
+static void a_place_whose_lease_is_over_gets_another(void **state) {
+  (void)state;
+  sees(0, RANGE(OTHER), NO_KEYS);
+  grants_places(77);
+  hears("kv/txn");
+  replies(404, "{\"code\":5,\"message\":\"etcdserver: requested lease not found\"}");
+  grants_places(78);
+  sees(1, RANGE(OTHER), own_queue());
+  tells_its_life();
+  dialogue d = with_greeting();
+  waits_as_the_first(&d);
+  ended(&d);
+}
+
+/* The lease was kept alive a third of its life ago. */
+static void who_waits_keeps_the_lease_of_its_place_alive(void **state) {
+  (void)state;
+  sees(0, RANGE(OTHER), NO_KEYS);
+  grants_places(77);
+  sees(1, RANGE(OTHER), own_queue());
+  tells_its_life();
+  for (int i = 0; i < 2; i++) {
+    sees(0, RANGE(OTHER), own_queue());
+    if (i == 0) hears("lease/keepalive");
+    if (i == 0) replies(200, "{\"result\":{" HEADER ",\"ID\":\"77\",\"TTL\":\"30\"}}");
+    tells_its_life();
+  }
+  dialogue d = with_greeting();
+  waits_as_the_first(&d);
+  ((crl_etcd_store *)d.c.k.store)->places_kept -= CORRAL_LOCK_PLACE_MS / 3;
+  for (int i = 0; i < 2; i++) waits_as_the_first(&d);
+  ended(&d);
+}
+
 /* The verb's result stays although the clean-up request after it gets no reply. */
 static void an_answer_stands_though_tidying_up_fails(void **state) {
   (void)state;
@@ -511,7 +649,7 @@ static void an_answer_stands_though_tidying_up_fails(void **state) {
   is_outcome(outcome_of(CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_OK, CORRAL_EUNAVAILABLE, "");
   grants();
   hears("kv/txn");
-  replies(200, "{" HEADER ",\"responses\":[{\"response_range\":" RANGE(OTHER) "}]}");
+  replies(200, REFUSED(RANGE(OTHER), NO_KEYS));
   hears("lease/revoke");
   add("CLOSE\n");
   is_outcome(outcome_of(CORRAL_VERB_LOCK, PATIENCE), CORRAL_EBUSY, CORRAL_EUNAVAILABLE, "");
@@ -610,6 +748,9 @@ int main(void) {
       cmocka_unit_test(a_server_that_forgets_every_login_is_believed),
       cmocka_unit_test(a_name_that_was_busy_is_looked_at_first_for_a_while),
       cmocka_unit_test(who_asks_again_keeps_its_lease),
+      cmocka_unit_test(a_turn_costs_five_writes_and_a_look_each_time_that_it_asks),
+      cmocka_unit_test(a_place_whose_lease_is_over_gets_another),
+      cmocka_unit_test(who_waits_keeps_the_lease_of_its_place_alive),
       cmocka_unit_test(an_answer_stands_though_tidying_up_fails),
       cmocka_unit_test(a_lock_whose_lease_was_revoked_meanwhile_is_none),
       cmocka_unit_test(a_watch_of_strange_words_is_broken),

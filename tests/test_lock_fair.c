@@ -1,6 +1,5 @@
-/* test_lock_fair.c: locks that are waited for in turn, on each store that keeps the queue in the
- * lock's record, and on servers with queues of their own that tell them: the order of grants,
- * waiters that die or give up, and what is told of the queue.
+/* test_lock_fair.c: locks that are waited for in turn, on each store that tells the places of its
+ * queue: the order of grants, waiters that die or give up, and what is told of the queue.
  * Each waiter has a corral of its own, as a process of its own would have. */
 #include "support/lock_kit.h"
 
@@ -17,20 +16,31 @@
 #if CORRAL_HAVE_mariadb
 #include "support/mariadb_server.h"
 #endif
+#if CORRAL_HAVE_etcd
+#include "support/etcd_server.h"
+#endif
 
 enum { WAITERS = 4, ATTEMPTS = 8, CROWD = 6, GRANTS = 120, PATIENCE_MS = 60000 };
 
 static redis_server *redis;
 static memcached_server *memcached;
-enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, KEEPS_RECORDS, MOST = KEEPS_RECORDS + 1 };
+enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, KEEPS_RECORDS, MOST = KEEPS_RECORDS + 2 };
 static char uris[MOST][200];
-static int stores = KEEPS_RECORDS;
+static int stores = KEEPS_RECORDS; /* further ones where their servers are there */
 
 #if CORRAL_HAVE_mariadb
 static mariadb_server *mariadb;
 static void start_mariadb(void) {
   if (!mariadb_server_start(&mariadb)) return;
   snprintf(uris[stores++], sizeof uris[0], "%s", mariadb_server_uri(mariadb));
+}
+#endif
+
+#if CORRAL_HAVE_etcd
+static etcd_server *etcd;
+static void start_etcd(void) {
+  if (etcd_server_start(&etcd, NULL))
+    snprintf(uris[stores++], sizeof uris[0], "%s", etcd_server_uri(etcd));
 }
 #endif
 
@@ -45,6 +55,9 @@ static int start_stores(void **state) {
 #if CORRAL_HAVE_mariadb
   start_mariadb();
 #endif
+#if CORRAL_HAVE_etcd
+  start_etcd();
+#endif
   return 0;
 }
 
@@ -53,6 +66,9 @@ static int stop_stores(void **state) {
   memcached_server_stop(memcached);
 #if CORRAL_HAVE_mariadb
   mariadb_server_stop(mariadb);
+#endif
+#if CORRAL_HAVE_etcd
+  etcd_server_stop(etcd);
 #endif
   return remove_folder(state);
 }

@@ -19,6 +19,8 @@
  * as the cluster keeps its data: a cluster restored from an older backup counts again from there.
  * LOCK_EXTEND doesn't raise it: only a lock over several stores needs that.
  *
+ * A place in a lock's queue is a key of its own beside the lock's (queue.c).
+ *
  * etcd 3.4 or later. A user needs readwrite for the range of the prefix. A handle belongs to one
  * thread at a time. */
 #include <ctype.h>
@@ -142,6 +144,7 @@ static void close_store(void *store) {
   free(s->tls_ca);
   free(s->tls_cert);
   free(s->tls_key);
+  pthread_mutex_destroy(&s->mutex);
   free(s);
 }
 
@@ -165,6 +168,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   if (s == NULL) return host->fail(error, CORRAL_ENOMEM, "no memory for a store");
   s->host = host;
   s->tls_verify = 1;
+  pthread_mutex_init(&s->mutex, NULL);
   int status = read_uri(s, uri, error);
   if (status != CORRAL_OK) {
     close_store(s);
@@ -175,6 +179,7 @@ static int open_store(const corral_host *host, const corral_uri *uri, void **ret
   info->reach = CORRAL_REACH_FLEET;
   info->locks_only = 1;
   info->adopts = 1;
+  info->turns = 1;
   info->name = s->name;
   *ret_store = s;
   return CORRAL_OK;

@@ -351,3 +351,11 @@ void crl_etcd_say(crl_etcd_handle *h, const char *format, ...) {
   vsnprintf(h->body, sizeof h->body, format, args);
   va_end(args);
 }
+
+void crl_etcd_add(crl_etcd_handle *h, const char *format, ...) {
+  size_t used = strlen(h->body);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(h->body + used, sizeof h->body - used, format, args);
+  va_end(args);
+}
