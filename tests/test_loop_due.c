@@ -173,8 +173,8 @@ static corral *with_copy(const char *uri, say *v) {
   corral_value *value = NULL;
   corral_policy policy = usual();
   policy.near_ms = policy.negative_ttl_ms = FAR;
-  corral *c = opened(
-      CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF, .policy = &policy));
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .watch = CORRAL_OFF,
+                                    .op_ms = 10000, .policy = &policy));
   if (corral_get_or_compute(c, "k", 1, NULL, slowly, v, &value) == CORRAL_OK)
     corral_value_unref(value);
   value = NULL;
@@ -316,7 +316,7 @@ static void peeks_by_chance(const char *uri) {
   corral_value *value = NULL;
   corral_policy policy = usual();
   policy.early_beta = 10000;
-  corral *c = opened(CORRAL_OPTIONS(.store = uri, .policy = &policy));
+  corral *c = opened(CORRAL_OPTIONS(.store = uri, .policy = &policy, .op_ms = 10000));
   corral_loop *loop = loop_of(c);
   assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, slowly, &v, &value), CORRAL_OK);
   corral_value_unref(value);

@@ -482,8 +482,8 @@ static int check_turns(const crl_taking *t, corral_error *error) {
   const corral_store_info *info = crl_pool_info(t->context->pool);
   if (t->options.fair <= 0 || info->turns) return CORRAL_OK;
   return crl_status_fail(error, CORRAL_EUNSUPPORTED,
-                         "fair: %.100s keeps no turns; all stores do but redlock:, and postgresql: "
-                         "without locks=advisory",
+                         "fair: %.100s keeps no turns; all stores but redlock: do, "
+                         "postgresql: with locks=advisory",
                          info->name);
 }
 

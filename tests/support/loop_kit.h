@@ -19,7 +19,7 @@
 
 #include "os/env.h"
 
-enum { LOOP_PATIENCE_MS = 20000 };
+enum { LOOP_PATIENCE_MS = 60000 };
 
 /* One call, and the record of its callbacks. */
 typedef struct request {
