@@ -156,6 +156,7 @@ static void replies_that_make_no_sense_are_told_and_end_the_handle(void **state)
       "{\"header\":{\"revision\":7}}",
       "{\"header\":{\"revision\":\"-7\"}}",
       "{\"header\":{\"revision\":\"99999999999999999999\"}}",
+      "{\"header\":{\"revision\":\"9223372036854775807\"}}", /* none comes after it */
       "{\"header\":{\"revision\":\"7x\"}}",
       "{\"error\":7}",
       "{\"error\":{}}",
