@@ -521,13 +521,13 @@ static void who_asks_again_keeps_its_lease(void **state) {
 
 static int put_hex(char *to, unsigned byte) { return snprintf(to, 3, "%02x", byte); }
 
-/* The queue with holder 1's place for "k" alone, as a range. */
-static const char *own_queue(void) {
+/* A queue with holder 1's place for this name alone, behind this prefix, as a range. */
+static const char *queue_of(const char *prefix, const char *name) {
   static char range[CRL_ETCD_PLACE64 + 200];
   char text[2 * CRL_ETCD_PLACE], key[CRL_ETCD_PLACE64];
   uint8_t digest[CORRAL_DIGEST];
-  crl_registry_host()->digest("k", 1, digest);
-  int len = snprintf(text, sizeof text, "corral/~turn:");
+  crl_registry_host()->digest(name, strlen(name), digest);
+  int len = snprintf(text, sizeof text, "%s~turn:", prefix);
   for (int i = 0; i < CORRAL_DIGEST; i++) len += put_hex(text + len, digest[i]);
   text[len++] = ':';
   for (int i = 0; i < CORRAL_TOKEN; i++) len += put_hex(text + len, token(1)[i]);
@@ -538,6 +538,8 @@ static const char *own_queue(void) {
            key);
   return range;
 }
+
+static const char *own_queue(void) { return queue_of("corral/", "k"); }
 
 /* Lock and queue as a look finds them, or with `joins` the transaction that makes the place. */
 static void sees(int joins, const char *lock, const char *queue) {
@@ -604,6 +606,21 @@ static void a_turn_costs_five_writes_and_a_look_each_time_that_it_asks(void **st
   is_outcome(verb_of(&d, CORRAL_VERB_UNLOCK, PATIENCE), CORRAL_OK, CORRAL_OK, "");
   waits_as_the_first(&d);
   ended(&d);
+}
+
+/* Of another lock, and behind another prefix. */
+static void places_that_were_not_asked_for_count_as_none(void **state) {
+  (void)state;
+  static const char *const places[][2] = {{"corral/", "j"}, {"foreign", "k"}};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    sees(0, NO_KEYS, queue_of(places[i][0], places[i][1]));
+    grants();
+    hears("kv/txn");
+    replies(200, "{" HEADER ",\"succeeded\":true}");
+    dialogue d = with_greeting();
+    assert_int_equal(waits(&d).status, CORRAL_OK);
+    ended(&d);
+  }
 }
 
 static void a_place_whose_lease_is_over_gets_another(void **state) {
@@ -750,6 +767,7 @@ int main(void) {
       cmocka_unit_test(a_name_that_was_busy_is_looked_at_first_for_a_while),
       cmocka_unit_test(who_asks_again_keeps_its_lease),
       cmocka_unit_test(a_turn_costs_five_writes_and_a_look_each_time_that_it_asks),
+      cmocka_unit_test(places_that_were_not_asked_for_count_as_none),
       cmocka_unit_test(a_place_whose_lease_is_over_gets_another),
       cmocka_unit_test(who_waits_keeps_the_lease_of_its_place_alive),
       cmocka_unit_test(an_answer_stands_though_tidying_up_fails),

@@ -160,16 +160,17 @@ int crl_etcd_change(crl_etcd_handle *h, int64_t *ret_revision, crl_etcd_key *ret
              : status;
 }
 
-/* The token of a place, by its key; 0: the key is foreign. */
+/* The token of a place in the lock's queue, by its key; 0: the key is foreign. */
 static int read_place(const crl_etcd_handle *h, const cJSON *kv, uint8_t token[CORRAL_TOKEN],
                       int64_t *created) {
-  uint8_t key[CRL_ETCD_PLACE + 1];
+  uint8_t key[CRL_ETCD_PLACE + 1], queue[CRL_ETCD_PLACE];
   int64_t lease;
   const char *text = crl_etcd_words(kv, "key");
-  size_t len = text != NULL ? crl_etcd_base64_read(text, key, CRL_ETCD_PLACE) : SIZE_MAX;
-  if (len != strlen(h->store->prefix) + CRL_ETCD_PLACE - CRL_ETCD_PREFIX) return 0;
+  size_t len = text != NULL ? crl_etcd_base64_read(text, key, CRL_ETCD_PLACE) : SIZE_MAX,
+         before = crl_etcd_base64_read(h->queue, queue, sizeof queue);
+  if (len != before + 2 * CORRAL_TOKEN || memcmp(key, queue, before) != 0) return 0;
   key[len] = '\0';
-  return from_hex((const char *)key + len - 2 * CORRAL_TOKEN, token) &&
+  return from_hex((const char *)key + before, token) &&
          crl_etcd_number(kv, "create_revision", created) && *created > 0 &&
          crl_etcd_number(kv, "lease", &lease) && lease != 0;
 }
