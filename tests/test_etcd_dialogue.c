@@ -156,6 +156,7 @@ static void replies_that_make_no_sense_are_told_and_end_the_handle(void **state)
       "{\"header\":{\"revision\":7}}",
       "{\"header\":{\"revision\":\"-7\"}}",
       "{\"header\":{\"revision\":\"99999999999999999999\"}}",
+      "{\"header\":{\"revision\":\"9223372036854775807\"}}", /* none comes after it */
       "{\"header\":{\"revision\":\"7x\"}}",
       "{\"error\":7}",
       "{\"error\":{}}",
@@ -520,13 +521,13 @@ static void who_asks_again_keeps_its_lease(void **state) {
 
 static int put_hex(char *to, unsigned byte) { return snprintf(to, 3, "%02x", byte); }
 
-/* The queue with holder 1's place for "k" alone, as a range. */
-static const char *own_queue(void) {
+/* A queue with holder 1's place for this name alone, behind this prefix, as a range. */
+static const char *queue_of(const char *prefix, const char *name) {
   static char range[CRL_ETCD_PLACE64 + 200];
   char text[2 * CRL_ETCD_PLACE], key[CRL_ETCD_PLACE64];
   uint8_t digest[CORRAL_DIGEST];
-  crl_registry_host()->digest("k", 1, digest);
-  int len = snprintf(text, sizeof text, "corral/~turn:");
+  crl_registry_host()->digest(name, strlen(name), digest);
+  int len = snprintf(text, sizeof text, "%s~turn:", prefix);
   for (int i = 0; i < CORRAL_DIGEST; i++) len += put_hex(text + len, digest[i]);
   text[len++] = ':';
   for (int i = 0; i < CORRAL_TOKEN; i++) len += put_hex(text + len, token(1)[i]);
@@ -538,14 +539,22 @@ static const char *own_queue(void) {
   return range;
 }
 
-/* Lock and queue as a look finds them, or with `joins` the transaction that makes the place. */
-static void sees(int joins, const char *lock, const char *queue) {
+static const char *own_queue(void) { return queue_of("corral/", "k"); }
+
+/* Lock and queue as a look finds them, or with `joins` the transaction that makes the place, whose
+ * beginning was heard. */
+static void sees_on(int joins, const char *lock, const char *queue) {
   char body[2000];
   snprintf(body, sizeof body,
            "{" HEADER ",\"succeeded\":true,\"responses\":[%s" VIEW("%s", "%s") "]}",
            joins ? ANSWER("response_put", "{}") "," : "", lock, queue);
-  hears("kv/txn");
+  add("EXPECT }\n");
   replies(200, body);
+}
+
+static void sees(int joins, const char *lock, const char *queue) {
+  add("EXPECT POST /v3/kv/txn HTTP/1.1\n");
+  sees_on(joins, lock, queue);
 }
 
 static void grants_places(int id) {
@@ -605,6 +614,21 @@ static void a_turn_costs_five_writes_and_a_look_each_time_that_it_asks(void **st
   ended(&d);
 }
 
+/* Of another lock, and behind another prefix. */
+static void places_that_were_not_asked_for_count_as_none(void **state) {
+  (void)state;
+  static const char *const places[][2] = {{"corral/", "j"}, {"foreign", "k"}};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    sees(0, NO_KEYS, queue_of(places[i][0], places[i][1]));
+    grants();
+    hears("kv/txn");
+    replies(200, "{" HEADER ",\"succeeded\":true}");
+    dialogue d = with_greeting();
+    assert_int_equal(waits(&d).status, CORRAL_OK);
+    ended(&d);
+  }
+}
+
 static void a_place_whose_lease_is_over_gets_another(void **state) {
   (void)state;
   sees(0, RANGE(OTHER), NO_KEYS);
@@ -619,7 +643,18 @@ static void a_place_whose_lease_is_over_gets_another(void **state) {
   ended(&d);
 }
 
-/* The lease was kept alive a third of its life ago. */
+/* This lease was kept alive a third of its life ago. */
+static void has_grown_old(dialogue *d, int lease) {
+  crl_etcd_life *life = &((crl_etcd_store *)d->c.k.store)->lives[lease % CRL_ETCD_LIVES];
+  assert_int_equal(life->lease, lease);
+  life->kept -= CORRAL_LOCK_PLACE_MS / 3;
+}
+
+static void keeps_alive(int lease) {
+  add("EXPECT POST /v3/lease/keepalive HTTP/1.1\nEXPECT \"ID\":\"%d\"\nEXPECT }\n", lease);
+  replies(200, "{\"result\":{" HEADER ",\"TTL\":\"30\"}}");
+}
+
 static void who_waits_keeps_the_lease_of_its_place_alive(void **state) {
   (void)state;
   sees(0, RANGE(OTHER), NO_KEYS);
@@ -628,14 +663,36 @@ static void who_waits_keeps_the_lease_of_its_place_alive(void **state) {
   tells_its_life();
   for (int i = 0; i < 2; i++) {
     sees(0, RANGE(OTHER), own_queue());
-    if (i == 0) hears("lease/keepalive");
-    if (i == 0) replies(200, "{\"result\":{" HEADER ",\"ID\":\"77\",\"TTL\":\"30\"}}");
+    if (i == 0) keeps_alive(77);
     tells_its_life();
   }
   dialogue d = with_greeting();
   waits_as_the_first(&d);
-  ((crl_etcd_store *)d.c.k.store)->places_kept -= CORRAL_LOCK_PLACE_MS / 3;
+  has_grown_old(&d, 77);
   for (int i = 0; i < 2; i++) waits_as_the_first(&d);
+  ended(&d);
+}
+
+/* So a place whose UNLOCK was lost doesn't live by all that its process waits for later. The last
+ * look finds the place under the first lease after all. */
+static void later_places_have_another_lease_and_each_token_keeps_its_own_alive(void **state) {
+  (void)state;
+  for (int lease = 77; lease <= 78; lease++) {
+    sees(0, RANGE(OTHER), NO_KEYS);
+    grants_places(lease);
+    add("EXPECT POST /v3/kv/txn HTTP/1.1\nEXPECT \"lease\":\"%d\"\n", lease);
+    sees_on(1, RANGE(OTHER), own_queue());
+    tells_its_life();
+  }
+  sees(0, RANGE(OTHER), own_queue());
+  keeps_alive(77);
+  tells_its_life();
+  dialogue d = with_greeting();
+  waits_as_the_first(&d);
+  ((crl_etcd_store *)d.c.k.store)->places_made -= CORRAL_LOCK_PLACE_MS;
+  waits_as_the_first(&d);
+  has_grown_old(&d, 77);
+  waits_as_the_first(&d);
   ended(&d);
 }
 
@@ -749,8 +806,10 @@ int main(void) {
       cmocka_unit_test(a_name_that_was_busy_is_looked_at_first_for_a_while),
       cmocka_unit_test(who_asks_again_keeps_its_lease),
       cmocka_unit_test(a_turn_costs_five_writes_and_a_look_each_time_that_it_asks),
+      cmocka_unit_test(places_that_were_not_asked_for_count_as_none),
       cmocka_unit_test(a_place_whose_lease_is_over_gets_another),
       cmocka_unit_test(who_waits_keeps_the_lease_of_its_place_alive),
+      cmocka_unit_test(later_places_have_another_lease_and_each_token_keeps_its_own_alive),
       cmocka_unit_test(an_answer_stands_though_tidying_up_fails),
       cmocka_unit_test(a_lock_whose_lease_was_revoked_meanwhile_is_none),
       cmocka_unit_test(a_watch_of_strange_words_is_broken),

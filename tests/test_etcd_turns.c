@@ -389,6 +389,32 @@ static void queues_of_other_locks_and_prefixes_are_others(void **state) {
   gone(&c);
 }
 
+/* The last LOCK compares and removes its own place and the first one. */
+static void the_longest_names_and_notes_have_turns_too(void **state) {
+  (void)state;
+  if (server == NULL) skip();
+  char prefix[CRL_ETCD_PREFIX + 1] = "", text[CRL_ETCD_PREFIX + 100], note[CORRAL_LOCK_NOTE];
+  static char key[CRL_ETCD_KEY + 1];
+  memset(prefix, 'p', CRL_ETCD_PREFIX);
+  memset(key, 'k', CRL_ETCD_KEY);
+  memset(note, '\x01', sizeof note); /* six bytes each in JSON */
+  snprintf(text, sizeof text, "%s?prefix=%s", etcd_server_uri(server), prefix);
+  client c = connected(text);
+  for (unsigned i = 1; i <= 4; i++) {
+    corral_op op = lock_op(CORRAL_VERB_LOCK, key, i < 4 ? i : 3, HOLD_MS);
+    op.flags = CORRAL_OP_FAIR;
+    op.lock = (corral_lock_args){
+        .hold_ms = HOLD_MS, .wish_ms = WISH, .note = note, .note_len = sizeof note};
+    if (i == 4) has_left(&c, key, 1);
+    if (i == 4) waits_at(&c, key, 3, 2);
+    if (i == 4) end_turns(&c);
+    assert_int_equal(perform(&c, &op, PATIENCE), i == 2 || i == 3 ? CORRAL_EBUSY : CORRAL_OK);
+    assert_int_equal(places_shown(&c, key), i == 4 ? 0 : i - 1);
+  }
+  has_left(&c, key, 3);
+  gone(&c);
+}
+
 /* ---- the conformance suite ----------------------------------------------------------------- */
 
 static int conforms(const char *name) {
@@ -426,6 +452,7 @@ int main(void) {
       cmocka_unit_test(a_place_of_a_stranger_holds_nobody_up_for_longer_than_its_turn),
       cmocka_unit_test(a_queue_has_so_many_places),
       cmocka_unit_test(queues_of_other_locks_and_prefixes_are_others),
+      cmocka_unit_test(the_longest_names_and_notes_have_turns_too),
       cmocka_unit_test(the_conformance_suite_finds_its_turns_in_order),
   };
   if (!etcd_server_start(&server, NULL)) return 77;

@@ -37,7 +37,7 @@ enum {
   CRL_ETCD_REPLY = 8 << 20
 };
 
-enum { CRL_ETCD_WAITING = 256 };
+enum { CRL_ETCD_WAITING = 256, CRL_ETCD_LIVES = 64 };
 
 /* A turn as this process has seen it: since when (host->now_ms, 0: not) the lock of this hash has
  * been free with the place that was created at this revision the first of its queue. */
@@ -45,6 +45,11 @@ typedef struct crl_etcd_turn {
   uint64_t lock;
   int64_t created, since;
 } crl_etcd_turn;
+
+/* When a lease of places was kept alive, host->now_ms. */
+typedef struct crl_etcd_life {
+  int64_t lease, kept;
+} crl_etcd_life;
 
 typedef struct crl_etcd_store {
   const corral_host *host;
@@ -58,8 +63,10 @@ typedef struct crl_etcd_store {
   pthread_mutex_t mutex; /* for what follows, up to the prefix */
   /* at their hashes modulo the size; a turn that loses its entry lasts longer */
   crl_etcd_turn turns[CRL_ETCD_WAITING];
-  /* the lease of all places of this process, 0: none; when it was kept alive, host->now_ms */
-  int64_t places, places_kept;
+  /* the lease of this process's new places, 0: none; when it was made, host->now_ms */
+  int64_t places, places_made;
+  /* at their leases modulo the size; a lease that loses its entry is kept alive once more */
+  crl_etcd_life lives[CRL_ETCD_LIVES];
   char prefix[CRL_ETCD_PREFIX + 1], name[160];
   char *user, *password, *tls_ca, *tls_cert, *tls_key;
   int tls, tls_verify;
@@ -108,6 +115,7 @@ typedef struct crl_etcd_key {
 typedef struct crl_etcd_queue {
   size_t places, own;     /* `own`: the token's place; the first is 1; 0: it has none */
   int64_t first, created; /* revisions at which the first place, and the token's, were created */
+  int64_t lease;          /* of the token's place */
   char first_key[CRL_ETCD_PLACE64]; /* base64 */
 } crl_etcd_queue;
 
@@ -173,9 +181,11 @@ int crl_etcd_keep_alive(crl_etcd_handle *h, int64_t id, int64_t *ret_ttl);
 /* Sets *ret_ms to the time until the lease is over at the latest, unless it is kept alive; -1:
  * there is no lease, or it isn't known. */
 int crl_etcd_ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms);
-/* Sets *ret_id to the lease that all places of this process are under. It is made when there is
- * none, and kept alive when a third of its life has passed. `over`: a number of it that the server
- * doesn't know any more; 0: none. */
+/* Keeps a lease of places alive when a third of its life has passed. ELOST: there is none. */
+int crl_etcd_keep_place(crl_etcd_handle *h, int64_t id);
+/* Sets *ret_id to the lease for a new place of this process. It is made when there is none, or the
+ * last one was made CORRAL_LOCK_PLACE_MS ago. `over`: a number of it that the server doesn't know
+ * any more; 0: none. */
 int crl_etcd_places_lease(crl_etcd_handle *h, int64_t over, int64_t *ret_id);
 
 /* ---- key.c --------------------------------------------------------------------------------- */

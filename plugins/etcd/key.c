@@ -160,29 +160,29 @@ int crl_etcd_change(crl_etcd_handle *h, int64_t *ret_revision, crl_etcd_key *ret
              : status;
 }
 
-/* The token of a place, by its key; 0: the key is foreign. */
+/* The token of a place in the lock's queue, by its key; 0: the key is foreign. */
 static int read_place(const crl_etcd_handle *h, const cJSON *kv, uint8_t token[CORRAL_TOKEN],
-                      int64_t *created) {
-  uint8_t key[CRL_ETCD_PLACE + 1];
-  int64_t lease;
+                      int64_t *created, int64_t *lease) {
+  uint8_t key[CRL_ETCD_PLACE + 1], queue[CRL_ETCD_PLACE];
   const char *text = crl_etcd_words(kv, "key");
-  size_t len = text != NULL ? crl_etcd_base64_read(text, key, CRL_ETCD_PLACE) : SIZE_MAX;
-  if (len != strlen(h->store->prefix) + CRL_ETCD_PLACE - CRL_ETCD_PREFIX) return 0;
+  size_t len = text != NULL ? crl_etcd_base64_read(text, key, CRL_ETCD_PLACE) : SIZE_MAX,
+         before = crl_etcd_base64_read(h->queue, queue, sizeof queue);
+  if (len != before + 2 * CORRAL_TOKEN || memcmp(key, queue, before) != 0) return 0;
   key[len] = '\0';
-  return from_hex((const char *)key + len - 2 * CORRAL_TOKEN, token) &&
+  return from_hex((const char *)key + before, token) &&
          crl_etcd_number(kv, "create_revision", created) && *created > 0 &&
-         crl_etcd_number(kv, "lease", &lease) && lease != 0;
+         crl_etcd_number(kv, "lease", lease) && *lease != 0;
 }
 
 static int read_queue(crl_etcd_handle *h, const cJSON *range, crl_etcd_queue *ret) {
   const cJSON *list = crl_etcd_part(range, "kvs"), *kv;
   uint8_t token[CORRAL_TOKEN];
-  int64_t created;
+  int64_t created, lease;
   memset(ret, 0, sizeof *ret);
   if (!cJSON_IsObject(range) || (list != NULL && !cJSON_IsArray(list)))
     return crl_etcd_strange(h, "no range of places");
   cJSON_ArrayForEach(kv, list) {
-    if (!read_place(h, kv, token, &created)) continue;
+    if (!read_place(h, kv, token, &created, &lease)) continue;
     const char *key = crl_etcd_words(kv, "key");
     if (++ret->places == 1) {
       ret->first = created;
@@ -191,6 +191,7 @@ static int read_queue(crl_etcd_handle *h, const cJSON *range, crl_etcd_queue *re
     if (strcmp(key, h->place) != 0) continue;
     ret->own = ret->places;
     ret->created = created;
+    ret->lease = lease;
   }
   return CORRAL_OK;
 }
@@ -235,9 +236,9 @@ int crl_etcd_see(crl_etcd_handle *h, crl_etcd_view *ret) { return see(h, 1, ret)
 static void read_places(const crl_etcd_handle *h, int64_t now, corral_hold *holds) {
   const cJSON *kv;
   cJSON_ArrayForEach(kv, crl_etcd_part(crl_etcd_answer(h, 1, "response_range"), "kvs")) {
-    crl_etcd_key place = {.lease = 1};
+    crl_etcd_key place = {0};
     uint8_t token[CORRAL_TOKEN];
-    if (!read_place(h, kv, token, &place.created)) continue;
+    if (!read_place(h, kv, token, &place.created, &place.lease)) continue;
     read_value(crl_etcd_words(kv, "value"), &place);
     memcpy(place.told.token, token, CORRAL_TOKEN);
     place.told.mode = CORRAL_LOCK_WAITING + CORRAL_LOCK_EXCLUSIVE;

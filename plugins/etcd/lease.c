@@ -1,4 +1,8 @@
-/* lease.c: leases: that of a hold, and the one of all places that this process has in queues. */
+/* lease.c: leases: that of a hold, and those of the places that this process has in queues.
+ *
+ * Places that were made within CORRAL_LOCK_PLACE_MS of each other share a lease, which lives as
+ * long as a token asks that has one of them. So a place that nobody asks for any more, because the
+ * UNLOCK of its token was lost, ends although its process lives. */
 #include <inttypes.h>
 
 #include "etcd.h"
@@ -50,25 +54,49 @@ int crl_etcd_ends_in(crl_etcd_handle *h, int64_t id, int64_t *ret_ms) {
   return CORRAL_OK;
 }
 
-/* ---- the lease of the places --------------------------------------------------------------- */
+/* ---- leases of places ---------------------------------------------------------------------- */
 
-/* The lease that there is now, and whether it was kept alive lately. 0: there is none. */
-static int64_t places_now(crl_etcd_store *s, int64_t over, int64_t now, int *ret_is_fresh) {
+static crl_etcd_life *life_of(crl_etcd_store *s, int64_t id) {
+  return &s->lives[(uint64_t)id % CRL_ETCD_LIVES];
+}
+
+static int is_fresh(crl_etcd_store *s, int64_t id, int64_t now) {
   pthread_mutex_lock(&s->mutex);
-  if (over != 0 && s->places == over) s->places = 0;
+  const crl_etcd_life *life = life_of(s, id);
+  int fresh = life->lease == id && now - life->kept < KEEP_MS;
+  pthread_mutex_unlock(&s->mutex);
+  return fresh;
+}
+
+int crl_etcd_keep_place(crl_etcd_handle *h, int64_t id) {
+  crl_etcd_store *s = h->store;
+  int64_t now = s->host->now_ms(), ttl;
+  if (is_fresh(s, id, now)) return CORRAL_OK;
+  int status = crl_etcd_keep_alive(h, id, &ttl);
+  if (status != CORRAL_OK) return status;
+  pthread_mutex_lock(&s->mutex);
+  *life_of(s, id) = (crl_etcd_life){.lease = id, .kept = now};
+  pthread_mutex_unlock(&s->mutex);
+  return CORRAL_OK;
+}
+
+/* The lease that new places are under now. 0: there is none, or it is `over`, or too old. */
+static int64_t places_now(crl_etcd_store *s, int64_t over, int64_t now) {
+  pthread_mutex_lock(&s->mutex);
+  if (s->places == over || now - s->places_made >= CORRAL_LOCK_PLACE_MS) s->places = 0;
   int64_t id = s->places;
-  *ret_is_fresh = id != 0 && now - s->places_kept < KEEP_MS;
   pthread_mutex_unlock(&s->mutex);
   return id;
 }
 
-/* Notes lease `id`, kept alive at `now`, in place of `before`. Returns the lease that there is
- * then: another thread may have been first. */
+/* Notes lease `id`, made at `now`, in place of `before`. Returns the lease that there is then:
+ * another thread may have been first. */
 static int64_t note_places(crl_etcd_store *s, int64_t before, int64_t id, int64_t now) {
   pthread_mutex_lock(&s->mutex);
   if (s->places == before) {
     s->places = id;
-    s->places_kept = now;
+    s->places_made = now;
+    *life_of(s, id) = (crl_etcd_life){.lease = id, .kept = now};
   }
   int64_t there = s->places;
   pthread_mutex_unlock(&s->mutex);
@@ -77,19 +105,13 @@ static int64_t note_places(crl_etcd_store *s, int64_t before, int64_t id, int64_
 
 int crl_etcd_places_lease(crl_etcd_handle *h, int64_t over, int64_t *ret_id) {
   crl_etcd_store *s = h->store;
-  int is_fresh, status = CORRAL_ELOST;
-  int64_t now = s->host->now_ms(), before = places_now(s, over, now, &is_fresh), id = before, ttl;
-  if (is_fresh) {
-    *ret_id = id;
-    return CORRAL_OK;
-  }
-  if (before != 0) status = crl_etcd_keep_alive(h, before, &ttl);
-  if (status == CORRAL_ELOST) {
-    id = 0;
-    status = crl_etcd_grant(h, CORRAL_LOCK_PLACE_MS, &id, &ttl);
-  }
+  int64_t now = s->host->now_ms(), before = places_now(s, over, now), id = 0, ttl;
+  int status = before != 0 ? crl_etcd_keep_place(h, before) : CORRAL_ELOST;
+  *ret_id = before;
+  if (status != CORRAL_ELOST) return status;
+  status = crl_etcd_grant(h, CORRAL_LOCK_PLACE_MS, &id, &ttl);
   if (status != CORRAL_OK) return status;
   *ret_id = note_places(s, before, id, now);
-  if (*ret_id != id && id != before) crl_etcd_revoke(h, id);
+  if (*ret_id != id) crl_etcd_revoke(h, id);
   return CORRAL_OK;
 }

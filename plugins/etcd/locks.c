@@ -163,14 +163,13 @@ static int again(crl_etcd_handle *h, corral_op *op, const attempt *a) {
 }
 
 /* A token that will ask again keeps its lease until it is granted or UNLOCK, since a new one would
- * cost two writes per request; and its place, whose lease lives as long as its process asks. */
+ * cost two writes per request; and its place, whose lease lives as long as it asks. */
 static int refuse(crl_etcd_handle *h, corral_op *op, const attempt *a, int64_t turn_ms) {
   const crl_etcd_view *now = &a->now;
-  int64_t id;
   int is_kept = op->lock.wish_ms > 0 && (now->hold.ours || !now->hold.found);
   if (a->lease != NONE && is_kept) atomic_store(waiting(h), h->lease);
   if (a->lease != NONE && !is_kept) crl_etcd_revoke(h, h->lease);
-  if (now->queue.own > 0) (void)crl_etcd_places_lease(h, 0, &id);
+  if (now->queue.own > 0) (void)crl_etcd_keep_place(h, now->queue.lease);
   if ((a->lease != NONE && is_kept) || now->queue.own > 0) op->flags |= CORRAL_OP_QUEUED;
   op->lock_state.fence = now->queue.own;
   return busy(h, op, &now->hold, turn_ms);

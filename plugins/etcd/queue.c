@@ -1,8 +1,8 @@
 /* queue.c: the places of a lock's queue, and their turns.
  *
- * All places of this process are under one lease, which ends with the process. New places come at
- * the end alone. So a token that was seen to be the first stays the first as long as its own place
- * is there, and the lock is given by a transaction that compares just that.
+ * A place is under a lease of its process (lease.c), and ends with that. New places come at the end
+ * alone. So a token that was seen to be the first stays the first as long as its own place is
+ * there, and the lock is given by a transaction that compares just that.
  *
  * The end of a turn: a process that has seen the lock free, and the same place the first, for
  * CORRAL_LOCK_TURN_MS by its own monotonic clock, removes that place. No clocks are compared. A

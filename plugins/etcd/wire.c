@@ -221,7 +221,8 @@ static int refused(crl_etcd_handle *h, const char *says, int code) {
   return status;
 }
 
-/* Reads the server's reply. A reply to a POST has a header with the cluster's revision. */
+/* Reads the server's reply. A reply to a POST has a header with the cluster's revision, which has a
+ * next one. */
 static int hear(crl_etcd_handle *h, int is_post) {
   long http = 0;
   int64_t revision;
@@ -243,7 +244,7 @@ static int hear(crl_etcd_handle *h, int is_post) {
   const cJSON *result = crl_etcd_part(h->reply, "result");
   if (is_post && (!crl_etcd_number(crl_etcd_part(result != NULL ? result : h->reply, "header"),
                                    "revision", &revision) ||
-                  revision < 1))
+                  revision < 1 || revision == INT64_MAX))
     return crl_etcd_strange(h, "no revision");
   atomic_store(&h->store->at, h->at);
   return CORRAL_OK;
