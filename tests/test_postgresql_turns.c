@@ -255,6 +255,29 @@ static void a_grant_is_told_though_no_release_was(void **state) {
   closed(&k);
 }
 
+/* A LOCK that finds no room looks for sessions that have ended. */
+static int is_told_in_its_turn(const kit *k) {
+  kit small = open_at(ADVISORY "&max_holds=1");
+  ear *e = ear_open(&small);
+  expect("nobody has it", lock(k, "n", 1, 60000), CORRAL_OK);
+  waits_at(&small, "n", 2, ALONE, 1);
+  catch_up(e);
+  expect("unlock", unlock(k, "n", 1), CORRAL_OK);
+  eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "0");
+  for (int i = 0; i < 20; i++, crl_env_pause_us(1000)) (void)lock(&small, "other", 3, 1000);
+  e->count = 0;
+  while (listen_until(e, -1, 0) > 0) continue;
+  int told = times_told(e, "n") > 1, came = asks(&small, "n", 2, ALONE, CORRAL_OK);
+  ear_close(e);
+  closed(&small);
+  return told && came;
+}
+
+static void a_look_for_room_takes_no_grant_from_the_one_that_waits_for_it(void **state) {
+  (void)state;
+  in_time(is_told_in_its_turn, 3);
+}
+
 static void holders_and_the_queue_are_shown_to_others(void **state) {
   (void)state;
   kit k = open_at(ADVISORY), other = open_at(ADVISORY);
@@ -332,6 +355,7 @@ int main(void) {
       cmocka_unit_test(a_downgrade_beside_a_writer_that_waits_keeps_the_hold),
       cmocka_unit_test(an_index_built_concurrently_waits_for_waiters_of_its_database_only),
       cmocka_unit_test(a_grant_is_told_though_no_release_was),
+      cmocka_unit_test(a_look_for_room_takes_no_grant_from_the_one_that_waits_for_it),
       cmocka_unit_test(holders_and_the_queue_are_shown_to_others),
       cmocka_unit_test(a_place_is_one_of_max_holds),
       cmocka_unit_test(what_the_server_has_ended_is_none_of_max_holds),
