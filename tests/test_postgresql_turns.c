@@ -105,6 +105,25 @@ static void who_has_no_turn_gets_it_when_nobody_waits(void **state) {
   closed(&k);
 }
 
+static answer wish(const kit *k, unsigned holder) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, "n", holder);
+  op.lock.wish_ms = PATIENCE_MS;
+  return act(k, op, INT64_MAX);
+}
+
+static void a_reader_in_turn_doesnt_pass_a_writer_that_wishes(void **state) {
+  (void)state;
+  kit k = open_at(ADVISORY);
+  expect("a reader", lock_shared(&k, "n", 1), CORRAL_OK);
+  expect("a writer's wish", wish(&k, 2), CORRAL_EBUSY);
+  waits_at(&k, "n", 3, SHARED, 0);
+  expect("unlock", unlock(&k, "n", 1), CORRAL_OK);
+  expect("the writer", wish(&k, 2), CORRAL_OK);
+  waits_at(&k, "n", 3, SHARED, 1);
+  nobody_is_left(&k, "n", 3);
+  closed(&k);
+}
+
 /* ---- places that go ------------------------------------------------------------------------ */
 
 static void a_place_is_given_back_at_once(void **state) {
@@ -347,6 +366,7 @@ int main(void) {
       cmocka_unit_test(turns_go_round_in_the_order_of_arrival),
       cmocka_unit_test(readers_in_a_row_hold_together_behind_a_writer_that_came_before),
       cmocka_unit_test(who_has_no_turn_gets_it_when_nobody_waits),
+      cmocka_unit_test(a_reader_in_turn_doesnt_pass_a_writer_that_wishes),
       cmocka_unit_test(a_place_is_given_back_at_once),
       cmocka_unit_test(a_place_that_was_just_granted_the_lock_is_given_back_with_it),
       cmocka_unit_test(a_turn_that_isnt_taken_passes_on_and_who_comes_late_goes_to_the_end),

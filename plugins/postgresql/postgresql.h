@@ -50,6 +50,7 @@ typedef enum crl_pg_statement {
   CRL_PG_TURN,
   CRL_PG_PLACE,
   CRL_PG_CANCEL,
+  CRL_PG_PASS,
   CRL_PG_TOUCH,
   CRL_PG_DOWNGRADE,
   CRL_PG_END,
