@@ -112,7 +112,7 @@ static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
  * may have the lock. */
 static int take(crl_pg_handle *h, corral_op *op, crl_pg_statement what, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char note[CORRAL_LOCK_NOTE + 1];
+  char note[CORRAL_LOCK_NOTE + 1] = "";
   PGresult *r;
   int status = crl_pg_furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
