@@ -206,6 +206,62 @@ static void no_time_limit_of_the_role_ends_a_wait(void **state) {
   postgresql_server_ask(server, "ALTER ROLE postgres RESET ALL");
 }
 
+/* ---- what the server says of another one --------------------------------------------------- */
+
+#define WAITING "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+/* Its sessions find these functions and views before those of the server. */
+static kit opened_beside(const char *sql) {
+  postgresql_server_ask(server, "CREATE SCHEMA odd");
+  postgresql_server_ask(server, "%s", sql);
+  postgresql_server_ask(server, "ALTER ROLE postgres SET search_path = odd, pg_catalog");
+  return open_at(ADVISORY);
+}
+
+static void closed_beside(kit *k) {
+  closed(k);
+  postgresql_server_ask(server, "ALTER ROLE postgres RESET ALL");
+  postgresql_server_ask(server, "DROP SCHEMA odd CASCADE");
+}
+
+/* A waiter's process has ended, and its number is that of another one of the server. */
+static void a_place_that_is_given_back_cancels_nothing_of_another_process(void **state) {
+  char sql[200];
+  (void)state;
+  kit k = open_at(ADVISORY);
+  expect("nobody has it", lock(&k, "other", 1, 60000), CORRAL_OK);
+  waits_at(&k, "other", 2, ALONE, 1);
+  snprintf(sql, sizeof sql,
+           "CREATE FUNCTION odd.pg_backend_pid() RETURNS int LANGUAGE sql AS 'SELECT %.20s'",
+           postgresql_server_ask(server, WAITING));
+  waits_at(&k, "other", 3, ALONE, 2);
+  kit odd = opened_beside(sql);
+  expect("nobody has it", ask(&odd, "n", 4, ALONE), CORRAL_OK);
+  waits_at(&odd, "n", 5, ALONE, 0);
+  expect("a place is given back", unlock(&odd, "n", 5), CORRAL_OK);
+  waits_at(&k, "other", 2, ALONE, 1);
+  closed_beside(&odd);
+  nobody_is_left(&k, "other", 3);
+  closed(&k);
+}
+
+/* The server has ended its session, and nothing tells this side. */
+static void a_waiter_that_the_queue_has_no_more_waits_anew(void **state) {
+  char before[40];
+  (void)state;
+  kit k = opened_beside("CREATE VIEW odd.pg_locks AS SELECT * FROM pg_catalog.pg_locks");
+  expect("nobody has it", lock(&k, "n", 1, 60000), CORRAL_OK);
+  waits_at(&k, "n", 2, ALONE, 1);
+  snprintf(before, sizeof before, "%s", postgresql_server_ask(server, WAITING));
+  postgresql_server_ask(server, "CREATE OR REPLACE VIEW odd.pg_locks AS SELECT * FROM "
+                                "pg_catalog.pg_locks WHERE granted");
+  waits_at(&k, "n", 2, ALONE, 0);
+  eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
+  assert_string_not_equal(postgresql_server_ask(server, WAITING), before);
+  nobody_is_left(&k, "n", 2);
+  closed_beside(&k);
+}
+
 /* ---- beside the rest ----------------------------------------------------------------------- */
 
 static void a_downgrade_beside_a_writer_that_waits_keeps_the_hold(void **state) {
@@ -372,6 +428,8 @@ int main(void) {
       cmocka_unit_test(a_turn_that_isnt_taken_passes_on_and_who_comes_late_goes_to_the_end),
       cmocka_unit_test(the_places_of_a_process_that_ends_go),
       cmocka_unit_test(no_time_limit_of_the_role_ends_a_wait),
+      cmocka_unit_test(a_place_that_is_given_back_cancels_nothing_of_another_process),
+      cmocka_unit_test(a_waiter_that_the_queue_has_no_more_waits_anew),
       cmocka_unit_test(a_downgrade_beside_a_writer_that_waits_keeps_the_hold),
       cmocka_unit_test(an_index_built_concurrently_waits_for_waiters_of_its_database_only),
       cmocka_unit_test(a_grant_is_told_though_no_release_was),
