@@ -255,9 +255,12 @@ static void a_waiter_that_the_queue_has_no_more_waits_anew(void **state) {
   snprintf(before, sizeof before, "%s", postgresql_server_ask(server, WAITING));
   postgresql_server_ask(server, "CREATE OR REPLACE VIEW odd.pg_locks AS SELECT * FROM "
                                 "pg_catalog.pg_locks WHERE granted");
-  waits_at(&k, "n", 2, ALONE, 0);
-  eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
-  assert_string_not_equal(postgresql_server_ask(server, WAITING), before);
+  for (int i = 0; i < 2; i++) { /* it was seen in the queue; it never was */
+    waits_at(&k, "n", 2, ALONE, 0);
+    eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
+    assert_string_not_equal(postgresql_server_ask(server, WAITING), before);
+    snprintf(before, sizeof before, "%s", postgresql_server_ask(server, WAITING));
+  }
   nobody_is_left(&k, "n", 2);
   closed_beside(&k);
 }
