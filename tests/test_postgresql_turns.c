@@ -105,6 +105,25 @@ static void who_has_no_turn_gets_it_when_nobody_waits(void **state) {
   closed(&k);
 }
 
+static answer wish(const kit *k, unsigned holder) {
+  corral_op op = op_of(CORRAL_VERB_LOCK, "n", holder);
+  op.lock.wish_ms = PATIENCE_MS;
+  return act(k, op, INT64_MAX);
+}
+
+static void a_reader_in_turn_doesnt_pass_a_writer_that_wishes(void **state) {
+  (void)state;
+  kit k = open_at(ADVISORY);
+  expect("a reader", lock_shared(&k, "n", 1), CORRAL_OK);
+  expect("a writer's wish", wish(&k, 2), CORRAL_EBUSY);
+  waits_at(&k, "n", 3, SHARED, 0);
+  expect("unlock", unlock(&k, "n", 1), CORRAL_OK);
+  expect("the writer", wish(&k, 2), CORRAL_OK);
+  waits_at(&k, "n", 3, SHARED, 1);
+  nobody_is_left(&k, "n", 3);
+  closed(&k);
+}
+
 /* ---- places that go ------------------------------------------------------------------------ */
 
 static void a_place_is_given_back_at_once(void **state) {
@@ -187,6 +206,65 @@ static void no_time_limit_of_the_role_ends_a_wait(void **state) {
   postgresql_server_ask(server, "ALTER ROLE postgres RESET ALL");
 }
 
+/* ---- what the server says of another one --------------------------------------------------- */
+
+#define WAITING "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+/* Its sessions find these functions and views before those of the server. */
+static kit opened_beside(const char *sql) {
+  postgresql_server_ask(server, "CREATE SCHEMA odd");
+  postgresql_server_ask(server, "%s", sql);
+  postgresql_server_ask(server, "ALTER ROLE postgres SET search_path = odd, pg_catalog");
+  return open_at(ADVISORY);
+}
+
+static void closed_beside(kit *k) {
+  closed(k);
+  postgresql_server_ask(server, "ALTER ROLE postgres RESET ALL");
+  postgresql_server_ask(server, "DROP SCHEMA odd CASCADE");
+}
+
+/* A waiter's process has ended, and its number is that of another one of the server. */
+static void a_place_that_is_given_back_cancels_nothing_of_another_process(void **state) {
+  char sql[200];
+  (void)state;
+  kit k = open_at(ADVISORY);
+  expect("nobody has it", lock(&k, "other", 1, 60000), CORRAL_OK);
+  waits_at(&k, "other", 2, ALONE, 1);
+  snprintf(sql, sizeof sql,
+           "CREATE FUNCTION odd.pg_backend_pid() RETURNS int LANGUAGE sql AS 'SELECT %.20s'",
+           postgresql_server_ask(server, WAITING));
+  waits_at(&k, "other", 3, ALONE, 2);
+  kit odd = opened_beside(sql);
+  expect("nobody has it", ask(&odd, "n", 4, ALONE), CORRAL_OK);
+  waits_at(&odd, "n", 5, ALONE, 0);
+  expect("a place is given back", unlock(&odd, "n", 5), CORRAL_OK);
+  waits_at(&k, "other", 2, ALONE, 1);
+  closed_beside(&odd);
+  nobody_is_left(&k, "other", 3);
+  closed(&k);
+}
+
+/* The server has ended its session, and nothing tells this side. */
+static void a_waiter_that_the_queue_has_no_more_waits_anew(void **state) {
+  char before[40];
+  (void)state;
+  kit k = opened_beside("CREATE VIEW odd.pg_locks AS SELECT * FROM pg_catalog.pg_locks");
+  expect("nobody has it", lock(&k, "n", 1, 60000), CORRAL_OK);
+  waits_at(&k, "n", 2, ALONE, 1);
+  snprintf(before, sizeof before, "%s", postgresql_server_ask(server, WAITING));
+  postgresql_server_ask(server, "CREATE OR REPLACE VIEW odd.pg_locks AS SELECT * FROM "
+                                "pg_catalog.pg_locks WHERE granted");
+  for (int i = 0; i < 2; i++) { /* it was seen in the queue; it never was */
+    waits_at(&k, "n", 2, ALONE, 0);
+    eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1");
+    assert_string_not_equal(postgresql_server_ask(server, WAITING), before);
+    snprintf(before, sizeof before, "%s", postgresql_server_ask(server, WAITING));
+  }
+  nobody_is_left(&k, "n", 2);
+  closed_beside(&k);
+}
+
 /* ---- beside the rest ----------------------------------------------------------------------- */
 
 static void a_downgrade_beside_a_writer_that_waits_keeps_the_hold(void **state) {
@@ -253,6 +331,29 @@ static void a_grant_is_told_though_no_release_was(void **state) {
   ear_close(e);
   nobody_is_left(&k, "n", 2);
   closed(&k);
+}
+
+/* A LOCK that finds no room looks for sessions that have ended. */
+static int is_told_in_its_turn(const kit *k) {
+  kit small = open_at(ADVISORY "&max_holds=1");
+  ear *e = ear_open(&small);
+  expect("nobody has it", lock(k, "n", 1, 60000), CORRAL_OK);
+  waits_at(&small, "n", 2, ALONE, 1);
+  catch_up(e);
+  expect("unlock", unlock(k, "n", 1), CORRAL_OK);
+  eventually("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "0");
+  for (int i = 0; i < 20; i++, crl_env_pause_us(1000)) (void)lock(&small, "other", 3, 1000);
+  e->count = 0;
+  while (listen_until(e, -1, 0) > 0) continue;
+  int told = times_told(e, "n") > 1, came = asks(&small, "n", 2, ALONE, CORRAL_OK);
+  ear_close(e);
+  closed(&small);
+  return told && came;
+}
+
+static void a_look_for_room_takes_no_grant_from_the_one_that_waits_for_it(void **state) {
+  (void)state;
+  in_time(is_told_in_its_turn, 3);
 }
 
 static void holders_and_the_queue_are_shown_to_others(void **state) {
@@ -324,14 +425,18 @@ int main(void) {
       cmocka_unit_test(turns_go_round_in_the_order_of_arrival),
       cmocka_unit_test(readers_in_a_row_hold_together_behind_a_writer_that_came_before),
       cmocka_unit_test(who_has_no_turn_gets_it_when_nobody_waits),
+      cmocka_unit_test(a_reader_in_turn_doesnt_pass_a_writer_that_wishes),
       cmocka_unit_test(a_place_is_given_back_at_once),
       cmocka_unit_test(a_place_that_was_just_granted_the_lock_is_given_back_with_it),
       cmocka_unit_test(a_turn_that_isnt_taken_passes_on_and_who_comes_late_goes_to_the_end),
       cmocka_unit_test(the_places_of_a_process_that_ends_go),
       cmocka_unit_test(no_time_limit_of_the_role_ends_a_wait),
+      cmocka_unit_test(a_place_that_is_given_back_cancels_nothing_of_another_process),
+      cmocka_unit_test(a_waiter_that_the_queue_has_no_more_waits_anew),
       cmocka_unit_test(a_downgrade_beside_a_writer_that_waits_keeps_the_hold),
       cmocka_unit_test(an_index_built_concurrently_waits_for_waiters_of_its_database_only),
       cmocka_unit_test(a_grant_is_told_though_no_release_was),
+      cmocka_unit_test(a_look_for_room_takes_no_grant_from_the_one_that_waits_for_it),
       cmocka_unit_test(holders_and_the_queue_are_shown_to_others),
       cmocka_unit_test(a_place_is_one_of_max_holds),
       cmocka_unit_test(what_the_server_has_ended_is_none_of_max_holds),

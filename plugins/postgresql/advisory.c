@@ -112,7 +112,7 @@ static void wish(crl_pg_handle *h, corral_op *op, int64_t deadline) {
  * may have the lock. */
 static int take(crl_pg_handle *h, corral_op *op, crl_pg_statement what, int64_t deadline) {
   crl_pg_store *s = h->store;
-  char note[CORRAL_LOCK_NOTE + 1];
+  char note[CORRAL_LOCK_NOTE + 1] = "";
   PGresult *r;
   int status = crl_pg_furnish(h, deadline, op->error);
   if (status != CORRAL_OK) return status;
@@ -173,12 +173,22 @@ static int settled(crl_pg_store *s, const corral_op *op, int status) {
   return status;
 }
 
+/* 1: a LOCK that was refused may wait in the server's queue. */
+static int may_queue(crl_pg_handle *h, const corral_op *op, int64_t deadline) {
+  crl_pg_session *c = h->session;
+  if (!(op->flags & CORRAL_OP_FAIR) || op->lock.wish_ms <= 0) return 0;
+  if (!(op->flags & CORRAL_OP_SHARED)) return 1;
+  c->lock = lock_of(h->store, op);
+  int may = ask_hold(h->store, c, CRL_PG_PASS, 0, NULL, deadline, NULL) == 1;
+  c->lock = 0;
+  return may;
+}
+
 /* Tries to take the lock, or else gets a place in the queue. */
 static int take_or_queue(crl_pg_handle *h, corral_op *op, int64_t deadline) {
   crl_pg_session *c;
   int status = try_to_take(h, op, deadline);
-  if (status != CORRAL_EBUSY || !(op->flags & CORRAL_OP_FAIR) || op->lock.wish_ms <= 0)
-    return settled(h->store, op, status);
+  if (status != CORRAL_EBUSY || !may_queue(h, op, deadline)) return settled(h->store, op, status);
   status = crl_pg_enqueue(h, op, lock_of(h->store, op), deadline, &c);
   if (status != CORRAL_OK) return settled(h->store, op, status);
   status = in_turn(h, c, op, deadline);

@@ -1,5 +1,6 @@
 /* holds.c: the sessions of advisory locks: those of holds and of tokens that wait, each kept under
  * its token, and idle ones; and the ends of their connections. */
+#include <poll.h>
 #include <stdlib.h>
 
 #include "postgresql.h"
@@ -73,9 +74,16 @@ void crl_pg_drop(crl_pg_handle *h, crl_pg_session *c) {
   crl_pg_hang_up(c);
 }
 
+/* 1: the server has ended the connection. Reads nothing: an answer that is read here would be no
+ * event for crl_pg_tell_turns any more. */
+static int is_ended(const crl_pg_session *c) {
+  struct pollfd fd = {.fd = PQsocket(c->conn), .events = POLLRDHUP};
+  return PQstatus(c->conn) == CONNECTION_BAD || (poll(&fd, 1, 0) > 0 && fd.revents != 0);
+}
+
 /* 1: the session is listed, and of no use: no unlock came, or no answer to one. */
 static int is_over(const crl_pg_store *s, const crl_pg_session *c) {
-  return !c->lent && (c->ends || (c->until <= s->host->now_ms() && !crl_pg_is_alive(c)));
+  return !c->lent && (c->ends || (c->until <= s->host->now_ms() && is_ended(c)));
 }
 
 int crl_pg_reserve(crl_pg_store *s) {

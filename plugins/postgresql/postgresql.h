@@ -50,6 +50,7 @@ typedef enum crl_pg_statement {
   CRL_PG_TURN,
   CRL_PG_PLACE,
   CRL_PG_CANCEL,
+  CRL_PG_PASS,
   CRL_PG_TOUCH,
   CRL_PG_DOWNGRADE,
   CRL_PG_END,
@@ -86,6 +87,7 @@ typedef struct crl_pg_session {
   int lent;  /* one thread has it for itself */
   int ends;  /* an unlock was sent, and its reply didn't come */
   int waits; /* CRL_PG_WISHES, CRL_PG_QUEUES; 0: it doesn't wait. Changed under the mutex */
+  int looks; /* a look has sought its place before (CRL_PG_QUEUES) */
   int shared;
   int64_t lock;    /* number of the advisory lock; 0: it holds none */
   int fd;          /* its socket */

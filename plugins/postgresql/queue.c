@@ -47,6 +47,7 @@ int crl_pg_enqueue(crl_pg_handle *h, corral_op *op, int64_t lock, int64_t deadli
   c->hash = s->host->hash64(op->key, op->key_len);
   c->fd = PQsocket(c->conn);
   c->waits = CRL_PG_QUEUES;
+  c->looks = 0;
   c->lent = 1;
   crl_pg_keep(s, c);
   attend(s, c);
@@ -100,6 +101,9 @@ int crl_pg_look_for_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int
     (void)crl_pg_await(s, c, POLLIN, s->host->now_ms() + 1);
   }
   if (is_answered(c)) return is_granted(s, c, deadline) ? CORRAL_OK : CORRAL_ELOST;
+  /* after the first look the session is in the queue, or over, and this side isn't told */
+  if (place == 0 && c->looks) return CORRAL_ELOST;
+  c->looks = 1;
   op->flags |= CORRAL_OP_QUEUED;
   op->lock_state.fence = place > 0 ? (uint64_t)place : 0;
   op->lock_state.left_ms = -1;
@@ -107,7 +111,7 @@ int crl_pg_look_for_turn(crl_pg_handle *h, crl_pg_session *c, corral_op *op, int
 }
 
 int crl_pg_leave_queue(crl_pg_handle *h, crl_pg_session *c, int64_t deadline) {
-  if (!is_answered(c) && ask_about(h, c, CRL_PG_CANCEL, deadline) <= 0) return 0;
+  if (!is_answered(c) && ask_about(h, c, CRL_PG_CANCEL, deadline) <= 0 && !is_answered(c)) return 0;
   return is_granted(h->store, c, soon(h->store, deadline));
 }
 

@@ -127,7 +127,13 @@ static const char *const statements[CRL_PG_STATEMENTS] = {
     [CRL_PG_PLACE] = "WITH queue AS (SELECT l.pid, row_number() OVER (ORDER BY " IN_ORDER
                      ") AS place FROM " ITS_QUEUE
                      ") SELECT coalesce(max(place), 0)::bigint FROM queue WHERE pid = $4",
-    [CRL_PG_CANCEL] = "SELECT pg_cancel_backend($4::int)",
+    /* No row: the process isn't in the queue. Since a restart its number may be another's. */
+    [CRL_PG_CANCEL] = "SELECT pg_cancel_backend(l.pid) FROM " ITS_QUEUE " AND l.pid = $4",
+    /* Column: may a reader wait in the queue? While others read, not past a writer that wishes: the
+     * server would let it in at once. */
+    [CRL_PG_PASS] =
+        "SELECT NOT EXISTS (SELECT FROM " ITS_LOCKS " AND l.mode = 'ShareLock') OR "
+        "(pg_try_advisory_lock_shared(" DOOR ") AND pg_advisory_unlock_shared(" DOOR "))",
     /* Column: still held? */
     [CRL_PG_TOUCH] = "SELECT " HELD_HERE " AND " SILENCE " || " RENAMED " <> ''",
     /* The shared lock is never waited for, since its session has the other one; a mere try would
