@@ -165,7 +165,8 @@ static int read_place(const crl_etcd_handle *h, const cJSON *kv, uint8_t token[C
                       int64_t *created, int64_t *lease) {
   uint8_t key[CRL_ETCD_PLACE + 1], queue[CRL_ETCD_PLACE];
   const char *text = crl_etcd_words(kv, "key");
-  size_t len = text != NULL ? crl_etcd_base64_read(text, key, CRL_ETCD_PLACE) : SIZE_MAX,
+  if (text == NULL) return 0;
+  size_t len = crl_etcd_base64_read(text, key, CRL_ETCD_PLACE),
          before = crl_etcd_base64_read(h->queue, queue, sizeof queue);
   if (len != before + 2 * CORRAL_TOKEN || memcmp(key, queue, before) != 0) return 0;
   key[len] = '\0';
