@@ -322,7 +322,8 @@ static void calls_of_a_loop_have_a_result_each(void **state) {
     corral_value *value = NULL;
     assert_int_equal(
         corral_open(CORRAL_OPTIONS(.store = "memory:", .stats_dir = off, .compute = compute_one,
-                                   .near_bytes = near ? 1 << 20 : 0),
+                                   .near_bytes = near ? 1 << 20 : 0,
+                                   .policy = CORRAL_POLICY(.ttl_ms = HOUR_MS, .near_ms = HOUR_MS)),
                     &c, NULL),
         CORRAL_OK);
     assert_int_equal(corral_loop_open(c, &loop, NULL), CORRAL_OK);
