@@ -343,11 +343,12 @@ static void a_waiter_of_before_a_restart_leaves_without_ending_anothers_connecti
 /* ---- a waiter that is cut off -------------------------------------------------------------- */
 
 /* Passes on what comes between a client and the server, one thread for all connections. When `cut`
- * is set the first connection ends at the server's side, and the client isn't told. */
+ * is set the first connection ends at the server's side, and the client isn't told; when `swallow`
+ * is, the next one that would wait for a lock does, before it waits. */
 typedef struct relay {
   int listener, port, ends[8][2];
   size_t count;
-  atomic_int cut, over;
+  atomic_int cut, swallow, over;
   pthread_t thread;
 } relay;
 
@@ -360,10 +361,15 @@ static int connected(int port) {
   return fd;
 }
 
-static void pass_on(int *from, int *to) {
+static void pass_on(relay *r, int *from, int *to) {
   char bytes[4096];
   ssize_t n = recv(*from, bytes, sizeof bytes, MSG_DONTWAIT);
   if (n < 0) return;
+  int waits = n > 0 && memmem(bytes, (size_t)n, "', 31536000)", 12) != NULL;
+  if (waits && atomic_exchange(&r->swallow, 0)) {
+    close(*to);
+    *to = -1;
+  }
   if (n > 0 && *to >= 0) (void)!send(*to, bytes, (size_t)n, MSG_NOSIGNAL);
   if (n > 0) return;
   close(*from);
@@ -386,7 +392,8 @@ static void *relay_all(void *arg) {
       r->ends[0][1] = -1;
     }
     for (size_t i = 0; i < 2 * r->count; i++)
-      if (r->ends[i / 2][i % 2] >= 0) pass_on(&r->ends[i / 2][i % 2], &r->ends[i / 2][1 - i % 2]);
+      if (r->ends[i / 2][i % 2] >= 0)
+        pass_on(r, &r->ends[i / 2][i % 2], &r->ends[i / 2][1 - i % 2]);
   }
   return NULL;
 }
@@ -428,6 +435,28 @@ static void a_waiter_that_the_server_has_lost_finds_out_and_waits_again(void **s
   }
   assert_string_not_equal(waiting(), "");
   assert_string_not_equal(waiting(), before);
+  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
+  (void)gets(&b, "n", 2);
+  closed(&a);
+  closed(&b);
+  relay_stop(&r);
+}
+
+static void a_waiter_that_never_reached_the_queue_finds_out_and_waits_again(void **state) {
+  (void)state;
+  static relay r;
+  char text[200];
+  relay_start(&r);
+  snprintf(text, sizeof text, "mariadb://lock%%20user:p%%40ss%%3Aword%%2F@127.0.0.1:%d/", r.port);
+  kit a = opened(uri), b = opened(text);
+  assert_int_equal(take(&a, "n", 1, HOUR), CORRAL_OK);
+  atomic_store(&r.swallow, 1);
+  for (int64_t end = later(); a.host->now_ms() < end && waiting()[0] == '\0'; poll(NULL, 0, 5)) {
+    corral_op op = fair_op("n", 2, HOUR);
+    assert_int_equal(by(&b, &op, 2000), CORRAL_EBUSY);
+  }
+  assert_int_equal(atomic_load(&r.swallow), 0);
+  assert_string_not_equal(waiting(), "");
   assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
   (void)gets(&b, "n", 2);
   closed(&a);
@@ -480,6 +509,7 @@ int main(void) {
       CASE(waiters_wait_on_over_a_restart_of_the_server),
       CASE(a_waiter_of_before_a_restart_leaves_without_ending_anothers_connection),
       CASE(a_waiter_that_the_server_has_lost_finds_out_and_waits_again),
+      CASE(a_waiter_that_never_reached_the_queue_finds_out_and_waits_again),
       CASE(waiters_on_all_connections_keep_no_hold_from_its_release),
   };
   if (!mariadb_server_start(&server)) return 77;

@@ -46,6 +46,7 @@ struct crl_mariadb_session {
   int busy;         /* for a hold, as all that follows; under the store's mutex */
   int waits;        /* GET_LOCK is under way, for a turn: the hold is none yet */
   size_t place;     /* in the server's queue, of which the first is 1; 0: not seen there */
+  int misses;       /* looks that ended without a place, and without an answer */
   int64_t look_at;  /* host->now_ms; when the place is looked up again */
   corral_hold hold; /* until and since in host->now_ms */
   int fd;           /* its socket */

@@ -123,13 +123,14 @@ int crl_mariadb_turn_begin(crl_mariadb_batch *b, crl_mariadb_session *s, corral_
   if (status != CORRAL_OK) return status;
   s->waits = 1;
   s->place = 0;
+  s->misses = 0;
   s->look_at = 0;
   crl_mariadb_add_held(s, 1);
   return CORRAL_OK;
 }
 
 /* A waiter that isn't in the queue, which has no answer either for half of the time allowed, is on
- * its way there when it is new; else its session is over, and nothing has told this side. */
+ * its way there at its first look; else its session is over, and nothing has told this side. */
 int crl_mariadb_turn(crl_mariadb_batch *b, crl_mariadb_session *s) {
   int64_t until = 0, now = b->st->host->now_ms(), most = now + (b->deadline - now) / 2;
   for (;;) {
@@ -138,7 +139,7 @@ int crl_mariadb_turn(crl_mariadb_batch *b, crl_mariadb_session *s) {
       return status == CORRAL_OK && id_of(s) != 0 ? CORRAL_OK : CORRAL_ELOST;
     if (is_queued(b, s)) return CORRAL_EBUSY;
     now = b->st->host->now_ms();
-    if (now >= most) return s->place > 0 ? CORRAL_ELOST : CORRAL_EBUSY;
+    if (now >= most) return s->place > 0 || s->misses++ > 0 ? CORRAL_ELOST : CORRAL_EBUSY;
     until = now + PAUSE_MS;
   }
 }
