@@ -297,7 +297,7 @@ static void a_table_keeps_no_turns_and_the_way_that_does_is_named(void **state) 
   assert_int_equal(corral_lock_take(c, "n", 1, CORRAL_LOCK(.fair = 1), &lock, &error),
                    CORRAL_EUNSUPPORTED);
   assert_non_null(strstr(error.text, "keeps no turns"));
-  assert_non_null(strstr(error.text, "postgresql: without locks=advisory"));
+  assert_non_null(strstr(error.text, "postgresql: with locks=advisory"));
   corral_close(c);
 }
 
