@@ -16,6 +16,9 @@
 #if CORRAL_HAVE_mariadb
 #include "support/mariadb_server.h"
 #endif
+#if CORRAL_HAVE_postgresql
+#include "support/postgresql_server.h"
+#endif
 #if CORRAL_HAVE_etcd
 #include "support/etcd_server.h"
 #endif
@@ -24,7 +27,7 @@ enum { WAITERS = 4, ATTEMPTS = 8, CROWD = 6, GRANTS = 120, PATIENCE_MS = 60000 }
 
 static redis_server *redis;
 static memcached_server *memcached;
-enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, KEEPS_RECORDS, MOST = KEEPS_RECORDS + 2 };
+enum { MEMORY, LMDB, REDIS, PLAIN_REDIS, MEMCACHED, KEEPS_RECORDS, MOST = KEEPS_RECORDS + 3 };
 static char uris[MOST][200];
 static int stores = KEEPS_RECORDS; /* further ones where their servers are there */
 
@@ -33,6 +36,15 @@ static mariadb_server *mariadb;
 static void start_mariadb(void) {
   if (!mariadb_server_start(&mariadb)) return;
   snprintf(uris[stores++], sizeof uris[0], "%s", mariadb_server_uri(mariadb));
+}
+#endif
+
+#if CORRAL_HAVE_postgresql
+static postgresql_server *postgresql;
+static void start_postgresql(void) {
+  if (postgresql_server_start(&postgresql, NULL))
+    snprintf(uris[stores++], sizeof uris[0], "%s",
+             postgresql_server_uri(postgresql, "?locks=advisory"));
 }
 #endif
 
@@ -55,6 +67,9 @@ static int start_stores(void **state) {
 #if CORRAL_HAVE_mariadb
   start_mariadb();
 #endif
+#if CORRAL_HAVE_postgresql
+  start_postgresql();
+#endif
 #if CORRAL_HAVE_etcd
   start_etcd();
 #endif
@@ -66,6 +81,9 @@ static int stop_stores(void **state) {
   memcached_server_stop(memcached);
 #if CORRAL_HAVE_mariadb
   mariadb_server_stop(mariadb);
+#endif
+#if CORRAL_HAVE_postgresql
+  postgresql_server_stop(postgresql);
 #endif
 #if CORRAL_HAVE_etcd
   etcd_server_stop(etcd);
