@@ -304,14 +304,46 @@ static void dispatch_until(corral_loop *loop, const int *done) {
   }
 }
 
-static void get_in_loop(corral *c, corral_loop *loop, const char *key, corral_result result) {
+/* The one result that was counted since `before`. */
+static corral_result result_since(corral *c, const counts *before) {
+  counts now = counted(c);
+  corral_result ret = CORRAL_RESULT_ERROR;
+  assert_int_equal(now.all - before->all, 1);
+  for (int i = 0; i < CORRAL_RESULT_COUNT; i++)
+    if (now.results[i] != before->results[i]) ret = (corral_result)i;
+  return ret;
+}
+
+static corral_result got_in_loop(corral *c, corral_loop *loop) {
   int done = 0;
   counts before = counted(c);
-  assert_int_equal(corral_loop_get(loop, key, strlen(key), NULL,
-                                   CORRAL_ASYNC(.done = on_done, .arg = &done), NULL),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_loop_get(loop, "k", 1, NULL, CORRAL_ASYNC(.done = on_done, .arg = &done), NULL),
+      CORRAL_OK);
   dispatch_until(loop, &done);
-  ended(c, &before, result, 1);
+  return result_since(c, &before);
+}
+
+/* A peek that finds no copy may find nothing. */
+static corral_result peeked(corral *c, corral_loop *loop) {
+  corral_value *value = NULL;
+  counts before = counted(c);
+  (void)loop;
+  if (corral_peek(c, "k", 1, NULL, &value) == CORRAL_EMISS) return CORRAL_RESULT_MISS;
+  corral_value_unref(value);
+  return result_since(c, &before);
+}
+
+/* The word of the value's own fill comes late from the watch, and ends a copy once. */
+static void hits(corral *c, corral_loop *loop, int near,
+                 corral_result (*call)(corral *c, corral_loop *loop)) {
+  corral_result result = CORRAL_RESULT_MISS;
+  for (int i = 0; i < 10 && near && result != CORRAL_RESULT_NEAR; i++) {
+    await_near(c, "k", NULL);
+    result = call(c, loop);
+  }
+  if (!near) result = call(c, loop);
+  assert_int_equal(result, near ? CORRAL_RESULT_NEAR : CORRAL_RESULT_FRESH);
 }
 
 static void calls_of_a_loop_have_a_result_each(void **state) {
@@ -330,14 +362,9 @@ static void calls_of_a_loop_have_a_result_each(void **state) {
     counts before = counted(c);
     assert_int_equal(corral_peek(c, "k", 1, NULL, &value), CORRAL_EMISS);
     assert_int_equal(counted(c).all, before.all); /* the call comes after it */
-    get_in_loop(c, loop, "k", CORRAL_RESULT_COMPUTED);
-    corral_result hit = near ? CORRAL_RESULT_NEAR : CORRAL_RESULT_FRESH;
-    if (near) await_near(c, "k", NULL);
-    get_in_loop(c, loop, "k", hit);
-    before = counted(c);
-    assert_int_equal(corral_peek(c, "k", 1, NULL, &value), CORRAL_OK);
-    corral_value_unref(value);
-    ended(c, &before, hit, 1);
+    assert_int_equal(got_in_loop(c, loop), CORRAL_RESULT_COMPUTED);
+    hits(c, loop, near, got_in_loop);
+    hits(c, loop, near, peeked);
     corral_loop_close(loop);
     corral_close(c);
   }
