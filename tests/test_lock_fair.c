@@ -123,15 +123,6 @@ static void *wait_for_it(void *arg) {
   return NULL;
 }
 
-/* Returns when the queue has so many waiters. */
-static void until_there_wait(corral *c, size_t number) {
-  size_t count = 0;
-  for (int64_t end = crl_env_now_ms() + PATIENCE_MS; count != number; crl_env_pause_us(1000)) {
-    assert_int_equal(corral_lock_waiters(c, "n", 1, NULL, 0, &count, &error), CORRAL_OK);
-    if (crl_env_now_ms() > end) fail_msg("%zu wait, not %zu", count, number);
-  }
-}
-
 static void start(waiter *w, int number, const corral_lock_options *options) {
   w->number = number;
   w->options = *options;

@@ -121,8 +121,8 @@ static void the_cases_of_the_conformance_suite_about_turns_are_met(void **state)
 
 enum { CROWD = 5, ROUNDS = 4, GAMES = 8 };
 
-/* Who releases comes last, and nobody else is granted the lock. 1: each was granted it in its turn,
- * none of them more than TURN_MS after that began. */
+/* The holder releases, and comes last. The lock goes to the next in the queue, and to nobody else.
+ * 1: in its turn; a waiter that slept through that has it later. */
 static int is_a_round(const kit k[CROWD], unsigned holder, uint64_t *last) {
   unsigned next = (holder + 1) % CROWD;
   assert_int_equal(unlock(&k[holder], "n", holder), CORRAL_OK);

@@ -11,7 +11,7 @@
 #include "support/lock_kit.h"
 #include "support/fork_kit.h"
 
-enum { ATTEMPTS = 8, PATIENCE_MS = 60000, HOUR_MS = 3600000 };
+enum { ATTEMPTS = 8, HOUR_MS = 3600000 };
 
 static postgresql_server *server;
 static char uri[200];
@@ -38,15 +38,6 @@ static void *wait_for_it(void *arg) {
       corral_lock_take(w->c, "n", 1, CORRAL_LOCK(.fair = 1, .wait_ms = HOUR_MS), &lock, &w->error);
   if (w->status == CORRAL_OK) w->status = corral_lock_release(lock, &w->error);
   return NULL;
-}
-
-/* Returns when the queue has so many waiters. */
-static void until_there_wait(corral *c, size_t number) {
-  size_t count = 0;
-  for (int64_t end = crl_env_now_ms() + PATIENCE_MS; count != number; crl_env_pause_us(1000)) {
-    assert_int_equal(corral_lock_waiters(c, "n", 1, NULL, 0, &count, &error), CORRAL_OK);
-    if (crl_env_now_ms() > end) fail_msg("%zu wait, not %zu", count, number);
-  }
 }
 
 /* Starts a waiter, and returns when it is the last of `number` in the queue. */

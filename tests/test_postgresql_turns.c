@@ -163,10 +163,8 @@ static void a_turn_that_isnt_taken_passes_on_and_who_comes_late_goes_to_the_end(
   expect("nobody has it", ask(&k, "n", 1, ALONE), CORRAL_OK);
   waits_at(&k, "n", 2, ALONE, 1);
   waits_at(&k, "n", 3, ALONE, 2);
-  int64_t from = crl_env_now_ms();
   expect("unlock", unlock(&k, "n", 1), CORRAL_OK);
   comes(&k, "n", 3);
-  assert_true(crl_env_now_ms() - from >= CORRAL_LOCK_TURN_MS - 1);
   waits_at(&k, "n", 2, ALONE, 1);
   expect("unlock", unlock(&k, "n", 3), CORRAL_OK);
   comes(&k, "n", 2);

@@ -218,7 +218,7 @@ int crl_etcd_see_all(crl_etcd_handle *h, crl_etcd_view *ret, corral_hold **ret_h
 
 /* ---- queue.c ------------------------------------------------------------------------------- */
 
-/* How many places are before the token's, or before one at the end. */
+/* The number of places before the token's, or before one at the end. */
 size_t crl_etcd_ahead(const crl_etcd_queue *queue);
 /* Gives the token a place at the end, unless it has one, and reads lock and queue. */
 int crl_etcd_join(crl_etcd_handle *h, const corral_op *op, crl_etcd_view *ret);

@@ -177,7 +177,7 @@ static int refuse(crl_etcd_handle *h, corral_op *op, const attempt *a, int64_t t
 
 typedef enum step { TAKE, HAS_IT, JOIN, PASS_ON, REFUSE } step;
 
-/* What comes next, by what was seen. *ret_turn_ms: what is left of the first place's turn. */
+/* The next step of a LOCK, by the view. *ret_turn_ms: the time left of the first place's turn. */
 static step next_step(crl_etcd_handle *h, const corral_op *op, const crl_etcd_view *now, int tries,
                       int64_t *ret_turn_ms) {
   size_t ahead = crl_etcd_ahead(&now->queue);

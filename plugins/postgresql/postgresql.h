@@ -70,8 +70,8 @@ typedef struct crl_pg_question {
   const char *text; /* NULL: "" */
 } crl_pg_question;
 
-/* How a session that has no hold yet waits: it bars new readers, or its statement blocks in the
- * server's queue. */
+/* The ways in which a session without a hold waits: it bars new readers, or its statement blocks in
+ * the server's queue. */
 enum { CRL_PG_WISHES = 1, CRL_PG_QUEUES };
 
 /* A connection. The session of an advisory hold also has the state of that hold. */

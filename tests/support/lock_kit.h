@@ -49,6 +49,15 @@ static inline corral_lock *take(corral *c, const char *name, corral_lock_options
   return lock;
 }
 
+/* Returns when so many wait in turn for the lock "n". */
+static inline void until_there_wait(corral *c, size_t number) {
+  size_t count = 0;
+  for (int64_t end = crl_env_now_ms() + 60000; count != number; crl_env_pause_us(1000)) {
+    assert_int_equal(corral_lock_waiters(c, "n", 1, NULL, 0, &count, &error), CORRAL_OK);
+    if (crl_env_now_ms() > end) fail_msg("%zu wait, not %zu", count, number);
+  }
+}
+
 /* Takes without waiting; releases a granted lock at once. Returns the status of taking. */
 static inline int try(corral *c, const char *name, corral_lock_options *options) {
   corral_lock *lock = NULL;
