@@ -30,12 +30,14 @@ static crl_pool *the_pool;
 static caller first, others[CROWD];
 static _Atomic int returned;
 
-static crl_pool *begin(int64_t handles) {
-  the_pool = pool_of(handles, FAR);
+static crl_pool *begin_with(const corral_store *plugin, int64_t handles) {
+  the_pool = pool_with(plugin, 1, handles, FAR);
   waits = wake_count = returned = 0;
   before_wake = after_wake = NULL;
   return the_pool;
 }
+
+static crl_pool *begin(int64_t handles) { return begin_with(&handled, handles); }
 
 static void *call_and_count(void *arg) {
   call(arg);
@@ -162,6 +164,56 @@ static void a_handle_is_handed_on_before_the_callers_that_it_served_are_woken(vo
   end(4);
 }
 
+/* ---- a queue that grows -------------------------------------------------------------------- */
+
+/* A batch of CALLERS, as they have been of late, is at the gate with the only handle. */
+static void stall_many(void) {
+  begin_with(&pipelined, 1);
+  occupy();
+  for (int i = 0; i < CALLERS; i++) queue_up(&others[i], op_of(CORRAL_VERB_GET, 2), i + 1);
+  set_gate(4);
+  until_batch(2);
+  assert_int_equal(the_fake.batches[1], CALLERS);
+}
+
+static void set_rest(int64_t until, size_t handles) {
+  crl_server *server = the_pool->list[0];
+  crl_latch_take(&server->latch);
+  server->usual.most = handles;
+  server->usual.recent = CALLERS * CRL_SEATS_RECENT;
+  server->usual.rests_until = until;
+  crl_latch_give(&server->latch);
+}
+
+static void nobody_waits_for_ever_behind_a_batch_that_stalls(void **state) {
+  (void)state;
+  stall_many();
+  for (int i = 0; i < 3; i++) {
+    set_rest(0, 2);
+    assert_int_equal(one(the_pool, i == 1 ? CORRAL_VERB_CLAIM : CORRAL_VERB_GET), CORRAL_OK);
+  }
+  assert_int_equal(the_fake.at_gate, 1);
+  assert_int_equal(the_fake.connects, 2);
+  assert_true(the_pool->list[0]->usual.rests_until > 0);
+  set_gate(0);
+  end(CALLERS);
+}
+
+static void the_handle_of_a_probe_is_handed_to_the_queue(void **state) {
+  (void)state;
+  stall_many();
+  set_rest(INT64_MAX, 1); /* so it doesn't go by itself */
+  queue_up(&others[CALLERS], op_of(CORRAL_VERB_GET, 3), 1);
+  set_rest(0, 2);
+  crl_server_doubt(the_pool->list[0]);
+  crl_server_probe(the_pool->list[0], the_pool);
+  while (returned < 1) sched_yield();
+  assert_int_equal(the_fake.at_gate, 1);
+  assert_int_equal(the_fake.connects, 2);
+  set_gate(0);
+  end(CALLERS + 1);
+}
+
 /* ---- the latch ----------------------------------------------------------------------------- */
 
 /* Nobody is woken under the latch; and nobody that was served needs it to return. */
@@ -200,6 +252,8 @@ int main(void) {
       cmocka_unit_test(callers_whose_bits_are_the_same_lead_one_after_the_other),
       cmocka_unit_test(no_more_handles_are_opened_than_callers_at_once),
       cmocka_unit_test(a_handle_is_handed_on_before_the_callers_that_it_served_are_woken),
+      cmocka_unit_test(nobody_waits_for_ever_behind_a_batch_that_stalls),
+      cmocka_unit_test(the_handle_of_a_probe_is_handed_to_the_queue),
       cmocka_unit_test(results_are_told_without_the_latch),
   };
   return cmocka_run_group_tests_name("pool_queue", tests, NULL, NULL);

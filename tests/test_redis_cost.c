@@ -11,11 +11,20 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "support/moving_kit.h"
 #include "support/redis_cluster.h"
 
-enum { KEYS = 60, ATTEMPTS = 50, CROWD = 32, HANDLES = 2 };
+enum {
+  KEYS = 60,
+  ATTEMPTS = 50,
+  CROWD = 32,
+  HANDLES = 2,
+  MANY = 64,
+  HITS = 60,
+  MESSAGES = 130 /* for 1,000 hits; 146 and more where no queue grows */
+};
 
 static redis_cluster *cluster;
 static redis_server *alone;
@@ -226,6 +235,64 @@ static void many_threads_have_no_more_than_the_handles_of_each_node(void **state
   corral_close(c);
 }
 
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static pthread_barrier_t all_are_there;
+
+/* A thread has keys of its own: a call that joins another's flight is no look. Returns its argument
+ * when all were answered. */
+static void *hit_own(void *c) {
+  static _Atomic int threads;
+  int me = atomic_fetch_add(&threads, 1) % MANY, answers = 0;
+  for (int i = -3; i < HITS; i++) {
+    char key[24];
+    corral_value *value = NULL;
+    if (i == 0) pthread_barrier_wait(&all_are_there);
+    snprintf(key, sizeof key, "key %d of %d", (i + 3) % 3, me);
+    answers += corral_get_or_compute(c, key, strlen(key), NULL, echo, NULL, &value) == CORRAL_OK;
+    corral_value_unref(value);
+  }
+  return answers == HITS + 3 ? c : NULL;
+}
+
+/* What the primaries have read. Each question is a message itself. */
+static long messages(void) {
+  long long sum = 0;
+  for (int i = 0; i < REDIS_CLUSTER_PRIMARIES; i++)
+    sum += redis_server_info(primary(i), "total_reads_processed");
+  return (long)sum - REDIS_CLUSTER_PRIMARIES;
+}
+
+/* Messages for each 1,000 hits of many threads. */
+static long messages_of(corral *c) {
+  pthread_t threads[MANY];
+  pthread_barrier_init(&all_are_there, NULL, MANY + 1);
+  for (int i = 0; i < MANY; i++) assert_int_equal(pthread_create(&threads[i], NULL, hit_own, c), 0);
+  long before = messages();
+  pthread_barrier_wait(&all_are_there);
+  for (int i = 0; i < MANY; i++) {
+    void *answered;
+    pthread_join(threads[i], &answered);
+    assert_ptr_equal(answered, c);
+  }
+  long sent = messages() - before;
+  pthread_barrier_destroy(&all_are_there);
+  return sent * 1000 / (MANY * HITS);
+}
+
+/* A busy machine lets some of their threads come late. */
+static void hits_of_many_threads_go_together(void **state) {
+  (void)state;
+  corral *c = opened(&(corral_options){.op_ms = 10000});
+  long count = 1000;
+  for (int i = 0; i < 2 * ATTEMPTS && count > MESSAGES; i++) {
+    count = messages_of(c);
+    print_message("           %d threads: %ld messages for 1,000 hits\n", MANY, count);
+  }
+  assert_in_range(count, 1, MESSAGES);
+  corral_close(c);
+}
+
 static void a_copy_is_one_tracked_key_until_it_is_told_of(void **state) {
   (void)state;
   ear e = {0};
@@ -251,6 +318,7 @@ int main(void) {
       T(each_call_costs_the_nodes_the_commands_that_it_costs_one_server),
       T(a_thread_needs_one_connection_to_each_node_and_the_first),
       T(many_threads_have_no_more_than_the_handles_of_each_node),
+      T(hits_of_many_threads_go_together),
       T(a_copy_is_one_tracked_key_until_it_is_told_of),
   };
   return cmocka_run_group_tests_name("redis_cost", tests, NULL, stop);

@@ -856,9 +856,10 @@ typedef struct corral_store {
                        int64_t deadline, corral_error *error);
   /* Another store of the same plugin, NULL: none. */
   const struct corral_store *next;
-  /* Optional, all three or none: GETs without waiting, for event loops, and to ask several servers
-   * at once. A handle is used by one thread at a time, and for nothing else while a batch is under
-   * way; none of these functions ever waits. Bytes that move are told by host->moved(bytes, 0).
+  /* Optional, all three or none, for stores whose batches take hardly longer than one operation:
+   * GETs without waiting, for event loops, and to ask several servers at once. A handle is used by
+   * one thread at a time, and for nothing else while a batch is under way; none of these functions
+   * ever waits. Bytes that move are told by host->moved(bytes, 0).
    *  descriptor  is readable when `finish` has something to do, also after the connection was
    *              closed. -1: this handle can't do without waiting, and the host disconnects it.
    *  begin       sends a batch of GETs; none may be under way. The batch and its keys stay until it

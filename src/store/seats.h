@@ -4,6 +4,13 @@
  * its seat is queued, and it sleeps. A leader, the caller with a handle, takes other seats along in
  * one batch, and gives its handle to the head of the queue.
  *
+ * While batches have had many callers of late, CRL_SEATS_MANY on average, a queue rather grows than
+ * takes a further handle: until it is as long as they were, or none is under way. While a leader
+ * that was called is about to take the queue along, it grows, too. It doesn't grow for longer than
+ * CRL_SEATS_GROW_MS: then the batches under way are slow, and for CRL_SEATS_REST_MS no queue grows
+ * where a handle is to be had. Seats that go alone take a handle at once. So few callers have a
+ * handle each, and many share large batches.
+ *
  * The server's latch guards everything, but for seats that are out of the queue: those belong to
  * their leader until their state is set, which publishes what was written into them. So nobody
  * needs the latch to be woken, and nobody is woken under it.
@@ -20,7 +27,11 @@
 enum {
   CRL_SEATS_OPS = 256, /* operations of a combined batch, at the most */
   CRL_SEATS_HANDLES = 64,
-  CRL_SEATS_BELLS = 8 /* in turn; one that two batches share wakes some for no reason */
+  CRL_SEATS_BELLS = 8,  /* in turn; one that two batches share wakes some for no reason */
+  CRL_SEATS_RECENT = 8, /* batches that count, the later the more */
+  CRL_SEATS_MANY = 4 * CRL_SEATS_RECENT, /* 4 callers of a batch, on average */
+  CRL_SEATS_GROW_MS = 3,
+  CRL_SEATS_REST_MS = 10
 };
 
 typedef enum crl_seat_state { CRL_SEAT_QUEUED, CRL_SEAT_LEADS, CRL_SEAT_SERVED } crl_seat_state;
@@ -34,6 +45,7 @@ typedef struct crl_seat {
   int64_t began;  /* when it was seated, or called to lead */
   int64_t limit;  /* when it ends if nothing moves */
   int64_t latest; /* its caller's deadline: when it ends whatever moves */
+  int64_t go_at;  /* QUEUED: until then its queue may grow; 0: it goes whenever a handle is idle */
   struct crl_seats *seats;
   int alone; /* no other seat goes along */
   /* its caller has less time than op_ms: reaching that limit says nothing of the store */
@@ -52,26 +64,44 @@ typedef struct crl_seats {
   _Atomic size_t idle_count; /* changed under the latch; anybody may have a glance */
   size_t unused;             /* idle handles, idle[0] and on, that nobody has taken since a sweep */
   size_t open_count, most;
+  size_t queued;
+  size_t called;       /* leaders out of the queue that haven't begun, and will take others along */
+  size_t recent;       /* callers of a batch, on average of late, times CRL_SEATS_RECENT */
+  int64_t rests_until; /* no queue grows where a handle is to be had; INT64_MAX: never */
   crl_bell bells[CRL_SEATS_BELLS];
   size_t bell;  /* of the next seat that is queued */
   uint32_t bit; /* of the last one */
 } crl_seats;
 
-void crl_seats_start(crl_seats *all, int64_t most);
+/* `grows`: a batch takes hardly longer than one operation, so it pays to let a queue grow. */
+void crl_seats_start(crl_seats *all, int64_t most, int grows);
 #ifdef CORRAL_CHECKS
 void crl_seats_check(const crl_seats *all);
 #endif
 static inline size_t crl_seats_idle(const crl_seats *all) {
   return atomic_load_explicit(&((crl_seats *)(uintptr_t)all)->idle_count, memory_order_relaxed);
 }
-/* Takes the handle that was idle for the shortest time, for a caller without a seat: where one is
- * idle, nobody is queued. NULL: none is. */
-static inline void *crl_seats_take_idle(crl_seats *all) {
+/* Takes the handle that was idle for the shortest time. NULL: none is. */
+static inline void *crl_seats_pop_idle(crl_seats *all) {
   size_t idle = crl_seats_idle(all);
   if (idle == 0) return NULL;
   atomic_store_explicit(&all->idle_count, --idle, memory_order_relaxed);
   if (idle < all->unused) all->unused = idle;
   return all->idle[idle];
+}
+/* A batch of so many callers is sent. */
+static inline void crl_seats_note(crl_seats *all, size_t callers) {
+  all->recent += callers - all->recent / CRL_SEATS_RECENT;
+}
+/* Takes an idle handle for a caller without a seat, unless somebody is queued, or has a reason to
+ * be. `passes`: also then. NULL: it needs a seat. */
+static inline void *crl_seats_take_idle(crl_seats *all, int passes) {
+  if (!passes && (all->head != NULL ||
+                  (all->open_count != crl_seats_idle(all) && all->recent >= CRL_SEATS_MANY)))
+    return NULL;
+  void *handle = crl_seats_pop_idle(all);
+  if (handle != NULL) crl_seats_note(all, 1);
+  return handle;
 }
 /* Takes out the handles that nobody has taken since the last sweep, which the caller is to
  * disconnect; returns how many. `room`: for CRL_SEATS_HANDLES. */
@@ -80,13 +110,19 @@ size_t crl_seats_sweep(crl_seats *all, void **room);
 int crl_seats_take(crl_seats *all, crl_seat *own);
 /* Sleeps until a queued seat leads or was served: 1; or until `until`: 0. Without the latch. */
 int crl_seats_sleep(crl_seat *own, int64_t until);
+/* The time own->go_at is over: takes a handle, or the right to open one, if there is any, and leads
+ * as if it had been called: 1. Else, and when `own` isn't queued any more: 0. */
+int crl_seats_go(crl_seat *own, int64_t now);
+/* A leader that was queued begins: before it gathers. */
+void crl_seats_begin(crl_seat *own);
 /* Leaves the queue: 1. 0: `own` isn't there any more, and will be woken. */
 int crl_seats_leave(crl_seat *own);
 /* Takes seats that go along with `own` out of the queue into the list own->next, up to the limits
  * of a batch; those that go alone stay queued. Returns the number of operations of all. */
 size_t crl_seats_gather(crl_seat *own);
 /* Hands a handle, or the right to open one (NULL), to the head of the queue, and returns that: it
- * is to be called. Without a queue the handle is idle, or the right is given back: NULL. */
+ * is to be called. Without a queue, and for one that grows, the handle is idle, or the right is
+ * given back: NULL. */
 crl_seat *crl_seats_pass_on(crl_seats *all, void *handle);
 /* Wakes the next leader. NULL: nobody. Without the latch, as what follows. */
 void crl_seats_call(crl_seat *next);

@@ -1,8 +1,8 @@
 /* server.c: one server of a store: who leads a batch, and the breaker that lets the server rest.
  *
  * server_batch.c performs a batch on a handle; seats.c has the handles and the queue for them;
- * server_shared.c is for stores whose one handle all threads share. server.c puts all together, and
- * decides what a result means to the breaker. */
+ * server_shared.c is for stores whose one handle all threads share; server_health.c says what is
+ * known of a server. server.c puts all together, and decides what a result means to the breaker. */
 #include "store/server.h"
 
 #include <stdlib.h>
@@ -26,10 +26,11 @@ crl_server *crl_server_new(const crl_pool_options *options, size_t number) {
   crl_server *server = crl_alloc(sizeof *server);
   if (server == NULL) return NULL;
   int64_t handles = options->handles > 0 ? options->handles : options->info.handles;
+  int in_one_go = options->plugin->begin != NULL;
   server->options = options;
   server->number = number;
-  crl_seats_start(&server->usual, handles);
-  crl_seats_start(&server->large, handles);
+  crl_seats_start(&server->usual, handles, in_one_go);
+  crl_seats_start(&server->large, handles, in_one_go);
   crl_health_start(&server->health, options);
   return server;
 }
@@ -240,6 +241,13 @@ static void renew_limit(const crl_server *server, crl_seat *own) {
 static int wait_in_queue(crl_server *server, crl_seat *own) {
   /* bodies queued in front of a large record take more than op_ms */
   int64_t until = own->seats == &server->large ? own->latest : own->limit;
+  if (own->go_at != 0 && own->go_at < until) {
+    if (crl_seats_sleep(own, own->go_at)) return 1;
+    crl_server_lock(server);
+    int leads = crl_seats_go(own, crl_env_now_ms());
+    crl_server_unlock(server);
+    if (leads) return 1;
+  }
   if (crl_seats_sleep(own, until)) return 1;
   crl_server_lock(server);
   int left = crl_seats_leave(own);
@@ -269,6 +277,7 @@ static void perform_pooled(crl_server *server, crl_seats *seats, crl_seat *own) 
     own->began = crl_env_now_ms();
     if (seats == &server->large) renew_limit(server, own);
     crl_server_lock(server);
+    crl_seats_begin(own);
   }
   serve(server, own);
 }
@@ -318,13 +327,14 @@ __attribute__((noinline)) void crl_server_lone_end(crl_server *server, crl_lone 
   *opened |= own.opened;
 }
 
-static inline __attribute__((always_inline)) int take_lone(crl_server *server, crl_lone *lone,
-                                                           int64_t now, int64_t latest) {
+/* `passes`: see crl_seats_take_idle. */
+static inline __attribute__((always_inline)) int
+take_lone(crl_server *server, crl_lone *lone, int64_t now, int64_t latest, int passes) {
   crl_seats *seats = &server->usual;
   int64_t limit = now + server->options->op_ms;
   if (latest < limit || crl_seats_idle(seats) == 0) return 0;
   crl_server_lock(server);
-  lone->handle = crl_health_lets_all(&server->health) ? crl_seats_take_idle(seats) : NULL;
+  lone->handle = crl_health_lets_all(&server->health) ? crl_seats_take_idle(seats, passes) : NULL;
   crl_server_unlock(server);
   if (lone->handle == NULL) return 0;
   lone->pace = (crl_pace){.deadline = limit,
@@ -336,17 +346,17 @@ static inline __attribute__((always_inline)) int take_lone(crl_server *server, c
 }
 
 int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest) {
-  return take_lone(server, lone, now, latest);
+  return take_lone(server, lone, now, latest, 1);
 }
 
-/* Performs a look if a handle is idle and the server is well: 1. Then nobody is queued, and nobody
- * goes along. The operation is preset. A part of its caller. */
+/* Performs a look if a handle is idle, nobody is queued, and the server is well: 1. Nobody goes
+ * along. The operation is preset. A part of its caller. */
 static inline __attribute__((always_inline)) int look_alone(crl_server *server, corral_op *op,
                                                             int64_t now, int64_t deadline,
                                                             corral_error *why, int *opened) {
   crl_lone look; /* not zeroed */
   crl_seats *seats = &server->usual;
-  if (!take_lone(server, &look, now, deadline)) return 0;
+  if (!take_lone(server, &look, now, deadline, 0)) return 0;
   look.ops = op;
   look.count = 1;
   why->status = CORRAL_OK;
@@ -462,45 +472,6 @@ int crl_server_is_well_for(crl_server *server, const corral_op *op) {
   return is_well && !expects_large(server, op);
 }
 
-void crl_server_self_probing(crl_server *server, int self_probing) {
-  crl_server_lock(server);
-  crl_health_self_probing(&server->health, self_probing);
-  crl_server_unlock(server);
-}
-
-void crl_server_doubt(crl_server *server) {
-  crl_server_lock(server);
-  (void)crl_health_doubt(&server->health);
-  crl_server_unlock(server);
-}
-
-int64_t crl_server_probe_at(crl_server *server) {
-  crl_server_lock(server);
-  int64_t at = crl_health_probe_at(&server->health);
-  crl_server_unlock(server);
-  return at;
-}
-
-void crl_server_answered(crl_server *server) { crl_absence_end(&server->absence); }
-
-/* A server that rests is probed meanwhile, so its absence goes on though nobody asks. */
-int crl_server_failed(crl_server *server, int64_t now) {
-  int64_t away_ms = server->options->away_ms;
-  crl_server_lock(server);
-  int rests = server->health.breaker.open;
-  crl_server_unlock(server);
-  return crl_absence_note(&server->absence, now, rests ? INT64_MAX : away_ms) < away_ms;
-}
-
-int64_t crl_server_failures(crl_server *server) {
-  crl_server_lock(server);
-  int64_t failures = server->health.breaker.failures +
-                     crl_breaker_is_slow(&server->health.breaker) +
-                     crl_absence_is(&server->absence);
-  crl_server_unlock(server);
-  return failures;
-}
-
 int crl_server_sweep(crl_server *server) {
   void *usual[CRL_SEATS_HANDLES], *large[CRL_SEATS_HANDLES];
   crl_server_lock(server);
@@ -544,12 +515,12 @@ int crl_server_perform_probe(crl_server *server, corral_op *ops, size_t count) {
   return server->probe_handle != NULL && perform_probe(server, ops, count, &unused);
 }
 
-/* Puts a handle that works among the idle ones, if there is room. Returns a handle that the caller
- * is to disconnect, or NULL. Under the latch. */
-static void *take_in(crl_server *server, void *handle) {
+/* Hands on a handle that works, if there is room. Returns a handle that the caller is to
+ * disconnect, or NULL. Under the latch. */
+static void *take_in(crl_server *server, void *handle, crl_seat **next) {
   if (handle == NULL || server->usual.open_count >= server->usual.most) return handle;
   server->usual.open_count++;
-  (void)crl_seats_pass_on(&server->usual, handle); /* nobody is queued where one may be opened */
+  *next = crl_seats_pass_on(&server->usual, handle);
   return NULL;
 }
 
@@ -576,6 +547,7 @@ static void repeat_unheard(crl_server *server, struct crl_pool *pool, crl_findin
 void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   const crl_pool_options *options = server->options;
   crl_findings found;
+  crl_seat *next = NULL;
   crl_server_lock(server);
   int rests = crl_breaker_probe(&server->health.breaker, crl_env_now_ms()),
       held = server->health.holding, due = rests || server->health.checking;
@@ -585,9 +557,10 @@ void crl_server_probe(crl_server *server, struct crl_pool *pool) {
   if (found.works && (rests || held)) repeat_unheard(server, pool, &found, rests);
   crl_server_lock(server);
   corral_event event = crl_health_probed(&server->health, &found, rests);
-  void *left = take_in(server, server->probe_handle);
+  void *left = take_in(server, server->probe_handle, &next);
   server->probe_handle = NULL;
   crl_server_unlock(server);
+  crl_seats_call(next);
   if (left != NULL) options->plugin->disconnect(left);
   crl_server_batch_report(server->options, server->number, event, &found.why);
 }

@@ -36,7 +36,7 @@ typedef struct crl_lone {
 } crl_lone;
 
 /* Takes an idle handle for looks at `now`, if the server is well, and there is as much time as
- * op_ms: 1. Then nobody is queued, and nobody goes along. */
+ * op_ms: 1. Nobody goes along. */
 int crl_server_lone_take(crl_server *server, crl_lone *lone, int64_t now, int64_t latest);
 /* After lone looks: repeats them if their handle broke and there is time, tells the breaker, and
  * hands the handle on. `status`: of the handle, with `why`. *opened becomes true where

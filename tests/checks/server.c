@@ -6,6 +6,7 @@
 /* All handles are in use, and two seats wait for one. */
 static void queue_two(crl_seats *all, crl_seat *queued) {
   all->open_count = all->most;
+  all->queued = 2;
   all->head = &queued[0];
   queued[0] = (crl_seat){.next = &queued[1], .seats = all};
   queued[1] = (crl_seat){.seats = all};
@@ -22,7 +23,7 @@ static void break_the_server(int which) {
   crl_server_lock(server);
   switch (which) {
     case 0: server->large.idle_count = 1; break;
-    case 1: server->usual.open_count = 3; break;
+    case 1: server->usual.open_count = 0; break;
     case 2: queued[1].state = CRL_SEAT_SERVED; break;
     case 3: queued[1].seats = &server->large; break;
     case 4: server->usual.tail = &queued[0].next; break;
@@ -36,6 +37,8 @@ static void break_the_server(int which) {
       break;
     case 7: server->large.open_count = server->large.most + 1; break;
     case 8: server->large.unused = 1; break;
+    case 9: server->large.called = 1; break;
+    case 10: server->usual.queued = 1; break;
     default: server->health.breaker.probing = 1;
   }
   crl_server_unlock(server);
@@ -44,7 +47,7 @@ static void break_the_server(int which) {
 void of_the_server(void **state) {
   (void)state;
   breaks(break_the_server, 0, "server: only open handles are idle");
-  breaks(break_the_server, 1, "server: a queue only where each handle is in use");
+  breaks(break_the_server, 1, "server: a queue only where a handle is in use");
   breaks(break_the_server, 2, "server: a seat is queued, in its own queue");
   breaks(break_the_server, 3, "server: a seat is queued, in its own queue");
   breaks(break_the_server, 4, "server: a queue knows its end");
@@ -52,5 +55,7 @@ void of_the_server(void **state) {
   breaks(break_the_server, 6, "server: a shared handle is opened after the broken one was closed");
   breaks(break_the_server, 7, "server: no more handles are open than `most`");
   breaks(break_the_server, 8, "server: only idle handles are unused");
-  breaks(break_the_server, 9, "server: only an open breaker has a probe");
+  breaks(break_the_server, 9, "server: a leader that was called has a handle in use");
+  breaks(break_the_server, 10, "server: a queue knows its length");
+  breaks(break_the_server, 11, "server: only an open breaker has a probe");
 }

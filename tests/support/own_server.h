@@ -1,4 +1,4 @@
-/* own_server.h: the source of a store's server, included under other names: its test reads the
+/* own_server.h: the sources of a store's server, included under other names: its test reads the
  * handles and the queue. */
 #ifndef OWN_SERVER_H
 #define OWN_SERVER_H
@@ -22,6 +22,7 @@
 #define crl_server_probe own_server_probe
 #define crl_server_sweep own_server_sweep
 #define crl_server_perform_probe own_server_perform_probe
-#include "store/server.c" /* NOLINT(bugprone-suspicious-include) */
+#include "store/server.c"        /* NOLINT(bugprone-suspicious-include) */
+#include "store/server_health.c" /* NOLINT(bugprone-suspicious-include) */
 
 #endif

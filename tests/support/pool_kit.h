@@ -39,7 +39,7 @@ typedef struct fake {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   /* 1: all batches wait; 2: only batches whose first operation has a large record; 3: only
-   * probes */
+   * probes; 4: only batches of several operations */
   int gate;
   int late;         /* a batch that breaks does so after its time */
   size_t large_len; /* keys of this length have a large record */
@@ -128,7 +128,7 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   f->at_gate++;
   pthread_cond_broadcast(&f->changed);
   while (f->gate == 1 || (f->gate == 2 && crl_server_record_len(&ops[0]) >= LARGE) ||
-         (f->gate == 3 && ops[0].key_len == sizeof PROBE - 1))
+         (f->gate == 3 && ops[0].key_len == sizeof PROBE - 1) || (f->gate == 4 && count > 1))
     pthread_cond_wait(&f->changed, &f->mutex);
   f->at_gate--;
   f->inside--;
@@ -158,6 +158,25 @@ static const corral_store handled = {.size = sizeof handled,
                                      .connect = fake_connect,
                                      .disconnect = fake_disconnect,
                                      .perform = fake_perform};
+
+static inline int fake_begin(void *handle, const corral_batch *batch, corral_error *error) {
+  (void)handle, (void)batch;
+  return crl_status_fail(error, CORRAL_EUNAVAILABLE, "not begun");
+}
+
+/* The operations of a batch go in one go. */
+static const corral_store pipelined = {.size = sizeof pipelined,
+                                       .abi = CORRAL_PLUGIN_ABI,
+                                       .threads = CORRAL_THREADS_HANDLE,
+                                       .op_size = sizeof(corral_op),
+                                       .name = "fake",
+                                       .schemes = "fake",
+                                       .open = fake_open,
+                                       .close = fake_close,
+                                       .connect = fake_connect,
+                                       .disconnect = fake_disconnect,
+                                       .perform = fake_perform,
+                                       .begin = fake_begin};
 
 static const corral_store spread = {.size = sizeof spread,
                                     .abi = CORRAL_PLUGIN_ABI,
