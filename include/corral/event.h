@@ -83,9 +83,9 @@ typedef enum corral_event {
       CORRAL_EVENT_COUNT
 } corral_event;
 
-/* How a process learns of changes in the store. X(identifier, name). New rows go to the end. PUSH:
- * the store tells of them on the connection that asked for that. REDIRECT: on another one. POLL:
- * nobody tells, so waiters look again, and copies answer by their time. */
+/* The way by which a process learns of changes in the store. X(identifier, name). New rows go to
+ * the end. PUSH: the store tells of them on the connection that asked for that. REDIRECT: on
+ * another one. POLL: nobody tells, so waiters look again, and copies answer by their time. */
 #define CORRAL_WAKE_MAP(X)                                                                         \
   X(PUSH, "push")                                                                                  \
   X(REDIRECT, "redirect")                                                                          \

@@ -275,7 +275,7 @@ typedef struct corral_lock_times {
   int64_t p50_us, p90_us, p99_us, p999_us, max_us;
 } corral_lock_times;
 
-/* How long the calls of a corral have waited for locks, and its holds lasted. */
+/* The times that the calls of a corral have waited for locks, and that its holds lasted. */
 typedef struct corral_lock_stats {
   size_t size;            /* sizeof(corral_lock_stats), set by the caller */
   corral_lock_times wait; /* of takings that were granted, from the call to the grant */

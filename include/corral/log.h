@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* How much an event matters to an operator, less and less; numbers and names are those of
+/* The weight of an event for an operator, less and less; numbers and names are those of
  * syslog(3). ERROR: a promise was broken, or data lost. WARNING: something failed; the program goes
  * on without it. NOTICE: a change of state. INFO: work that was done. DEBUG: each step. */
 typedef enum corral_level {

@@ -46,7 +46,7 @@ typedef struct crl_redis_place {
   char id[CRL_REDIS_ID + 1]; /* "": unknown */
 } crl_redis_place;
 
-/* How it is known which node has which key. */
+/* The way by which it is known which node has which key. */
 typedef struct crl_redis_ways {
   unsigned (*slot_of)(const void *key, size_t len);
   /* Connects to a node, and learns the map if there is none. */

@@ -13,7 +13,7 @@ static int is_grant(const corral_op *op) {
   return op->verb == CORRAL_VERB_LOCK || op->verb == CORRAL_VERB_LOCK_EXTEND;
 }
 
-/* How many replicas must confirm an operation. */
+/* The number of replicas that must confirm an operation. */
 static int64_t wanted_by(const crl_redis_handle *h, const corral_op *op) {
   if (is_grant(op)) return h->store->wait_replicas;
   return (op->flags & CORRAL_OP_CONFIRM) != 0 ? h->store->confirm_replicas : 0;

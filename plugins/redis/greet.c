@@ -9,7 +9,7 @@
  * its way, and from then on it gets the bare greeting, which has nothing else. A connection that is
  * bare does without what the rest is for: the clock, and a second key beside a record's own.
  *
- * What a user should know of a server is a warning: told once, with the next handle. */
+ * A fact of a server that a user should know is a warning: told once, with the next handle. */
 #include <stdlib.h>
 
 #include "redis.h"

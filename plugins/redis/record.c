@@ -2,7 +2,7 @@
  * server's time.
  *
  * A lease that was taken by SET NX GET tells no end: it ends CORRAL_LEASE_KEPT_MS before its key.
- * Whoever reads such a record asks for the key's TTL, and dates the lease. */
+ * A reader of such a record asks for the key's TTL, and dates the lease. */
 #include <endian.h>
 #include <stdlib.h>
 

@@ -281,7 +281,7 @@ static int open_line(crl_redis_watcher *w, line *l, int64_t deadline, corral_err
                               w->store->name);
 }
 
-/* What the first connection registers is told on a second one. */
+/* Keys that the first connection registers are told on a second one. */
 static int open_ear(crl_redis_watcher *w, int64_t deadline, corral_error *error) {
   int64_t id = 0, unused;
   if (w->store->hold != NULL) w->store->hold(w->store);
@@ -431,7 +431,7 @@ static int is_pong(crl_redis_message m) {
   return is_error(&t) || is_text(&t, "PONG") || is_text(&t, "pong");
 }
 
-/* What a subscriber is told: "message", the channel, and the keys. */
+/* A message to a subscriber: "message", the channel, and the keys. */
 static int hear_message(const crl_redis_watcher *w, crl_redis_message m, listener *to,
                         corral_error *error) {
   crl_redis_token list, t;

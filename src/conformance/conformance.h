@@ -114,7 +114,7 @@ int client_connect(client *c, int64_t deadline);
 /* Performs by `deadline`, each server's operations as one batch. CORRAL_OK, or why a handle broke;
  * that server is connected again when next needed. */
 int client_perform(client *c, corral_op *ops, size_t count, int64_t deadline);
-/* How often an operation on this key is sent on, from the server that `route` tells. */
+/* The number of times that an operation on this key is sent on, from the server of `route`. */
 unsigned client_hops(client *c, const key *k);
 /* True when the plugin has written behind an operation. client_perform's operations are longer than
  * corral_op, as those of a later corral may be. */

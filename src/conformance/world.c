@@ -81,7 +81,7 @@ static void close_world(void *unused) {
 
 static void watch_hears(void *arg, uint64_t hash);
 
-/* What a watch may have missed counts as told. */
+/* Changes that a watch may have missed count as told. */
 static void open_world(void) {
   static corral_host own;
   crl_uri uri;

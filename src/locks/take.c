@@ -49,7 +49,7 @@ static void tell_locked(const crl_taking *t) {
   crl_event_tell(&t->context->events, &info);
 }
 
-/* How many may hold the lock at once, this taking included. */
+/* The number of holders that the lock may have at once, this taking included. */
 static size_t places(const crl_taking *t) {
   return t->options.permits > 0 ? (size_t)t->options.permits : 1;
 }

@@ -108,7 +108,7 @@ uint64_t crl_env_dice(void) {
 
 /* ---- the caller ---------------------------------------------------------------------------- */
 
-/* Who the calling thread is: "host/pid/thread". */
+/* The name of the calling thread: "host/pid/thread". */
 static _Thread_local struct {
   char text[96];
   size_t of_process; /* length of "host/pid" */

@@ -51,7 +51,7 @@ void crl_env_word_wake(_Atomic uint32_t *word, int count);
  * number of those. */
 void crl_env_word_wait_bits(_Atomic uint32_t *word, uint32_t seen, uint32_t bits, int64_t until);
 int crl_env_word_wake_bits(_Atomic uint32_t *word, int count, uint32_t bits);
-/* How many processors there were when this was first asked. */
+/* The number of processors, as it was at the first call. */
 int crl_env_processors(void);
 /* Starts a joinable thread with all signals blocked; 0 or an errno. */
 int crl_env_thread(pthread_t *thread, void *(*run)(void *), void *arg);

@@ -15,7 +15,7 @@ enum {
   CRL_AWAY_SHARE = 16 /* most times its cost that a key computed without the store pauses */
 };
 
-/* How urgent a compute is, most urgent first. */
+/* The urgency of a compute, most urgent first. */
 typedef enum crl_rank {
   CRL_RANK_COLD,    /* there is no value at all */
   CRL_RANK_EXPIRED, /* there is a value, but it may not be served any more */

@@ -195,7 +195,7 @@ typedef struct crowd {
   uint64_t permits;
 } crowd;
 
-/* How many permits there may be for a place; a number that can't be right is the largest. */
+/* The number of permits that a place may be for; a number that can't be right is the largest. */
 static uint64_t most_for(const corral_hold *place) {
   return (int64_t)place->fence > 0 ? place->fence : CORRAL_LOCK_HOLDS;
 }

@@ -148,7 +148,7 @@ void crl_found_tell_trouble(crl_found *found, const crl_request *e);
 
 /* ---- near_copy.c --------------------------------------------------------------------------- */
 
-/* How long near-tier copies answer this call: its near_ms, 0 where its key has none. */
+/* The time for which near-tier copies answer this call: its near_ms, 0 where its key has none. */
 int64_t crl_found_near_ms(const crl_found *found);
 /* Before an ask is sent whose record the near tier may keep. */
 void crl_found_date_near(const crl_found *found, crl_request *e);

@@ -42,7 +42,7 @@ void crl_histogram_read(const crl_histogram *histogram, corral_histogram *ret) {
 
 /* ---- public -------------------------------------------------------------------------------- */
 
-/* How many times a share of all is, rounded up; a share like 0.999 isn't exact. */
+/* A share of all as a number of times, rounded up; a share like 0.999 isn't exact. */
 static uint64_t part_of(uint64_t count, double q) {
   double exact = q * (double)count;
   uint64_t part = exact >= (double)count ? count : exact > 0 ? (uint64_t)exact : 0;

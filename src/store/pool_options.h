@@ -24,7 +24,7 @@ typedef enum crl_turn {
   CRL_TURN_LATER /* another one is asking, has learnt nothing, or has a map that is too old */
 } crl_turn;
 
-/* What the processes of a host share of a store whose servers come and go. */
+/* The things that the processes of a host share of a store whose servers come and go. */
 typedef struct crl_sharing {
   void *arg;
   /* a map that was asked for `age_ms` ago, or earlier, is too old */

@@ -120,7 +120,7 @@ static void give_up(parts *all, part *p) {
   leave(all, p);
 }
 
-/* How long to wait, in ms. */
+/* The time to wait, in ms. */
 static int patience(const parts *all) {
   int64_t now = crl_env_now_ms(), soonest = INT64_MAX;
   for (size_t i = 0; i < all->count; i++)
