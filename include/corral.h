@@ -479,8 +479,9 @@ CORRAL_API int corral_get_many(corral *c, corral_item *items, size_t count, cons
  * validator, whatever the key has, and voids any compute of this key that is under way. Blocks
  * until the value is stored, at most until wait_ms. CORRAL_ETOOBIG (above max_value; more tags, or
  * a longer validator, than allowed), CORRAL_EOLDER (with a version: the stored value has a later
- * one, and stays), CORRAL_EBUSY and CORRAL_ELOST (others took the lease again and again). After any
- * other error than CORRAL_EOLDER the key may have the old value, the new one, or none. */
+ * one, and stays), CORRAL_EBUSY and CORRAL_ELOST (others took the lease again and again, all the
+ * time). After any other error than CORRAL_EOLDER the key may have the old value, the new one, or
+ * none. */
 CORRAL_API int corral_set(corral *c, const void *key, size_t key_len, const corral_call *call,
                           const void *data, size_t size);
 /* Removes a value, or one variant of it (the call's): what was computed before this returns

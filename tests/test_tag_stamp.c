@@ -1,5 +1,6 @@
 /* test_tag_stamp.c: a tag that was changed after a compute began voids what was computed, however
- * long the store takes to tell so. The store and the clock follow a script. */
+ * long the store takes to tell so; a tag that another process is about to make is waited for. The
+ * store and the clock follow a script. */
 #define crl_tag_versions_find own_tag_versions_find
 #define crl_tag_versions_want own_tag_versions_want
 #define crl_tag_versions_want_all own_tag_versions_want_all
@@ -15,6 +16,7 @@
 #define crl_pool_perform scripted_perform
 #define crl_pool_info scripted_info
 #define crl_env_now_ms scripted_now
+#define crl_env_pause_us scripted_pause
 #include "tags/tag_versions.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include <setjmp.h>
@@ -22,12 +24,16 @@
 
 #include <cmocka.h>
 
-enum { BEGAN = 1000, WAIT = 50 };
+enum { BEGAN = 1000, WAIT = 50, OP_MS = 600 };
 
 static int64_t now, changed_at, look_ms;
+static int64_t busy_until; /* another process has the tag's lease */
+static int claims;
 static uint8_t *record;
 
 int64_t scripted_now(void) { return now; }
+
+void scripted_pause(int64_t us) { now += (us + 999) / 1000; }
 
 const corral_store_info *scripted_info(const crl_pool *pool) {
   static const corral_store_info info = {.size = sizeof info};
@@ -48,6 +54,11 @@ void scripted_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
   now += look_ms;
   ops->status = ops->verb == CORRAL_VERB_GET ? CORRAL_EMISS : CORRAL_OK;
   if (ops->verb != CORRAL_VERB_CLAIM) return;
+  claims++;
+  if (now < busy_until) {
+    ops->status = CORRAL_EBUSY;
+    return;
+  }
   assert_int_equal(crl_key_make(&key, CRL_KEY_TAG, &space, &name), CORRAL_OK);
   free(record);
   ops->found.record = record = write_record(&key, &version, &ops->found.len);
@@ -62,9 +73,11 @@ static int stamped(int64_t at) {
   assert_non_null(context);
   assert_non_null(tags);
   context->space.max_key = 250;
+  context->op_ms = OP_MS;
   assert_non_null(crl_tags_add(tags, "t", 1));
   now = BEGAN + WAIT;
   changed_at = at;
+  claims = 0;
   int status = own_tag_versions_stamp(context, tags, &none, BEGAN, &error);
   if (status == CORRAL_OK) assert_true(tags->tag[0].hard == 7);
   free(record);
@@ -89,10 +102,24 @@ static void one_before_it_does_not(void **state) {
     assert_int_equal(stamped(BEGAN - TICK_MS - 1), CORRAL_OK);
 }
 
+/* Its process was stopped between its claim and its word; the lease tells nothing of the tag. */
+static void the_tags_maker_is_waited_for_as_long_as_an_operation_may_take(void **state) {
+  (void)state;
+  look_ms = 0;
+  busy_until = BEGAN + WAIT + OP_MS;
+  assert_int_equal(stamped(BEGAN - TICK_MS - 1), CORRAL_OK);
+  busy_until = INT64_MAX;
+  assert_int_equal(stamped(BEGAN - TICK_MS - 1), CORRAL_ELOST);
+  assert_in_range(now, BEGAN + WAIT + OP_MS, BEGAN + WAIT + OP_MS + 16);
+  assert_in_range(claims, 2, 50); /* pauses grow */
+  busy_until = 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_change_after_the_beginning_voids_the_value),
       cmocka_unit_test(one_before_it_does_not),
+      cmocka_unit_test(the_tags_maker_is_waited_for_as_long_as_an_operation_may_take),
   };
   return cmocka_run_group_tests_name("tag_stamp", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* put.c: stores a record whatever the key has, in one batch: INVALIDATE, CLAIM, SETTLE. Another
- * claim may come between: then the batch is repeated. A record that is replaced without a gap isn't
- * invalidated; the lease is taken over from its holder. With a version, SETTLE follows when CLAIM
- * has shown that the stored value has no later one. */
+ * claim may come between: then the batch is repeated, until the deadline. A record that is replaced
+ * without a gap isn't invalidated; the lease is taken over from its holder. With a version, SETTLE
+ * follows when CLAIM has shown that the stored value has no later one. */
 #include "store/put.h"
 
 #include "os/env.h"
@@ -10,7 +10,8 @@
 #include "base/status.h"
 
 enum {
-  TRIES = 8,
+  EAGER = 3, /* failures after which a pause comes before the next try */
+  PAUSE_US = 500,
   /* bytes per ms: the lease lasts long enough to send the record, since the renewer doesn't extend
    * it */
   LEASED_A_MS = 10000
@@ -114,14 +115,21 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
   return status;
 }
 
+/* Time for others to finish: none after the first failures, then longer and longer. */
+static void let_others_pass(int failures) {
+  int64_t most = failures < EAGER ? 0 : PAUSE_US << (failures - EAGER < 5 ? failures - EAGER : 5);
+  if (most > 0) crl_env_pause_us((int64_t)(crl_env_dice() % (uint64_t)most));
+}
+
 int crl_put_record(crl_pool *pool, const crl_put *put, int64_t deadline, corral_error *error) {
   uint8_t token[CORRAL_TOKEN], other[CORRAL_TOKEN];
   const uint8_t *over = NULL;
-  int status = CORRAL_EBUSY;
-  for (int i = 0; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
+  for (int failures = 1;; failures++) {
     if (crl_env_random(token, sizeof token) != CORRAL_OK)
       return crl_status_fail(error, CORRAL_EIO, "no randomness from the kernel");
-    status = try_once(pool, put, token, &over, other, deadline, error);
+    int status = try_once(pool, put, token, &over, other, deadline, error);
+    if ((status != CORRAL_EBUSY && status != CORRAL_ELOST) || crl_env_now_ms() >= deadline)
+      return status;
+    let_others_pass(failures);
   }
-  return status;
 }

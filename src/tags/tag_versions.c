@@ -12,7 +12,8 @@
 #include "record/record.h"
 #include "base/status.h"
 
-enum { PAYLOAD = 17, TRIES = 20, PAUSE_US = 1000, LEASE_MS = 1000, TICK_MS = 2 };
+enum { PAYLOAD = 17, LEASE_MS = 1000, TICK_MS = 2 };
+enum { PAUSE_US = 1000, PAUSE_MOST_US = 16000 }; /* between two tries for a lease */
 
 /* Life of a tag version in ms, longer than any value's. */
 static const int64_t life = CRL_LIFE_MOST;
@@ -383,13 +384,17 @@ static int try_under_lease(crl_context *context, crl_key *key, crl_tag_version *
   return status;
 }
 
+/* Another process has the lease for one round trip, or for longer where it isn't scheduled: tries
+ * again for as long as one operation may take. */
 static int under_lease(crl_context *context, crl_tag_version *tag_version, int expires) {
   crl_key key;
+  int64_t pause = PAUSE_US, until = crl_env_now_ms() + context->op_ms;
   int status = make_key(&key, context, tag_version->name, tag_version->len);
   if (status != CORRAL_OK) return status;
   status = try_under_lease(context, &key, tag_version, expires);
-  for (int i = 1; i < TRIES && (status == CORRAL_EBUSY || status == CORRAL_ELOST); i++) {
-    crl_env_pause_us(PAUSE_US);
+  while ((status == CORRAL_EBUSY || status == CORRAL_ELOST) && crl_env_now_ms() < until) {
+    crl_env_pause_us(pause);
+    if (pause < PAUSE_MOST_US) pause *= 2;
     status = try_under_lease(context, &key, tag_version, expires);
   }
   crl_key_clean(&key);
