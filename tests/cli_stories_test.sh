@@ -139,7 +139,7 @@ origin slow 40 made
 serve slow page 70 ttl=40ms lease=30s lease_min=5s
 serve slow page 70 ttl=40ms lease=30s lease_min=5s
 check "at first nobody waits for long" await most 100 "$waiting" slow.before
-check "and doctor has nothing to say" silent
+check "and doctor has nothing to say" await silent
 await least 110 "$computes" slow.now || exit 1
 origin slow 400 made
 check "then more than a hundred calls wait" await least 101 "$waiting" slow.now
@@ -147,15 +147,16 @@ check "top says how many wait" await top '^waiting [0-9]\{3,\}  computing 1 '
 check "top has the compute" await top '^page .* compute .* [0-9]* ms .* [0-9]*$'
 check "flights says who computes since when, and how many wait" await shows flights \
   '^page: compute for .*, usually .*, [1-9][0-9]* waiting, .*(pid [0-9]*) on .*, cache shop$'
-check "doctor says what lets callers go on" warns 'waited [0-9]*\. Set stale='
+check "doctor says what lets callers go on" await warns 'waited [0-9]*\. Set stale='
 alert CorralCallersPileUp slow
 frozen() {
   "$CORRAL" -q control shop freeze --for 1m && await most 0 "$waiting" slow.now &&
     await most 0 'corral_flights{cache="shop"}' slow.now
 }
 check "after corral control freeze nobody waits any more" frozen
-check "stat names the order that is followed" shows stat "^  now .*an operator's order: freeze"
-check "and so does top" top '^orders  shop: freeze'
+check "stat names the order that is followed" await shows stat \
+  "^  now .*an operator's order: freeze"
+check "and so does top" await top '^orders  shop: freeze'
 check "the services have nothing to complain of" end_story slow
 
 # ---- a store whose waiters poll ----
@@ -202,18 +203,19 @@ verified='corral_events_total{cache="shop",event="verified"}'
 differs='corral_events_total{cache="shop",event="differs"}'
 check "at first all that is verified is true" await least 3 "$verified" untrue.before
 check "none differs" [ "$(metric untrue.before "$differs")" = 0 ]
-check "and doctor has nothing to say" silent
+check "and doctor has nothing to say" await silent
 "$CORRAL" --namespace shop set --ttl 1h price "9.99 EUR"
 check "then hits differ from what the origin says" await least 10 "$differs" untrue.now
-check "doctor says so" warns 'differs [0-9]*\. See corral log --event differs'
+check "doctor says so" await warns 'differs [0-9]*\. See corral log --event differs'
 names_key() {
   status 0 "$CORRAL" log --past --for 0 --event differs &&
     grep -q ' differs price, .*, [0-9]* bytes \[' out && ! grep -v ' differs price, ' out
 }
 check "the log has the key, and the age of the value" names_key
 check "top says how many by the second" await top '^trouble/s  differs [1-9]'
-check "stat has them among the trouble" shows stat '^  trouble .*differs [1-9]'
-check "and says how many of the hits are true" shows stat '^  true  *[0-9.]* % of [0-9]* verified'
+check "stat has them among the trouble" await shows stat '^  trouble .*differs [1-9]'
+check "and says how many of the hits are true" await shows stat \
+  '^  true  *[0-9.]* % of [0-9]* verified'
 alert CorralValuesDiffer untrue
 true_again() {
   "$CORRAL" --namespace shop invalidate price && look untrue.before &&
@@ -229,7 +231,7 @@ store="stuck compute"
 story stuck
 check "doctor names its key and its process" \
   await warns "stuck_compute report, for [0-9.]*s in process $stuck\. Look at"
-check "flights says since when, and what is usual" shows flights \
+check "flights says since when, and what is usual" await shows flights \
   "^report: compute for [0-9.]*s, usually [0-9]*ms, [0-9]* waiting, .*(pid $stuck) on .*, cache"
 check "top has it" await top "^report .* compute .* [0-9.]* s .* ms .* $stuck\$"
 look stuck.now
