@@ -387,15 +387,17 @@ static void a_waiter_that_is_woken_asks_seldom_behind_slow_holders(void **state)
 
 /* ---- what is told -------------------------------------------------------------------------- */
 
-static _Atomic int told_second;
+enum { TOLD = 1, TOLD_SECOND }; /* without a place, and with the second one */
+static _Atomic int told;
 
 static void note_wait(const corral_event_info *info, void *arg) {
   (void)arg;
-  if (info->event == CORRAL_EVENT_LOCK_WAIT && info->detail != NULL &&
-      strcmp(info->detail, "place 2 in the queue") == 0)
-    atomic_store(&told_second, 1);
+  if (info->event != CORRAL_EVENT_LOCK_WAIT) return;
+  int second = info->detail != NULL && strcmp(info->detail, "place 2 in the queue") == 0;
+  if (second || info->detail == NULL) atomic_store(&told, second ? TOLD_SECOND : TOLD);
 }
 
+/* A server that has a queue of its own may show the place only after the first answer. */
 static void place_and_queue_are_told(void **state) {
   (void)state;
   for (int store = 0; store < stores; store++) {
@@ -407,13 +409,13 @@ static void place_and_queue_are_told(void **state) {
     corral_lock *lock = take(own, "n", CORRAL_LOCK(.fair = 1, .ttl_ms = 3600000));
     start(&w, 0, CORRAL_LOCK(.wait_ms = 3600000, .note = "the first"));
     until_there_wait(own, 1);
-    atomic_store(&told_second, 0);
+    atomic_store(&told, 0);
     corral_lock *none;
     assert_int_equal(
-        corral_lock_take(late, "n", 1, CORRAL_LOCK(.fair = 1, .wait_ms = 300), &none, &error),
+        corral_lock_take(late, "n", 1, CORRAL_LOCK(.fair = 1, .wait_ms = 1000), &none, &error),
         CORRAL_EDEADLINE);
     assert_non_null(strstr(error.text, ", place 2 in the queue"));
-    assert_int_equal(atomic_load(&told_second), 1);
+    assert_in_range(atomic_load(&told), store < KEEPS_RECORDS ? TOLD_SECOND : TOLD, TOLD_SECOND);
     assert_int_equal(corral_lock_waiters(own, "n", 1, seen, 2, &count, &error), CORRAL_OK);
     assert_int_equal(count, 1);
     assert_non_null(strstr(seen[0].who, " the first"));
