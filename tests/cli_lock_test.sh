@@ -781,6 +781,15 @@ server_stopped() {
   [ $got -eq 0 ] && grep -q '^corral: cut: lost: the hold with fencing token ' cut.err
 }
 
+# The guard tries again until the server goes on, however long the hold is.
+killed_away() {
+  begin orphan --ttl 10m orphan -- ./deaf orphan || return 1
+  kill -STOP "$server" && kill -9 "$pid" && await both_gone orphan && wait "$pid"
+  sleep 2
+  kill -CONT "$server"
+  status 0 "$CORRAL" lock --wait 60s orphan -- sh -c 'echo free' && [ "$(cat out)" = free ]
+}
+
 # waiting_said FILE: it waits for the store, and has said so once.
 waiting_said() { [ "$(grep -c ': waiting for the store: ' "$1")" -eq 1 ]; }
 # scripts: how many the server has run. more_scripts N: it has run more than N.
@@ -898,6 +907,7 @@ check "an emptied store does, also one that doesn't hear SIGTERM" flushed_deaf
 check "who lost it to somebody else is told so" taken
 check "a loss that no extension has met is told at the release" lost_at_release
 check "while the store is away the command is ended with its hold" server_stopped
+check "when corral is killed while the store is away, the lock is free after that" killed_away
 check "who waits goes on when the store leaves, and says so once" waits_for_store
 check "what corral did not write is refused, and ends by --repair" foreign
 check "a server that isn't there runs no command" away "redis+unix://$dir/nowhere"

@@ -95,8 +95,9 @@ int64_t lock_warn(locking *l, int64_t left_ms, int64_t most);
 void lock_ending_text(const locking *l, const char *follows, char why[LOCK_WHY_ROOM]);
 /* Gives up the hold, or leaves it. Returns the exit status: `exit_status`, or --lost-exit. */
 int lock_release(locking *l, int exit_status);
-/* Of a lock_child_heir: ends the hold with this ticket, whose taker has died. */
-void lock_end_orphan(void *locking_, const char *ticket);
+/* Of a lock_child_heir: ends the hold with this ticket, whose taker has died. While the store is
+ * away it is tried again, for left_ms; meanwhile the ticket changes. */
+void lock_end_orphan(void *locking_, char *ticket, int64_t left_ms);
 
 /* ---- lock_show.c, lock_break.c, lock_list.c, lock_watch.c ----------------------------------- */
 

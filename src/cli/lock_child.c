@@ -117,9 +117,10 @@ static void stop(guard *g) {
 }
 
 /* Never returns. */
-static void outlive_corral(const guard *g) {
+static void outlive_corral(guard *g) {
   corral_descendants_kill(g->ended ? 0 : g->pid);
-  if (g->ticket[0] != '\0' && boot_ms() < g->until) g->heir->end(g->heir->arg, g->ticket);
+  int64_t left_ms = g->until - boot_ms();
+  if (g->ticket[0] != '\0' && left_ms > 0) g->heir->end(g->heir->arg, g->ticket, left_ms);
   _exit(0);
 }
 

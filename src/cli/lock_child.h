@@ -38,9 +38,9 @@ typedef enum lock_child_said {
 } lock_child_said;
 
 /* For the guard: `end` is called there after the death of corral, when all that descends from the
- * command is dead and the hold isn't over, with its ticket. */
+ * command is dead and the hold is not over, with its ticket, and the time until it is over. */
 typedef struct lock_child_heir {
-  void (*end)(void *arg, const char *ticket);
+  void (*end)(void *arg, char *ticket, int64_t left_ms);
   void *arg;
 } lock_child_heir;
 

@@ -9,7 +9,9 @@
 
 enum {
   ANSWER_MS = 2000, /* ms to wait for a store that is away at first */
-  CLOCKS_MS = 100   /* by which two clocks of this host may differ */
+  CLOCKS_MS = 100,  /* by which two clocks of this host may differ */
+  ORPHAN_MS = 1000, /* ttl of an adopted hold, which is to end */
+  ORPHAN_PAUSE_MS = 100
 };
 
 static const int64_t day_ms = 86400000;
@@ -255,13 +257,29 @@ int lock_release(locking *l, int exit_status) {
   return l->is_lost ? (int)l->want.lost_exit : exit_status;
 }
 
-void lock_end_orphan(void *locking_, const char *ticket) {
+/* True when trying again may help: the store is away, or has not answered. */
+static bool may_pass(int status) {
+  return status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT || status == CORRAL_EBUSY ||
+         status == CORRAL_EREFUSED;
+}
+
+/* Adopts the hold, and releases it. The ticket is then of the adopted hold, in case the release
+ * isn't answered. */
+static int end_hold(locking *l, char *ticket) {
+  const char *name = l->want.name;
+  corral_lock_options adopts = {.size = sizeof adopts, .adopt = ticket, .ttl_ms = ORPHAN_MS};
+  int status = corral_lock_take(l->corral, name, strlen(name), &adopts, &l->lock, NULL);
+  if (status != CORRAL_OK) return status;
+  (void)corral_lock_ticket(l->lock, ticket, NULL);
+  return corral_lock_release(l->lock, NULL);
+}
+
+void lock_end_orphan(void *locking_, char *ticket, int64_t left_ms) {
   locking *l = locking_;
   corral_options options = {.size = sizeof options};
-  corral_lock_options adopts = {.size = sizeof adopts, .adopt = ticket};
-  size_t len = strlen(l->want.name);
+  int64_t until = cli_now_ms() + left_ms;
   if (!cli_open(l->cli, false, &options, &l->corral)) return;
-  if (corral_lock_take(l->corral, l->want.name, len, &adopts, &l->lock, NULL) == CORRAL_OK)
-    (void)corral_lock_release(l->lock, NULL);
+  while (may_pass(end_hold(l, ticket)) && cli_now_ms() < until)
+    (void)poll(NULL, 0, ORPHAN_PAUSE_MS);
   corral_close(l->corral);
 }
