@@ -51,6 +51,12 @@ static uint64_t gets(const kit *k, const char *name, unsigned holder) {
   }
 }
 
+/* The holder gives the lock up, and the next one gets it. */
+static void passes_on(const kit *k, unsigned holder, const kit *to, unsigned next) {
+  assert_int_equal(unlock(k, "n", holder), CORRAL_OK);
+  (void)gets(to, "n", next);
+}
+
 /* Asks until its place is this one. */
 static void comes_to(const kit *k, unsigned holder, uint64_t place) {
   int64_t end = later();
@@ -166,8 +172,7 @@ static void a_waiter_keeps_its_session_and_its_place_however_long_it_waits(void 
   while (b.host->now_ms() < end) waits_at(&b, 2, 1);
   assert_string_equal(waiting(), before);
   mariadb_server_ask(server, "SET GLOBAL max_statement_time = 0");
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&b, "n", 2);
+  passes_on(&a, 1, &b, 2);
   closed(&a);
   closed(&b);
 }
@@ -246,11 +251,9 @@ static void a_waiter_that_is_killed_passes_its_turn_on(void **state) {
   pid = other(wait_in_turn, uri, shared);
   await_at_least(&shared[0], 1);
   waits_at(&k, 3, 3);
-  assert_int_equal(unlock(&k, "n", 1), CORRAL_OK);
-  (void)gets(&k, "n", 2);
+  passes_on(&k, 1, &k, 2);
   gone(pid, SIGKILL);
-  assert_int_equal(unlock(&k, "n", 2), CORRAL_OK);
-  (void)gets(&k, "n", 3);
+  passes_on(&k, 2, &k, 3);
   closed(&k);
   munmap(shared, 4096);
 }
@@ -263,13 +266,11 @@ static void a_waiter_that_comes_too_late_has_no_hold_and_goes_to_the_end(void **
   corral_op late = fair_op("n", 2, 1000);
   assert_int_equal(by(&b, &late, HOLD_PATIENCE_MS), CORRAL_EBUSY);
   waits_at(&a, 3, 2);
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&a, "n", 3);
+  passes_on(&a, 1, &a, 3);
   late = fair_op("n", 2, 1000);
   assert_int_equal(by(&b, &late, HOLD_PATIENCE_MS), CORRAL_EBUSY);
   assert_int_equal(late.lock_state.fence, 1);
-  assert_int_equal(unlock(&a, "n", 3), CORRAL_OK);
-  (void)gets(&b, "n", 2);
+  passes_on(&a, 3, &b, 2);
   closed(&a);
   closed(&b);
 }
@@ -284,10 +285,8 @@ static void a_waiter_whose_connection_is_killed_waits_again_at_the_end(void **st
   mariadb_server_ask(server, "KILL %ld", id);
   comes_to(&a, 3, 1);
   comes_to(&b, 2, 2);
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&a, "n", 3);
-  assert_int_equal(unlock(&a, "n", 3), CORRAL_OK);
-  (void)gets(&b, "n", 2);
+  passes_on(&a, 1, &a, 3);
+  passes_on(&a, 3, &b, 2);
   closed(&a);
   closed(&b);
 }
@@ -304,8 +303,7 @@ static void waiters_wait_on_over_a_restart_of_the_server(void **state) {
   is_lost(&a, CORRAL_VERB_LOCK_EXTEND, "n", 1, 0);
   assert_true(gets(&b, "n", 2) > before);
   comes_to(&b, 3, 1);
-  assert_int_equal(unlock(&b, "n", 2), CORRAL_OK);
-  (void)gets(&b, "n", 3);
+  passes_on(&b, 2, &b, 3);
   closed(&a);
   closed(&b);
 }
@@ -435,8 +433,7 @@ static void a_waiter_that_the_server_has_lost_finds_out_and_waits_again(void **s
   }
   assert_string_not_equal(waiting(), "");
   assert_string_not_equal(waiting(), before);
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&b, "n", 2);
+  passes_on(&a, 1, &b, 2);
   closed(&a);
   closed(&b);
   relay_stop(&r);
@@ -457,8 +454,7 @@ static void a_waiter_that_never_reached_the_queue_finds_out_and_waits_again(void
   }
   assert_int_equal(atomic_load(&r.swallow), 0);
   assert_string_not_equal(waiting(), "");
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&b, "n", 2);
+  passes_on(&a, 1, &b, 2);
   closed(&a);
   closed(&b);
   relay_stop(&r);
@@ -484,8 +480,7 @@ static void waiters_on_all_connections_keep_no_hold_from_its_release(void **stat
   assert_non_null(strstr(error.text, "or wait for their turn; connections="));
   assert_int_equal(shown(&a, "m", note, NULL), 1 + 1); /* the holder, and who waits */
   assert_int_equal(extend(&a, "n", 1, HOUR), CORRAL_OK);
-  assert_int_equal(unlock(&a, "n", 1), CORRAL_OK);
-  (void)gets(&a, "n", 3);
+  passes_on(&a, 1, &a, 3);
   assert_int_equal(unlock(&a, "n", 3), CORRAL_OK);
   assert_int_equal(unlock(&a, "m", 4), CORRAL_OK);
   (void)gets(&a, "l", 5);

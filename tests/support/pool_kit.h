@@ -147,17 +147,16 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   return breaks ? crl_status_fail(error, CORRAL_EUNAVAILABLE, "broke") : CORRAL_OK;
 }
 
-static const corral_store handled = {.size = sizeof handled,
-                                     .abi = CORRAL_PLUGIN_ABI,
-                                     .threads = CORRAL_THREADS_HANDLE,
-                                     .op_size = sizeof(corral_op),
-                                     .name = "fake",
-                                     .schemes = "fake",
-                                     .open = fake_open,
-                                     .close = fake_close,
-                                     .connect = fake_connect,
-                                     .disconnect = fake_disconnect,
-                                     .perform = fake_perform};
+/* A store with handles, and what it has besides. */
+#define FAKE_STORE(...)                                                                            \
+  {                                                                                                \
+    .size = sizeof(corral_store), .abi = CORRAL_PLUGIN_ABI, .threads = CORRAL_THREADS_HANDLE,      \
+    .op_size = sizeof(corral_op), .name = "fake", .schemes = "fake", .open = fake_open,            \
+    .close = fake_close, .connect = fake_connect, .disconnect = fake_disconnect,                   \
+    .perform = fake_perform, __VA_ARGS__                                                           \
+  }
+
+static const corral_store handled = FAKE_STORE(.begin = NULL);
 
 static inline int fake_begin(void *handle, const corral_batch *batch, corral_error *error) {
   (void)handle, (void)batch;
@@ -165,32 +164,10 @@ static inline int fake_begin(void *handle, const corral_batch *batch, corral_err
 }
 
 /* The operations of a batch go in one go. */
-static const corral_store pipelined = {.size = sizeof pipelined,
-                                       .abi = CORRAL_PLUGIN_ABI,
-                                       .threads = CORRAL_THREADS_HANDLE,
-                                       .op_size = sizeof(corral_op),
-                                       .name = "fake",
-                                       .schemes = "fake",
-                                       .open = fake_open,
-                                       .close = fake_close,
-                                       .connect = fake_connect,
-                                       .disconnect = fake_disconnect,
-                                       .perform = fake_perform,
-                                       .begin = fake_begin};
+static const corral_store pipelined = FAKE_STORE(.begin = fake_begin);
 
-static const corral_store spread = {.size = sizeof spread,
-                                    .abi = CORRAL_PLUGIN_ABI,
-                                    .threads = CORRAL_THREADS_HANDLE,
-                                    .op_size = sizeof(corral_op),
-                                    .name = "fake",
-                                    .schemes = "fake",
-                                    .open = fake_open,
-                                    .close = fake_close,
-                                    .connect = fake_connect,
-                                    .disconnect = fake_disconnect,
-                                    .perform = fake_perform,
-                                    .route = fake_route,
-                                    .connect_server = fake_connect_server};
+static const corral_store spread =
+    FAKE_STORE(.route = fake_route, .connect_server = fake_connect_server);
 
 static inline int fake_refresh(void *store, int64_t deadline, corral_error *error) {
   (void)store, (void)deadline, (void)error;
@@ -198,20 +175,8 @@ static inline int fake_refresh(void *store, int64_t deadline, corral_error *erro
 }
 
 /* Its servers come and go. */
-static const corral_store moving = {.size = sizeof moving,
-                                    .abi = CORRAL_PLUGIN_ABI,
-                                    .threads = CORRAL_THREADS_HANDLE,
-                                    .op_size = sizeof(corral_op),
-                                    .name = "fake",
-                                    .schemes = "fake",
-                                    .open = fake_open,
-                                    .close = fake_close,
-                                    .connect = fake_connect,
-                                    .disconnect = fake_disconnect,
-                                    .perform = fake_perform,
-                                    .route = fake_route,
-                                    .connect_server = fake_connect_server,
-                                    .refresh = fake_refresh};
+static const corral_store moving =
+    FAKE_STORE(.route = fake_route, .connect_server = fake_connect_server, .refresh = fake_refresh);
 
 static crl_events events;
 static crl_threads threads;
