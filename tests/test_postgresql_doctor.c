@@ -1,8 +1,11 @@
-/* test_postgresql_doctor.c: corral doctor on a real PostgreSQL. */
+/* test_postgresql_doctor.c: corral doctor on a real PostgreSQL, and what stays of the server. */
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/shm.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -40,7 +43,29 @@ static void postgresql_lacks_a_table_or_rights(void **state) {
   postgresql_server_stop(server);
 }
 
+static void a_server_that_was_killed_leaves_no_shared_memory(void **state) {
+  (void)state;
+  postgresql_server *server;
+  glob_t found = {0};
+  char files[100];
+  struct shmid_ds segment;
+  if (!postgresql_server_start(&server, NULL)) skip();
+  (void)snprintf(files, sizeof files, "%s/pg_dynshmem/mmap.*", postgresql_server_data(server));
+  assert_int_equal(glob(files, 0, NULL, &found), 0);
+  globfree(&found);
+  int id = postgresql_server_segment(server);
+  postgresql_server_kill(server);
+  assert_int_equal(shmctl(id, IPC_STAT, &segment), 0);
+  postgresql_server_stop(server);
+  /* its backends end a little later, and the segment with the last of them */
+  for (int i = 0; i < DOCTOR_LOOKS && shmctl(id, IPC_STAT, &segment) == 0; i++) usleep(20000);
+  assert_int_equal(shmctl(id, IPC_STAT, &segment), -1);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(postgresql_lacks_a_table_or_rights)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(postgresql_lacks_a_table_or_rights),
+      cmocka_unit_test(a_server_that_was_killed_leaves_no_shared_memory),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

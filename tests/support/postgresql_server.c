@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include "server_process.h"
@@ -91,7 +92,9 @@ static postgresql_server *prepare(const char *postgres) {
   snprintf(port, sizeof port, "%d", server->port);
   server_process_add_args(
       process, (const char *[]){postgres, "-D", server->data, "-k", process->folder, "-p", port,
-                                "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", NULL});
+                                "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+                                /* shared memory is in the folder, which is removed */
+                                "-c", "dynamic_shared_memory_type=mmap", NULL});
   return server;
 }
 
@@ -139,9 +142,23 @@ void postgresql_server_restart(postgresql_server *server) {
   wait_until_up(server);
 }
 
+int postgresql_server_segment(const postgresql_server *server) {
+  char file[128];
+  int id = -1;
+  snprintf(file, sizeof file, "%s/postmaster.pid", server->data);
+  FILE *from = fopen(file, "r");
+  if (from == NULL) return -1;
+  for (int line = 1; line < 7; line++) (void)!fscanf(from, "%*[^\n]%*1[\n]");
+  if (fscanf(from, "%*u %d", &id) != 1) id = -1;
+  fclose(from);
+  return id;
+}
+
 void postgresql_server_stop(postgresql_server *server) {
   if (server == NULL) return;
   end(server, SIGQUIT);
+  int id = postgresql_server_segment(server); /* its file outlives a postmaster that was killed */
+  if (id >= 0) shmctl(id, IPC_RMID, NULL);
   server_process_clean(&server->process);
   free(server->text);
   free(server);

@@ -38,6 +38,8 @@ const char *postgresql_server_folder(const postgresql_server *server);
 /* The database's folder, with its configuration. */
 const char *postgresql_server_data(const postgresql_server *server);
 pid_t postgresql_server_pid(const postgresql_server *server);
+/* The number of the postmaster's segment of System V's shared memory; -1: there is none. */
+int postgresql_server_segment(const postgresql_server *server);
 
 /* kill: SIGKILL to all its processes. shut: an orderly shutdown. restart: a new start on the same
  * port, after a kill if it runs. */
