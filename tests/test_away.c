@@ -133,6 +133,11 @@ static lab_answer ask_version(lab_seat *seat, uint64_t version, const char *tag)
 
 static void only_invalidate(lab_seat *seat) { invalidate(seat, CORRAL_EUNAVAILABLE); }
 
+static void only_invalidate_the_tag(lab_seat *seat) {
+  int got = corral_invalidate_tag(seat->corral, "t", 1, NULL);
+  if (got != CORRAL_EINDOUBT) lab_wrong(seat->lab, "tag: %s", corral_status_name(got));
+}
+
 static void invalidate_and_compute_a_later_version(lab_seat *seat) {
   invalidate(seat, CORRAL_EUNAVAILABLE);
   lab_answer answer = ask_version(seat, 2, NULL);
@@ -149,7 +154,7 @@ static void invalidate_expire_and_set(lab_seat *seat) {
 static void store_and_then(lab_seat *seat) {
   lab *l = seat->lab;
   void (*const *in_vain)(lab_seat * seat) = seat->arg;
-  lab_answer answer = ask_version(seat, 1, NULL);
+  lab_answer answer = ask_version(seat, 1, "t");
   expect_stored(seat, &answer);
   stepped(seat);
   lab_await(l, &l->marks[STEP], 1);
@@ -205,6 +210,43 @@ static void an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well(v
   lab_add(&l->marks[STEP], 1);
   lab_end(l);
   lab_free(l);
+}
+
+/* Has the processes make a step, whose write the server forgets with its connection. */
+static void break_the_next_write(lab *l) {
+  redis_server_ask(server, "CLIENT PAUSE 600000 WRITE");
+  lab_add(&l->marks[STEP], 1);
+  for (int i = 0; i < 3000; i++) {
+    if (strstr(redis_server_ask(server, "CLIENT LIST TYPE normal"), " flags=b ") != NULL) break;
+    lab_sleep_ms(10);
+  }
+  redis_server_ask(server, "CLIENT KILL TYPE normal");
+  redis_server_ask(server, "CLIENT UNPAUSE");
+}
+
+/* The server is well all the time. */
+static void an_invalidation_whose_connection_broke_is_repeated_as_well(void **state) {
+  (void)state;
+  static void (*const in_vain[])(lab_seat * seat) = {only_invalidate, only_invalidate_the_tag};
+  for (size_t i = 0; i < sizeof in_vain / sizeof *in_vain; i++) {
+    lab *l = fresh_lab();
+    lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
+                             .processes = 1,
+                             .threads = 1,
+                             .body = store_and_then,
+                             .options = {.op_ms = 30000},
+                             .arg = (void *)(uintptr_t)&in_vain[i]});
+    lab_await(l, &l->marks[DONE], 1);
+    assert_int_equal(found_by_another(l), 1);
+    break_the_next_write(l);
+    lab_await(l, &l->marks[DONE], 2);
+    lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
+    assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
+    assert_int_equal(found_by_another(l), 0);
+    lab_add(&l->marks[STEP], 1);
+    lab_end(l);
+    lab_free(l);
+  }
 }
 
 static void invalidate_while_others_ask(lab_seat *seat) {
@@ -542,6 +584,7 @@ int main(void) {
           what_was_computed_meanwhile_stays_here_and_its_key_is_elected_anew_once_for_all),
       cmocka_unit_test(an_invalidation_that_the_store_did_not_hear_is_repeated),
       cmocka_unit_test(an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well),
+      cmocka_unit_test(an_invalidation_whose_connection_broke_is_repeated_as_well),
       cmocka_unit_test(an_invalidation_is_repeated_before_callers_are_let_to_the_store),
       cmocka_unit_test(a_value_is_given_to_the_store_where_that_has_one_of_an_earlier_version_only),
       cmocka_unit_test(

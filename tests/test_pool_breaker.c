@@ -146,6 +146,38 @@ static void callers_in_a_hurry_raise_a_doubt_that_a_probe_settles(void **state) 
   pool_end(pool);
 }
 
+static int changed(crl_pool *pool, int status) {
+  corral_op op = op_of(CORRAL_VERB_INVALIDATE, 1);
+  op.flags = CORRAL_OP_CONFIRM;
+  crl_pool_perform(pool, &op, 1, INT64_MAX);
+  assert_int_equal(op.status, status);
+  return crl_op_is_unheard(&op);
+}
+
+static void a_change_that_the_server_may_not_have_heard_of_is_told_from_one_in_doubt(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  the_fake.refuse_next = 1;
+  assert_true(changed(pool, CORRAL_EUNAVAILABLE));
+  assert_false(changed(pool, CORRAL_OK));
+  the_fake.doubt_next = 1; /* replicas haven't confirmed it */
+  assert_false(changed(pool, CORRAL_EINDOUBT));
+  the_fake.break_next = 1;
+  assert_true(changed(pool, CORRAL_EINDOUBT));
+  pool_end(pool);
+}
+
+static void a_doubted_server_that_works_is_told_what_it_did_not_hear(void **state) {
+  (void)state;
+  crl_pool *pool = pool_of(1, FAR);
+  assert_int_equal(one(pool, CORRAL_VERB_CLAIM), CORRAL_OK);
+  crl_pool_doubt(pool, 0);
+  while (returns < 1) sched_yield();
+  while (one(pool, CORRAL_VERB_GET) != CORRAL_OK) sched_yield();
+  assert_int_equal(crl_event_counted(&events, CORRAL_EVENT_STORE_DOWN), 0);
+  pool_end(pool);
+}
+
 /* ---- silence ------------------------------------------------------------------------------- */
 
 static crl_pool *pool_with_times(int64_t op, int64_t away) {
@@ -338,6 +370,8 @@ int main(void) {
       cmocka_unit_test(a_server_that_stays_silent_is_away_whatever_the_number_of_timeouts),
       cmocka_unit_test(a_refused_connection_is_away_at_once),
       cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
+      cmocka_unit_test(a_change_that_the_server_may_not_have_heard_of_is_told_from_one_in_doubt),
+      cmocka_unit_test(a_doubted_server_that_works_is_told_what_it_did_not_hear),
       cmocka_unit_test(a_batch_is_split_by_server_and_each_operation_gets_its_own_result),
       cmocka_unit_test(servers_that_are_due_are_probed_in_turn),
       cmocka_unit_test(a_probe_waits_long_for_a_silent_server_that_has_no_successor),

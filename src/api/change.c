@@ -21,6 +21,8 @@ static void void_held(crl_context *context, const corral_op *op, const crl_name 
   if (!away || op->verb != CORRAL_VERB_INVALIDATE) return;
   crl_outbox_invalidate(context->outbox, op->key, op->key_len, NULL, now);
   crl_event_emit(&context->events, CORRAL_EVENT_OUTBOX, name->key, name->key_len, NULL);
+  if (crl_op_is_unheard(op))
+    crl_pool_doubt(context->pool, crl_pool_route(context->pool, op->key, op->key_len));
 }
 
 static void forget_near(crl_context *context, const crl_key *key) {

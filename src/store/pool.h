@@ -26,7 +26,8 @@ void crl_pool_perform(crl_pool *pool, corral_op *ops, size_t count, int64_t dead
 /* crl_pool_perform for one GET, with its results preset, whose caller has read the clock (`now`)
  * and can't be cancelled. `why`: room for what its handle has to say. The caller measures it. */
 void crl_pool_look(crl_pool *pool, corral_op *op, int64_t now, int64_t deadline, corral_error *why);
-/* Within on_moved: this server didn't hear all that callers sent to its keys' former one. */
+/* This server may not have heard of a change that the outbox has by now, or, within on_moved, of
+ * all that callers sent to its keys' former server: on_return is called as soon as it answers. */
 void crl_pool_doubt(crl_pool *pool, size_t server);
 /* Within on_return: performs on the server that is back; 0 when it failed. */
 int crl_pool_perform_probe(crl_pool *pool, size_t server, corral_op *ops, size_t count);

@@ -13,6 +13,15 @@ struct crl_pool;
 /* A flag of an operation that failed because its time ran out while its server is not known to be
  * away: the server is slow. Plugins don't see it. */
 #define CRL_OP_SLOW (UINT32_C(1) << 31)
+/* A flag of an operation whose handle broke before its answer. In doubt without it is what the
+ * server has performed, and replicas haven't confirmed. */
+#define CRL_OP_UNANSWERED (UINT32_C(1) << 30)
+
+/* True when the server may not have heard of an operation that failed. */
+static inline int crl_op_is_unheard(const corral_op *op) {
+  return op->status == CORRAL_EUNAVAILABLE ||
+         (op->status == CORRAL_EINDOUBT && (op->flags & CRL_OP_UNANSWERED) != 0);
+}
 
 /* A handle that nobody has used between two sweeps is closed, so within twice this time: before
  * balancers and firewalls, which allow a silence of 4 minutes and more, forget it. */

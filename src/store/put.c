@@ -98,7 +98,7 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
   ops[2].verb = CORRAL_VERB_SETTLE;
   ops[2].settle = (corral_settle_args){
       .record = put->record, .record_len = put->record_len, .ttl_ms = put->hard_ttl};
-  if (put->confirm) ops[2].flags = CORRAL_OP_CONFIRM;
+  if (put->unheard != NULL) ops[2].flags = CORRAL_OP_CONFIRM;
   int replaces = put->replaces || put->version != 0;
   if (replaces) ops[0].status = CORRAL_OK;
   if (!replaces) ops[1].flags = CORRAL_OP_ABSENT;
@@ -106,6 +106,7 @@ static int try_once(crl_pool *pool, const crl_put *put, const uint8_t *token, co
     perform_in_order(pool, put, ops + 1, deadline);
   else
     crl_pool_perform(pool, replaces ? ops + 1 : ops, replaces ? 2 : 3, deadline);
+  if (put->unheard != NULL) *put->unheard = crl_op_is_unheard(&ops[2]);
   *over = replaces ? token_in_the_way(&ops[1], other) : NULL;
   drop_found(&ops[1]);
   int status = ops[0].status != CORRAL_OK   ? crl_put_say(&ops[0], error)

@@ -14,7 +14,9 @@ typedef struct crl_put {
   /* 0: the present record is voided first. 1: it stays until the new one replaces it, so that the
    * key is never without a record */
   int replaces;
-  int confirm; /* 1: voids what was stored before: CORRAL_OP_CONFIRM */
+  /* not NULL: it voids what was stored before (CORRAL_OP_CONFIRM); set to 1 when the server may not
+   * have heard of it (crl_op_is_unheard), else to 0 */
+  int *unheard;
   /* of the record's value; not 0: nothing is stored over a value with a later one, and the present
    * record stays until the new one replaces it */
   uint64_t version;

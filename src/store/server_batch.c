@@ -14,6 +14,14 @@ void crl_server_batch_refuse(corral_op *ops, size_t count, int status, const cha
   }
 }
 
+void crl_server_batch_break(corral_op *ops, size_t count, const char *text) {
+  for (size_t i = 0; i < count; i++) {
+    if (ops[i].status != CORRAL_EINDOUBT && ops[i].status != CORRAL_EUNAVAILABLE) continue;
+    ops[i].flags |= CRL_OP_UNANSWERED;
+    crl_status_fail(ops[i].error, ops[i].status, "%s", text);
+  }
+}
+
 static void preset(corral_op *op) {
   op->status = CORRAL_EINDOUBT;
   op->found = (corral_found){.record = NULL};
@@ -26,7 +34,7 @@ void crl_server_batch_preset(corral_op *ops, size_t count) {
 
 void crl_server_batch_flag(corral_op *ops, size_t count, int less) {
   for (size_t i = 0; i < count; i++) {
-    ops[i].flags &= ~(CORRAL_OP_LESS | CORRAL_OP_LARGE | CRL_OP_SLOW);
+    ops[i].flags &= ~(CORRAL_OP_LESS | CORRAL_OP_LARGE | CRL_OP_SLOW | CRL_OP_UNANSWERED);
     if (less && ops[i].verb == CORRAL_VERB_GET) ops[i].flags |= CORRAL_OP_LESS;
   }
 }
@@ -126,9 +134,7 @@ void crl_server_batch_close(const crl_pool_options *options, void **handle, corr
                             size_t count, const corral_error *why) {
   options->plugin->disconnect(*handle);
   *handle = NULL;
-  for (size_t i = 0; i < count; i++)
-    if (ops[i].status == CORRAL_EINDOUBT || ops[i].status == CORRAL_EUNAVAILABLE)
-      crl_status_fail(ops[i].error, ops[i].status, "%s", why->text);
+  crl_server_batch_break(ops, count, why->text);
 }
 
 int crl_server_batch_repeat(const crl_pool_options *options, size_t server, void **handle,

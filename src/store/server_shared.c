@@ -87,9 +87,7 @@ static __attribute__((noinline)) void *enter_anew(crl_server *server, corral_op 
 static __attribute__((noinline)) void break_shared(crl_server *server, void *handle, corral_op *ops,
                                                    size_t count, int64_t deadline,
                                                    const corral_error *why) {
-  for (size_t i = 0; i < count; i++)
-    if (ops[i].status == CORRAL_EINDOUBT)
-      crl_status_fail(ops[i].error, CORRAL_EINDOUBT, "%s", why->text);
+  crl_server_batch_break(ops, count, why->text);
   if (crl_env_now_ms() >= deadline) crl_server_batch_mark_slow(ops, count);
   retire_shared(server, handle);
 }

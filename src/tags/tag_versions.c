@@ -451,6 +451,7 @@ static void forget_near(crl_context *context, const crl_key *key) {
 static int put_new(crl_context *context, crl_key *key, const crl_tag_version *tag_version,
                    corral_error *error) {
   size_t size = 0;
+  int is_unheard = 0;
   uint8_t *record = write_record(key, tag_version, &size);
   crl_bytes *bytes = record == NULL ? NULL : crl_bytes_wrap(record, size, free, record);
   if (bytes == NULL) {
@@ -465,11 +466,14 @@ static int put_new(crl_context *context, crl_key *key, const crl_tag_version *ta
                  .lease_ms = LEASE_MS,
                  .op_ms = context->op_ms,
                  .replaces = 1,
-                 .confirm = 1};
+                 .unheard = &is_unheard};
   int status = crl_put_record(context->pool, &put, crl_env_now_ms() + context->op_ms, error);
   forget_near(context, key);
-  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT)
+  if (status == CORRAL_EUNAVAILABLE || status == CORRAL_EINDOUBT) {
     crl_outbox_invalidate(context->outbox, key->stored, key->stored_len, bytes, crl_env_now_ms());
+    if (is_unheard)
+      crl_pool_doubt(context->pool, crl_pool_route(context->pool, key->stored, key->stored_len));
+  }
   crl_bytes_unref(bytes);
   return status;
 }

@@ -51,6 +51,7 @@ typedef struct fake {
   int refuse_next;   /* number of times that connecting fails */
   int break_next;    /* number of batches that break the handle... */
   int broken_status; /* ...with this status */
+  int doubt_next;    /* number of batches that have this status on a handle that works */
   int connects, disconnects, open, most_open, inside, most_inside, closed;
   int asked[LOG];        /* the servers that were connected to, or refused */
   int64_t probe_time_ms; /* what the last probe was given */
@@ -135,10 +136,12 @@ static inline int fake_perform(void *handle, const corral_batch *batch, int64_t 
   int stalls = f->body_next > 0, breaks = stalls || f->break_next > 0;
   f->body_next -= stalls;
   f->break_next -= breaks && !stalls;
+  int doubts = f->doubt_next > 0;
+  f->doubt_next -= doubts;
   if (stalls) crl_pace_moved(LARGE, deadline);
   while (breaks && f->late && crl_env_now_ms() <= deadline) sched_yield();
   for (size_t i = 0; i < count; i++) {
-    ops[i].status = breaks ? f->broken_status : CORRAL_OK;
+    ops[i].status = breaks || doubts ? f->broken_status : CORRAL_OK;
     ops[i].state.life_ms = (int64_t)ops[i].key_len; /* a result that differs by operation */
     if (!breaks && ops[i].verb == CORRAL_VERB_GET && ops[i].key_len == f->large_len)
       look_at_large(f, &ops[i], count);

@@ -78,15 +78,18 @@ static void on_change(world *w) {
   plan_event(w, &e);
 }
 
-static void change_there(world *w, event *e) {
+/* Returns the status. */
+static int change_there(world *w, event *e) {
   corral_op op;
+  if (e->verb == CORRAL_VERB_INVALIDATE) raise_to(&w->primary.reached, e->read);
   if (e->thing == THE_KEY) {
     at_store(w, e, &op);
-    return;
+    return op.status;
   }
   w->primary.tag_version =
       (tag_version){.there = 1, .changed = 1, .hard = roll(w) | 1, .since = w->now};
   w->slots.changes++;
+  return CORRAL_OK;
 }
 
 static void on_changes(world *w, event *e) {
@@ -124,6 +127,8 @@ static void settle_at_home(world *w, const event *e) {
     crl_outbox_invalidate(held, tag_key, sizeof tag_key, NULL, w->now);
   else
     crl_outbox_invalidate(held, key, sizeof key, NULL, w->now);
+  int is_unheard = e->then == 0; /* it isn't only unconfirmed */
+  if (is_unheard && !from->away) plan_repetition(w, e->process);
 }
 
 /* Nothing confirms an expiry: a failover may undo it. */
@@ -225,8 +230,11 @@ static void begin_round(world *w, int number) {
 static void on_heal(world *w, event *e) {
   process *of = &w->processes[e->process];
   if (of->life != e->life || w->control == PARTITIONS_NEVER_HEAL) return;
+  if (e->if_there && (of->away || of->pending > 0)) return;
+  if (e->if_there) of->rounds = 0;
+  e->at = of->paused_until;
   if (of->paused_until > w->now)
-    heal_at(w, e->process, of->paused_until);
+    plan_event(w, e);
   else
     begin_round(w, e->process);
 }
@@ -247,8 +255,8 @@ static void on_replays(world *w, event *e) {
     memset(&op, 0, sizeof op);
   else if (e->thing == THE_TAG && w->control == REPLAY_DELETES_THE_TAG)
     w->primary.tag_version.there = 0;
-  else if (e->thing == THE_TAG)
-    change_there(w, e);
+  else if (e->verb == CORRAL_VERB_INVALIDATE)
+    op.status = change_there(w, e);
   else
     at_store(w, e, &op);
   if (e->reply_in < 0) return;

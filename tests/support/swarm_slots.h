@@ -96,13 +96,15 @@ static void on_registered(world *w, event *e) {
 
 /* ---- the map -------------------------------------------------------------------------------- */
 
-/* Copies of a slot that has another server are dropped: the former one tells nothing of it. */
+/* Copies of a slot that has another server are dropped: the former one tells nothing of it. What
+ * the process holds for the slot is repeated to its new server. */
 static void learn(world *w, int number) {
   process *of = &w->processes[number];
   if (of->server == w->slots.server) return;
   of->server = w->slots.server;
   of->map++;
   if (w->control != COPIES_OUTLIVE_MOVES) crl_near_drop(near_of[number], NEAR_HASH);
+  plan_repetition(w, number);
 }
 
 /* A process that asks for nothing learns the map, too. */
@@ -138,8 +140,8 @@ static void give_slot(world *w) {
   w->slots.epoch++;
 }
 
-/* The record goes to another server, whose replica has not got it yet. The former server tells of
- * that, or is silent. */
+/* The record goes to another server, whose replica has nothing yet. The former server tells that,
+ * or is silent. */
 static void on_slot_moves(world *w) {
   event again = {.at = w->now + between(w, 50, 700), .what = SLOT_MOVES};
   if (faults_ended(w)) return;
@@ -148,6 +150,7 @@ static void on_slot_moves(world *w) {
   w->slots.replica.record_len = 0;
   w->slots.replica.held = 0;
   w->slots.replica.verdict_until = 0;
+  w->slots.replica.reached = w->primary.reached; /* it has no older value */
   give_slot(w);
   w->slots.moves++;
   if (w->now < WORLD_MS) plan_event(w, &again);

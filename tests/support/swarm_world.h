@@ -30,7 +30,8 @@ enum {
   WAIT_MS = 400,
   WORLD_MS = 4000,
   RECORD = 512,
-  REPLAYS = 4, /* entries that one process replays at a time */
+  REPLAYS = 4,      /* entries that one process replays at a time */
+  REPEATED_MS = 10, /* until a change is repeated that a server may not have heard of */
   /* in the liveness mode: time from the end of the faults until all that they left behind is over
    * (late messages, leases of the dead, pauses after failures, partitions that heal, replays); and
    * then the longest time until a call has a value, but for its own compute, and for lease_ms of
@@ -108,6 +109,7 @@ typedef struct event {
   uint64_t tag_version;    /* the tag's version as read; 0: none */
   uint64_t remembered;     /* the tag's version in the found record */
   int has_found, newer;
+  int if_there; /* HEAL: unless the process is cut off */
   /* in the cluster mode: the server that is asked; the process's map; the record's print */
   unsigned server, map, epoch;
   uint64_t print, change;
@@ -180,7 +182,8 @@ typedef enum control {
   HOLDERS_ARE_NOT_REMEMBERED,
   VERDICTS_ARE_NOT_STORED,
   COPIES_OUTLIVE_MOVES,
-  INVALIDATIONS_ARE_NOT_CONFIRMED
+  INVALIDATIONS_ARE_NOT_CONFIRMED,
+  UNHEARD_CHANGES_ARE_FORGOTTEN
 } control;
 
 /* The store's record of a tag. */
@@ -201,6 +204,7 @@ typedef struct stored {
   uint8_t holder[CORRAL_TOKEN];
   int held;
   int64_t held_until, verdict_until;
+  uint64_t reached; /* origin version of the latest invalidation that came here */
 } stored;
 
 /* The cluster mode. */
@@ -323,6 +327,16 @@ static void plan_event(world *w, const event *e) {
   w->heap[i].order = w->order++;
   for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
     swap(&w->heap[i], &w->heap[(i - 1) / 2]);
+}
+
+/* Has a process that isn't cut off repeat what it holds for the store. */
+static void plan_repetition(world *w, int number) {
+  event e = {.at = w->now + REPEATED_MS,
+             .what = HEAL,
+             .process = number,
+             .life = w->processes[number].life,
+             .if_there = 1};
+  if (w->control != UNHEARD_CHANGES_ARE_FORGOTTEN) plan_event(w, &e);
 }
 
 static event next_event(world *w) {
