@@ -666,7 +666,7 @@ adopted() {
 
 # The command of a holder whose hold was taken over is ended.
 taken_over() {
-  begin old --ttl 900ms --ticket over -- ./tells old || return 1
+  begin old --ttl 3s --ticket over -- ./tells old || return 1
   old=$pid
   begin new --ttl 10m --adopt "$(cat old.ticket)" over -- ./tells new || return 1
   ends 76 "$old" old.err && one_line "somebody else has the lock" old.err && both_gone old &&

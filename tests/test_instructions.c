@@ -224,11 +224,12 @@ static void a_hit_in_a_file_makes_no_system_call(void **state) {
   a_hit_costs(uri, 0, (price){2495, 0, 2390, 1, 282});
 }
 
+/* Where other plugins are left out it takes up to 17 instructions more. */
 static void a_hit_on_redis_makes_two_system_calls(void **state) {
   redis_server *server;
   (void)state;
   if (!redis_server_start(&server, NULL)) skip();
-  a_hit_costs(redis_server_unix_uri(server), 0, (price){2708, 2, 1070, 1, 282});
+  a_hit_costs(redis_server_unix_uri(server), 0, (price){2740, 2, 1070, 1, 282});
   redis_server_stop(server);
 }
 
@@ -278,7 +279,7 @@ static void a_hit_on_a_cluster_costs_little_more(void **state) {
   (void)state;
   if (!redis_server_start(&lone, NULL)) skip();
   if ((node = start_node(uri)) == NULL) skip();
-  const price most = {2903, 2, 1130, 1, 282};
+  const price most = {2935, 2, 1130, 1, 282};
   long plain = a_hit_costs(redis_server_uri(lone), 0, most), routed = a_hit_costs(uri, 0, most);
   assert_in_range(routed - plain, 1, 205);
   redis_server_stop(node);

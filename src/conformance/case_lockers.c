@@ -310,7 +310,7 @@ static bool holds(client *c, const key *k, unsigned holder) {
 static bool is_truly_lost(client *c, const key *k, const corral_op *op) {
   if (op->verb != CORRAL_VERB_LOCK_EXTEND || op->status != CORRAL_ELOST) return false;
   proxies_set(FAULT_NONE, 0);
-  (void)lock_when_free(c, k, OTHER, ALONE, 0);
+  (void)lock_when_free(c, k, OTHER, ALONE, now_ms());
   wants("another's unlock", unlock(c, k, OTHER).status, CORRAL_OK);
   return true;
 }

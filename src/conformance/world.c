@@ -294,13 +294,16 @@ static void watch_end(void *arg) {
   world.plugin->unwatch(w->open);
 }
 
+/* A plugin may give up before the deadline: a host tries again. */
 watch *watch_new(const key *k) {
   corral_error error = {0};
+  int status = CORRAL_EUNAVAILABLE;
   if (world.store == NULL) open_world();
   if (world.plugin->watch == NULL) cant("the store has no watch");
   watch *w = room(sizeof *w);
   size_t server = servers_come_and_go() ? 0 : server_of(k->bytes, k->len);
-  int status = world.plugin->watch(world.store, server, now_ms() + LIMIT_MS, &w->open, &error);
+  for (int64_t until = now_ms() + LIMIT_MS; status == CORRAL_EUNAVAILABLE && now_ms() < until;)
+    status = world.plugin->watch(world.store, server, until, &w->open, &error);
   if (status == CORRAL_EUNSUPPORTED) cant("the store has no watch: %s", error.text);
   check(status == CORRAL_OK, "opening a watch: %s: %s", corral_status_name(status), error.text);
   undo_later(watch_end, w);
