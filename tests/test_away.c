@@ -151,9 +151,11 @@ static void invalidate_expire_and_set(lab_seat *seat) {
   if (corral_set(seat->corral, "key-0", 5, NULL, "x", 1) == CORRAL_OK) lab_wrong(seat->lab, "set");
 }
 
+typedef void vain(lab_seat *seat);
+
 static void store_and_then(lab_seat *seat) {
   lab *l = seat->lab;
-  void (*const *in_vain)(lab_seat * seat) = seat->arg;
+  vain *const *in_vain = seat->arg;
   lab_answer answer = ask_version(seat, 1, "t");
   expect_stored(seat, &answer);
   stepped(seat);
@@ -163,56 +165,40 @@ static void store_and_then(lab_seat *seat) {
   lab_await(l, &l->marks[STEP], 2);
 }
 
-static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state) {
-  (void)state;
-  static void (*const in_vain[])(lab_seat * seat) = {
-      only_invalidate, invalidate_and_compute_a_later_version, invalidate_expire_and_set};
-  for (size_t i = 0; i < sizeof in_vain / sizeof *in_vain; i++) {
-    lab *l = fresh_lab();
-    lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
-                             .processes = 1,
-                             .threads = 1,
-                             .body = store_and_then,
-                             .options = quick,
-                             .arg = (void *)(uintptr_t)&in_vain[i]});
-    lab_await(l, &l->marks[DONE], 1);
-    assert_int_equal(found_by_another(l), 1);
-    redis_server_pause(server);
-    step(l);
-    redis_server_resume(server);
-    lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
-    assert_int_equal(l->events[0][CORRAL_EVENT_REPLAYED], 1);
-    assert_int_equal(found_by_another(l), 0);
-    lab_add(&l->marks[STEP], 1);
-    lab_end(l);
-    lab_free(l);
-  }
-}
-
-/* The store is slow, and never away. */
-static void an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well(void **state) {
-  (void)state;
-  static void (*const in_vain)(lab_seat * seat) = only_invalidate;
+/* `upset` makes the step that invalidates fail; is_away: the process takes the store for away. */
+static void expect_repeated(vain *in_vain, const corral_options *options, void (*upset)(lab *l),
+                            int is_away) {
   lab *l = fresh_lab();
   lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
                            .processes = 1,
                            .threads = 1,
                            .body = store_and_then,
-                           .options = patient,
-                           .arg = (void *)(uintptr_t)&in_vain});
+                           .options = *options,
+                           .arg = (void *)&in_vain});
   lab_await(l, &l->marks[DONE], 1);
-  redis_server_pause(server);
-  step(l);
-  redis_server_resume(server);
-  lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
-  assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
+  assert_int_equal(found_by_another(l), 1);
+  upset(l);
+  lab_await(l, &l->marks[DONE], 2);
+  if (is_away) {
+    lab_await(l, &l->events[0][CORRAL_EVENT_STORE_UP], 1);
+    assert_int_equal(l->events[0][CORRAL_EVENT_REPLAYED], 1);
+  } else {
+    lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
+    assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
+  }
   assert_int_equal(found_by_another(l), 0);
   lab_add(&l->marks[STEP], 1);
   lab_end(l);
   lab_free(l);
 }
 
-/* Has the processes make a step, whose write the server forgets with its connection. */
+static void fall_silent(lab *l) {
+  redis_server_pause(server);
+  step(l);
+  redis_server_resume(server);
+}
+
+/* The server forgets the next write with its connection. */
 static void break_the_next_write(lab *l) {
   redis_server_ask(server, "CLIENT PAUSE 600000 WRITE");
   lab_add(&l->marks[STEP], 1);
@@ -224,29 +210,25 @@ static void break_the_next_write(lab *l) {
   redis_server_ask(server, "CLIENT UNPAUSE");
 }
 
+static void an_invalidation_that_the_store_did_not_hear_is_repeated(void **state) {
+  (void)state;
+  expect_repeated(only_invalidate, &quick, fall_silent, 1);
+  expect_repeated(invalidate_and_compute_a_later_version, &quick, fall_silent, 1);
+  expect_repeated(invalidate_expire_and_set, &quick, fall_silent, 1);
+}
+
+/* The store is slow, and never away. */
+static void an_invalidation_that_a_slow_store_did_not_hear_is_repeated_as_well(void **state) {
+  (void)state;
+  expect_repeated(only_invalidate, &patient, fall_silent, 0);
+}
+
 /* The server is well all the time. */
 static void an_invalidation_whose_connection_broke_is_repeated_as_well(void **state) {
   (void)state;
-  static void (*const in_vain[])(lab_seat * seat) = {only_invalidate, only_invalidate_the_tag};
-  for (size_t i = 0; i < sizeof in_vain / sizeof *in_vain; i++) {
-    lab *l = fresh_lab();
-    lab_spawn(l, &(lab_plan){.uri = redis_server_uri(server),
-                             .processes = 1,
-                             .threads = 1,
-                             .body = store_and_then,
-                             .options = {.op_ms = 30000},
-                             .arg = (void *)(uintptr_t)&in_vain[i]});
-    lab_await(l, &l->marks[DONE], 1);
-    assert_int_equal(found_by_another(l), 1);
-    break_the_next_write(l);
-    lab_await(l, &l->marks[DONE], 2);
-    lab_await(l, &l->events[0][CORRAL_EVENT_REPLAYED], 1);
-    assert_int_equal(l->events[0][CORRAL_EVENT_STORE_DOWN], 0);
-    assert_int_equal(found_by_another(l), 0);
-    lab_add(&l->marks[STEP], 1);
-    lab_end(l);
-    lab_free(l);
-  }
+  static const corral_options defaults = {.op_ms = 30000};
+  expect_repeated(only_invalidate, &defaults, break_the_next_write, 0);
+  expect_repeated(only_invalidate_the_tag, &defaults, break_the_next_write, 0);
 }
 
 static void invalidate_while_others_ask(lab_seat *seat) {

@@ -302,8 +302,10 @@ watch *watch_new(const key *k) {
   if (world.plugin->watch == NULL) cant("the store has no watch");
   watch *w = room(sizeof *w);
   size_t server = servers_come_and_go() ? 0 : server_of(k->bytes, k->len);
-  for (int64_t until = now_ms() + LIMIT_MS; status == CORRAL_EUNAVAILABLE && now_ms() < until;)
+  for (int64_t until = now_ms() + LIMIT_MS; status == CORRAL_EUNAVAILABLE && now_ms() < until;) {
     status = world.plugin->watch(world.store, server, until, &w->open, &error);
+    if (status == CORRAL_EUNAVAILABLE) pause_ms(4);
+  }
   if (status == CORRAL_EUNSUPPORTED) cant("the store has no watch: %s", error.text);
   check(status == CORRAL_OK, "opening a watch: %s: %s", corral_status_name(status), error.text);
   undo_later(watch_end, w);

@@ -13,8 +13,8 @@ struct crl_pool;
 /* A flag of an operation that failed because its time ran out while its server is not known to be
  * away: the server is slow. Plugins don't see it. */
 #define CRL_OP_SLOW (UINT32_C(1) << 31)
-/* A flag of an operation whose handle broke before its answer. In doubt without it is what the
- * server has performed, and replicas haven't confirmed. */
+/* A flag of an operation whose handle broke before its answer. An operation in doubt without this
+ * flag was performed by the server, but not confirmed by its replicas. */
 #define CRL_OP_UNANSWERED (UINT32_C(1) << 30)
 
 /* True when the server may not have heard of an operation that failed. */

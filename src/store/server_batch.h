@@ -39,7 +39,7 @@ static inline int crl_server_batch_send(const corral_store *plugin, void *handle
  * the time of `pace`. */
 int crl_server_batch_perform(const crl_pool_options *options, size_t server, void **handle,
                              corral_op *ops, size_t count, crl_pace *pace, corral_error *why);
-/* Those of the operations that got no answer fail with this text. Sets CRL_OP_UNANSWERED. */
+/* Operations that got no answer get this text, and CRL_OP_UNANSWERED. */
 void crl_server_batch_break(corral_op *ops, size_t count, const char *text);
 /* The handle broke under these operations: closes it, and says why. */
 void crl_server_batch_close(const crl_pool_options *options, void **handle, corral_op *ops,
