@@ -201,6 +201,16 @@ static void *get_joined(void *c) {
                                                                                           : c;
 }
 
+/* Callers may wait before the first of them has its lease: computes begin later. */
+static void wait_for_gauges(corral *c, int64_t waiting, int64_t flights) {
+  for (int is_so = 0; !is_so; sched_yield()) {
+    corral_stats *s = read_of(c);
+    is_so = corral_stats_gauge(s, CORRAL_GAUGE_WAITING) == waiting &&
+            corral_stats_gauge(s, CORRAL_GAUGE_FLIGHTS) == flights;
+    corral_stats_free(s);
+  }
+}
+
 static void callers_who_wait_have_joined_and_are_a_gauge(void **state) {
   pthread_t threads[CALLERS];
   void *failed;
@@ -210,13 +220,7 @@ static void callers_who_wait_have_joined_and_are_a_gauge(void **state) {
   atomic_store(&may_end, 0);
   for (int i = 0; i < CALLERS; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, get_joined, c), 0);
-  for (int64_t waiting = 0; waiting < CALLERS - 1;) {
-    corral_stats *s = read_of(c);
-    waiting = corral_stats_gauge(s, CORRAL_GAUGE_WAITING);
-    if (waiting == CALLERS - 1) assert_int_equal(corral_stats_gauge(s, CORRAL_GAUGE_FLIGHTS), 1);
-    corral_stats_free(s);
-    sched_yield();
-  }
+  wait_for_gauges(c, CALLERS - 1, 1);
   atomic_store(&may_end, 1);
   for (int i = 0; i < CALLERS; i++) {
     assert_int_equal(pthread_join(threads[i], &failed), 0);
