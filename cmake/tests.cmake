@@ -76,6 +76,10 @@ set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=write,--wrap=read
   -Wl,--wrap=crl_scheduler_fly,--wrap=crl_pool_look,--wrap=crl_found_look,--wrap=crl_env_dice)
+set(CORRAL_TESTS_LINK_answers_callers
+  -Wl,--wrap=crl_watch_join,--wrap=crl_waiter_sleep)
+set(CORRAL_TESTS_LINK_answers_callers_live
+  -Wl,--wrap=crl_watch_join,--wrap=crl_waiter_sleep)
 set(CORRAL_TESTS_LINK_verify -Wl,--wrap=crl_limiter_ask)
 set(CORRAL_TESTS_LINK_loop_looks -Wl,--wrap=crl_scheduler_fly)
 set(CORRAL_TESTS_LINK_loop_memcached -Wl,--wrap=crl_scheduler_fly)

@@ -5,6 +5,9 @@
 
 #include "support/answers_kit.h"
 
+#include "api/handle.h"
+#include "store/watch.h"
+
 /* ---- "can't be cached" --------------------------------------------------------------------- */
 
 typedef struct private_answers {
@@ -141,6 +144,13 @@ static void *call(void *arg) {
   return NULL;
 }
 
+/* JOIN is counted shortly before the call waits. */
+static void wait_for_a_waiter(corral *c) {
+  crl_context *context;
+  assert_int_equal(crl_context_enter(c, &context, NULL), CORRAL_OK);
+  while (crl_herd_waiting(context->herd, &(crl_name){.key = "k", .key_len = 1}) < 1) sched_yield();
+}
+
 static void start(caller *k) { assert_int_equal(pthread_create(&k->thread, NULL, call, k), 0); }
 static void end(caller *k) { pthread_join(k->thread, NULL); }
 
@@ -183,7 +193,8 @@ static void one_who_waits_for_the_store_leaves_at_once(void **state) {
     caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
     one.cancel_token = cancel_token;
     one.policy.poll_ms = one.policy.poll_max_ms = 60000;
-    leader.policy.lease_ms = one.policy.lease_ms = 60000;
+    /* The lease lasts: nobody takes it over from a leader that is late to extend it. */
+    leader.policy.lease_ms = leader.policy.lease_min_ms = 60000;
     start(&leader);
     wait_for(&s.inside, 1);
     start(&one);
@@ -237,8 +248,7 @@ static void a_compute_is_told_when_the_last_one_has_left(void **state) {
     wait_for(&s.inside, 1);
     if (told == 1) {
       start(&other);
-      wait_for_event(s.c, CORRAL_EVENT_JOIN, 1);
-      lab_sleep_ms(20); /* JOIN is counted shortly before the call waits */
+      wait_for_a_waiter(s.c);
     }
     corral_cancel_token_cancel(cancel_token);
     if (told != 2) atomic_store(&s.let_go, 1);
@@ -323,7 +333,8 @@ static void a_waiter_is_woken_by(const char *uri) {
        t = {.c = opened(CORRAL_OPTIONS(.store = uri))};
   caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
   one.policy.poll_ms = one.policy.poll_max_ms = 60000;
-  leader.policy.lease_ms = one.policy.lease_ms = 60000;
+  /* A leader that is late to extend its lease keeps it; a waiter would look at its end. */
+  leader.policy.lease_ms = leader.policy.lease_min_ms = 60000;
   /* The watch opens with the first wait. */
   for (int round = 0; round < 3; round++) {
     uint64_t waits = corral_counter(t.c, CORRAL_EVENT_WAIT);
@@ -350,6 +361,65 @@ static void waiters_are_woken_by_the_store(void **state) {
   on_each_that_tells(a_waiter_is_woken_by);
 }
 
+/* Set: the next to join the watch is held up until the watch has come up, and the leader's value is
+ * stored. */
+static caller *_Atomic held_up_by;
+static _Thread_local int was_held_up;
+static _Atomic int sleeps; /* of one that was held up */
+
+void __real_crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash,
+                           crl_waiter *waiter);
+void __wrap_crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash,
+                           crl_waiter *waiter);
+
+void __wrap_crl_watch_join(crl_watch *watch, crl_watcher *watcher, uint64_t hash,
+                           crl_waiter *waiter) {
+  caller *leader = atomic_exchange(&held_up_by, NULL);
+  if (leader != NULL) {
+    while (!crl_watch_up(watch)) sched_yield();
+    lab_sleep_ms(50); /* all who had joined are woken */
+    atomic_store(&leader->slow->let_go, 1);
+    end(leader);
+    was_held_up = 1;
+  }
+  __real_crl_watch_join(watch, watcher, hash, waiter);
+}
+
+int __real_crl_waiter_sleep(crl_waiter *sleeper, int64_t until);
+int __wrap_crl_waiter_sleep(crl_waiter *sleeper, int64_t until);
+
+int __wrap_crl_waiter_sleep(crl_waiter *sleeper, int64_t until) {
+  if (was_held_up) atomic_fetch_add(&sleeps, 1);
+  return __real_crl_waiter_sleep(sleeper, until);
+}
+
+/* Neither the watch's begin nor the fill is told to it: it looks once more. */
+static void a_late_one_is_not_forgotten_by(const char *uri) {
+  slow s = {.c = opened(CORRAL_OPTIONS(.store = uri, .watch = CORRAL_OFF))},
+       t = {.c = opened(CORRAL_OPTIONS(.store = uri))};
+  caller leader = {.slow = &s, .policy = usual()}, one = {.slow = &t, .policy = usual()};
+  one.policy.poll_ms = one.policy.poll_max_ms = 60000;
+  leader.policy.lease_ms = leader.policy.lease_min_ms = 60000;
+  atomic_store(&sleeps, 0);
+  start(&leader);
+  wait_for(&s.inside, 1);
+  atomic_store(&held_up_by, &leader);
+  start(&one);
+  end(&one);
+  assert_null(held_up_by);
+  assert_int_equal(sleeps, 0);
+  assert_int_equal(one.got.status, CORRAL_OK);
+  assert_int_equal(one.got.how, CORRAL_JOINED);
+  assert_int_equal(atomic_load(&t.computes), 0);
+  corral_close(t.c);
+  corral_close(s.c);
+}
+
+static void who_joins_the_watch_late_looks_once_more(void **state) {
+  (void)state;
+  on_each_that_tells(a_late_one_is_not_forgotten_by);
+}
+
 #ifdef LIVE
 #include "answers_live.h"
 #else
@@ -371,6 +441,7 @@ int main(void) {
       T(after_the_soft_limit_the_stale_value_is_taken),
       T(at_the_deadline_a_call_computes_for_itself),
       T(waiters_are_woken_by_the_store),
+      T(who_joins_the_watch_late_looks_once_more),
       LIVE_TESTS};
   start_servers();
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

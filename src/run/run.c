@@ -338,15 +338,16 @@ static uint64_t print_of_last(const crl_run *r) {
 }
 
 /* A run whose last look isn't watched waits by the clock. It joins all the same, to be woken when
- * the watch comes up. */
+ * the watch comes up; where that was between the look and the joining, it looks again. */
 static int begin_to_watch(crl_run *r) {
   crl_watch *watch = r->context->watch;
   crl_watch_key key = {
       .data = r->found.key.stored, .len = r->found.key.stored_len, .hash = r->found.hash};
-  int joins = !r->watches, up = crl_watch_up(watch);
+  int joins = !r->watches;
   if (joins) crl_watch_join(watch, &r->watcher, r->found.hash, r->waiter);
   r->watches = 1;
-  if (!crl_watch_registers(watch)) return joins && up;
+  int up = crl_watch_up(watch), unwatched = !r->last.watched && r->last.lease_left > 0;
+  if (!crl_watch_registers(watch) || unwatched) return joins && up;
   return r->last.watched && !crl_watch_register(watch, &r->watcher, &key, print_of_last(r));
 }
 
