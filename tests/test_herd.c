@@ -560,6 +560,39 @@ static void a_crowd_leaves_nothing_behind(void **state) {
   crl_herd_free(herd);
 }
 
+/* ---- deserted ---------------------------------------------------------------------------- */
+
+static void count_it(void *arg) { ++*(int *)arg; }
+
+static void who_heeds_is_told_of_a_last_waiter_who_has_left_before(void **state) {
+  (void)state;
+  crl_herd *herd = crl_herd_new();
+  crl_entry *entry = lead(herd, "k");
+  int told = 0;
+  crl_herd_heed(entry, count_it, &told); /* nobody has come yet */
+  crl_herd_heed(entry, NULL, NULL);
+  assert_int_equal(told, 0);
+  waiter early = join_herd(herd, "k", later(-1)), w = join_herd(herd, "k", later(FAR));
+  wait_for_it(&early);
+  assert_int_equal(early.result, CRL_WAIT_DEADLINE);
+  start(&w, wait_for_it);
+  until_waiting(herd, "k", 1);
+  crl_herd_heed(entry, count_it, &told); /* another one waits */
+  crl_herd_heed(entry, NULL, NULL);
+  assert_int_equal(told, 0);
+  crl_herd_give_up(entry);
+  pthread_join(w.thread, NULL);
+  crl_entry_unref(entry);
+  entry = lead(herd, "k");
+  early = join_herd(herd, "k", later(-1));
+  wait_for_it(&early);
+  crl_herd_heed(entry, count_it, &told);
+  assert_int_equal(told, 1);
+  crl_herd_give_up(entry);
+  crl_entry_unref(entry);
+  crl_herd_free(herd);
+}
+
 /* ---- first looks --------------------------------------------------------------------------- */
 
 static void a_look_that_nobody_joins_has_no_entry(void **state) {
@@ -671,6 +704,7 @@ int main(void) {
       cmocka_unit_test(a_lost_lease_sends_those_on_for_whom_nothing_was_confirmed),
       cmocka_unit_test(a_stale_answer_sends_those_to_look_whom_it_is_not_good_for),
       cmocka_unit_test(without_memory_there_is_no_entry),
+      cmocka_unit_test(who_heeds_is_told_of_a_last_waiter_who_has_left_before),
       cmocka_unit_test(a_look_that_nobody_joins_has_no_entry),
       cmocka_unit_test(who_comes_during_a_first_look_joins_it),
       cmocka_unit_test(a_first_look_that_is_detached_is_joined_by_nobody),

@@ -342,9 +342,9 @@ static void end_waiting(crl_entry *entry, crl_wait came) {
   entry->waiting--;
   crl_map_waits(entry);
   relay(entry);
-  if ((came == CRL_WAIT_DEADLINE || came == CRL_WAIT_LEFT) && entry->waiting == 0 &&
-      entry->alone != NULL)
-    entry->alone(entry->alone_arg);
+  if ((came != CRL_WAIT_DEADLINE && came != CRL_WAIT_LEFT) || entry->waiting > 0) return;
+  entry->deserted = 1;
+  if (entry->alone != NULL) entry->alone(entry->alone_arg);
 }
 
 crl_wait crl_herd_wait(crl_entry *entry, const crl_patience *patience, crl_outcome *outcome) {
@@ -412,6 +412,7 @@ void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg) {
   lock(entry);
   entry->alone = alone;
   entry->alone_arg = arg;
+  if (alone != NULL && entry->deserted && entry->waiting == 0) alone(arg);
   unlock(entry);
 }
 

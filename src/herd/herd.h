@@ -115,7 +115,7 @@ void crl_herd_lose(crl_entry *entry);
  * CRL_WAIT_PASS. */
 void crl_herd_pass(crl_entry *entry);
 /* From now on `alone` is called, under a latch, whenever the last waiter leaves without an outcome;
- * NULL ends that. */
+ * at once where it has left before. NULL ends that. */
 void crl_herd_heed(crl_entry *entry, void (*alone)(void *arg), void *arg);
 /* Calls `alone` now, under the same latch, if there is no waiter. */
 void crl_herd_if_alone(crl_entry *entry, void (*alone)(void *arg), void *arg);

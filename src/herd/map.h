@@ -53,6 +53,7 @@ struct crl_entry {
   uint64_t interim_good; /* it is good for callers with ticks below */
   void (*alone)(void *arg);
   void *alone_arg;
+  int deserted;             /* a last waiter has left without an outcome */
   size_t lenders[CRL_LENT]; /* by bit of what they lend */
   crl_waiter *borrower;     /* NULL, or waits for a place to compute */
   crl_listener *listeners;
