@@ -239,6 +239,26 @@ static void a_server_that_stays_silent_is_away_whatever_the_number_of_timeouts(v
   pool_end(pool);
 }
 
+/* A caller that chose op_ms a moment ago has a moment less of it: its timeout counts. Where the
+ * machine takes more than that moment, it is tried again. */
+static void a_moment_less_than_op_ms_is_no_hurry(void **state) {
+  (void)state;
+  enum { OP = 2000 };
+  crl_pool *pool = pool_with_times(OP, AWAY);
+  int slow = 0;
+  set_gate(3);
+  for (int i = 0; i < 10 && !slow; i++) {
+    corral_op op = op_of(CORRAL_VERB_CLAIM, 1);
+    the_fake.break_next = 1;
+    crl_pool_perform(pool, &op, 1, crl_env_now_ms() + OP - 1);
+    assert_int_equal(op.status, CORRAL_EINDOUBT);
+    assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), slow ? CORRAL_EUNAVAILABLE : CORRAL_OK);
+  }
+  assert_true(slow); /* looks are held back until a probe is answered */
+  set_gate(0);
+  pool_end(pool);
+}
+
 static void a_refused_connection_is_away_at_once(void **state) {
   (void)state;
   crl_pool *pool = pool_with_times(FAR, AWAY);
@@ -333,16 +353,18 @@ static void servers_that_are_due_are_probed_in_turn(void **state) {
   pool_end(pool);
 }
 
+enum { PROBE_MS = 10000, SILENT_MS = 20000 };
+
 /* The time that a probe is given in the middle of a long silence. */
 static int64_t time_of_probe(const corral_store *plugin) {
-  op_ms = 1000;
+  op_ms = PROBE_MS;
   crl_pool *pool = pool_with(plugin, 2, 1, FAR);
   op_ms = FAR;
   corral_op even = op_of(CORRAL_VERB_GET, 2);
   crl_pool_perform(pool, &even, 1, INT64_MAX);
   crl_server *server = pool->list[0];
   crl_latch_take(&server->latch);
-  server->health.breaker.silent_ms = 20000;
+  server->health.breaker.silent_ms = SILENT_MS;
   server->health.breaker.silent_until = crl_env_now_ms();
   server->health.checking = server->health.holding = 1;
   crl_latch_give(&server->latch);
@@ -354,8 +376,8 @@ static int64_t time_of_probe(const corral_store *plugin) {
 
 static void a_probe_waits_long_for_a_silent_server_that_has_no_successor(void **state) {
   (void)state;
-  assert_in_range(time_of_probe(&spread), 1001, 20000);
-  assert_in_range(time_of_probe(&moving), 1, 1000);
+  assert_in_range(time_of_probe(&spread), PROBE_MS + 1, SILENT_MS);
+  assert_in_range(time_of_probe(&moving), 1, PROBE_MS);
 }
 
 int main(void) {
@@ -368,6 +390,7 @@ int main(void) {
       cmocka_unit_test(callers_in_a_hurry_raise_a_doubt_that_a_probe_settles),
       cmocka_unit_test(a_silent_server_is_slow_and_looks_are_held_back_until_it_answers_a_probe),
       cmocka_unit_test(a_server_that_stays_silent_is_away_whatever_the_number_of_timeouts),
+      cmocka_unit_test(a_moment_less_than_op_ms_is_no_hurry),
       cmocka_unit_test(a_refused_connection_is_away_at_once),
       cmocka_unit_test(a_sick_server_costs_the_keys_of_the_others_nothing),
       cmocka_unit_test(a_change_that_the_server_may_not_have_heard_of_is_told_from_one_in_doubt),

@@ -298,9 +298,10 @@ static __attribute__((noinline)) int perform_as(crl_server *server, corral_op *o
   crl_seat own = {
       .ops = ops, .count = count, .bytes = weigh(ops, count), .began = now, .latest = deadline};
   own.limit = now + server->options->op_ms;
-  /* a caller with less time than op_ms isn't made to wait for others' operations */
-  own.hurried = deadline < own.limit;
-  if (own.hurried) own.limit = deadline;
+  /* a caller with less time isn't made to wait for others' operations; one who chose op_ms a moment
+   * ago isn't in a hurry */
+  own.hurried = deadline < own.limit - server->options->op_ms / 8;
+  if (deadline < own.limit) own.limit = deadline;
   own.alone = alone || own.bytes > ALONE_BYTES || own.hurried || count > CRL_SEATS_OPS;
   crl_server_batch_flag(ops, count, !is_large);
   perform_pooled(server, is_large ? &server->large : &server->usual, &own);
