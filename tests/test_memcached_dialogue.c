@@ -301,19 +301,36 @@ the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers(void 
   (void)state;
   static const int64_t aheads[] = {-3600, -10, 0, 1, 10, 3600};
   for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
-    char script[512];
-    int64_t wall = crl_registry_host()->wall_ms(), server = wall / 1000 + aheads[i];
-    snprintf(script, sizeof script,
-             "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n",
-             (long long)server);
-    dialogue d = connected(script);
-    int agrees = aheads[i] >= -1 && aheads[i] <= 1;
-    int64_t off = crl_memcached_now(d.c.handle) -
-                  (agrees ? crl_registry_host()->wall_ms() : server * 1000 + 500);
-    if (off < -50 || off > 1000)
+    int64_t off, took;
+    do { /* anew where the server's answer was old when it was read */
+      char script[512];
+      int64_t wall = crl_registry_host()->wall_ms(), server = wall / 1000 + aheads[i];
+      snprintf(script, sizeof script,
+               "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEND\\r\\n\n",
+               (long long)server);
+      dialogue d = connected(script);
+      int agrees = aheads[i] >= -1 && aheads[i] <= 1;
+      off = crl_memcached_now(d.c.handle) -
+            (agrees ? crl_registry_host()->wall_ms() : server * 1000 + 500);
+      took = crl_registry_host()->wall_ms() - wall;
+      ended(&d);
+    } while (took > 1000);
+    if (off < -50 - took || off > 1000)
       fail_msg("a server %lld s ahead: off by %lld ms", (long long)aheads[i], (long long)off);
-    ended(&d);
   }
+}
+
+/* The rest of the answer takes four seconds: that says nothing of the server's clock. */
+static void a_time_that_was_read_late_is_no_other_clock(void **state) {
+  (void)state;
+  char script[512];
+  snprintf(script, sizeof script,
+           "EXPECT settings\\r\\n\nSEND STAT time %lld\\r\\nEND\\r\\nEN\nTRICKLE 2000 D\\r\\n\n",
+           (long long)(crl_registry_host()->wall_ms() / 1000));
+  dialogue d = connected(script);
+  int64_t before = crl_registry_host()->wall_ms(), now = crl_memcached_now(d.c.handle);
+  assert_in_range(now, before - 50, crl_registry_host()->wall_ms() + 50);
+  ended(&d);
 }
 
 int main(void) {
@@ -331,6 +348,7 @@ int main(void) {
       cmocka_unit_test(a_bad_greeting_is_told_for_what_it_is),
       cmocka_unit_test(a_proxy_without_stats_is_used_by_our_own_clock),
       cmocka_unit_test(the_clock_is_our_own_where_it_agrees_with_the_servers_and_else_the_servers),
+      cmocka_unit_test(a_time_that_was_read_late_is_no_other_clock),
   };
   return cmocka_run_group_tests(tests, default_signals, NULL);
 }

@@ -79,23 +79,25 @@ static int ask(crl_memcached_handle *h, greeting *g, int64_t deadline, corral_er
   return crl_memcached_wire_open(&h->wire, deadline, error);
 }
 
-static void set_clock(crl_memcached_handle *h, const greeting *g) {
+/* `asked`: when the server was asked, by boot_ms; its time may be as old as that. */
+static void set_clock(crl_memcached_handle *h, const greeting *g, int64_t asked) {
   int64_t boot = h->host->boot_ms(), wall = h->host->wall_ms();
   int64_t ahead = wall - (g->time * 1000 + 500); /* the server's second is half over on average */
-  if (g->time > 0 && (ahead > CLOCKS_AGREE_MS || ahead < -CLOCKS_AGREE_MS))
+  if (g->time > 0 && (ahead > CLOCKS_AGREE_MS + boot - asked || ahead < -CLOCKS_AGREE_MS))
     wall = g->time * 1000 + 500;
   h->clock = wall - boot;
 }
 
 int crl_memcached_greet(crl_memcached_handle *h, int64_t deadline, corral_error *error) {
   greeting g = {0};
+  int64_t asked = h->host->boot_ms();
   int status = ask(h, &g, deadline, error);
   if (status != CORRAL_OK) return status;
   if (g.no_cas)
     return h->host->fail(error, CORRAL_EUNSUPPORTED,
                          "%s runs without cas (-C): leases can't be guarded there",
                          h->server->name);
-  set_clock(h, &g);
+  set_clock(h, &g, asked);
   int64_t item = h->store->max_item;
   if (g.item_size_max > 0 && g.item_size_max < item) item = g.item_size_max;
   h->largest = item > CRL_MEMCACHED_OVERHEAD ? (size_t)item - CRL_MEMCACHED_OVERHEAD : 0;
