@@ -171,7 +171,7 @@ warm_waits() {
 }
 warm_fresh() {
   status 0 "$CORRAL" -q control warm freeze &&
-    status 0 "$CORRAL" --namespace warm warm --control --patience 0 --wait 1s keys -- false &&
+    status 0 "$CORRAL" --namespace warm warm --control --patience 0 --wait 30s keys -- false &&
     status 0 "$CORRAL" control warm normal
 }
 # Each command notes the ones that run beside it.

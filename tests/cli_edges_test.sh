@@ -69,7 +69,9 @@ without_streams
 store=redis
 if redis_begin redis; then
   CORRAL_STORE=redis+unix://$dir/redis
+  export CORRAL_OP=5s # a busy server answers in time
   without_streams
+  unset CORRAL_OP
 else
   skip "the same on Redis" "there is no redis-server and redis-cli"
   echo "SKIPPED: closed streams on Redis: there is no redis-server and redis-cli" >&2

@@ -84,6 +84,7 @@ without_leader() {
 check "a killed process has no flight" await without_leader
 successor() { flights 1 compute page && flights 2 wait page; }
 check "one of those who waited computes in its place" await successor
+sleep 0.1 # so that its compute is longer than by_length asks for
 touch page.go
 # shellcheck disable=SC2086 # words
 all_end() { wait $waiters && [ "$(cat waiter.*.out)" = "$(printf 'made\nmade\nmade')" ]; }

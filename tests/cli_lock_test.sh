@@ -747,14 +747,14 @@ away() {
 redis() { redis-cli -s "$dir/redis" "$@" >redis.out 2>&1; }
 
 deleted() {
-  begin deleted --ttl 900ms deleted -- ./polite deleted || return 1
+  begin deleted --ttl 6s deleted -- ./polite deleted || return 1
   redis DEL ~lock::deleted && ends 76 "$pid" deleted.err &&
     one_line "deleted: lost: the hold with fencing token " deleted.err &&
     one_line "is over: its time passed" deleted.err && lines 1 deleted.got
 }
 
 flushed_deaf() {
-  begin flushed --ttl 900ms --grace 100ms flushed -- ./deaf flushed || return 1
+  begin flushed --ttl 6s --grace 100ms flushed -- ./deaf flushed || return 1
   redis FLUSHALL && ends 76 "$pid" flushed.err &&
     one_line "is over: its time passed" flushed.err && both_gone flushed
 }

@@ -95,7 +95,7 @@ script_killed() {
 
 # The hold ends by its ttl, and the script that waits has it then.
 keeper_killed() {
-  begin orphan --ttl 1s orphan && exec 9>orphan.gate && took 0 orphan &&
+  begin orphan --ttl 5s orphan && exec 9>orphan.gate && took 0 orphan &&
     kill -9 "$(keeper_of orphan)" && asks orphan 'check orphan' 76 &&
     one_line "or its keeper was killed" orphan.err && status 0 "$CORRAL" lock orphan -- true
   got=$?
@@ -127,7 +127,7 @@ held_for() {
   [ "${ms:-0}" -ge "$1" ]
 }
 extended() {
-  begin long --ttl 4s long && exec 9>long.gate && took 0 long && await held_for 5000 long &&
+  begin long --ttl 5s long && exec 9>long.gate && took 0 long && await held_for 6000 long &&
     asks long 'check long' 0
   got=$?
   end long "$pid"

@@ -38,7 +38,7 @@ none_ended() {
 # A value that was found fresh ends while the next one is computed.
 found_fresh() {
   mkfifo ff.gate && printf 'ff1\nff2\n' >ff
-  echo ff1 | "$CORRAL" -q warm --ttl 3s --spread 0 -- true || return 1
+  echo ff1 | "$CORRAL" -q warm --ttl 5s --spread 0 -- true || return 1
   "$CORRAL" --json warm ff -j 1 --ttl 1h --exec 'echo $1 >>ff.runs; read go <ff.gate' >out 2>err &
   pid=$!
   await lines 1 ff.runs && await eval '! "$CORRAL" get ff1 >/dev/null 2>&1' && echo go >ff.gate

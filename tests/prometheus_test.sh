@@ -88,12 +88,19 @@ start() {
   pids="$pids $!"
   python3 serve.py pages 2>serve.err &
   pids="$pids $!"
-  await [ -s pages/corral.txt ] && await [ -s port ] && configure && listen=$(free_port) || return 1
-  prometheus --config.file=prometheus.yml --storage.tsdb.path="$dir/data" \
-    --web.listen-address="127.0.0.1:$listen" >prometheus.log 2>&1 &
-  pids="$pids $!"
-  await alerts >alerts.out || { tail -3 prometheus.log; return 1; }
+  await [ -s pages/corral.txt ] && await [ -s port ] && configure || return 1
+  for _ in 1 2 3 4 5; do # somebody may have taken the port meanwhile
+    listen=$(free_port) || return 1
+    prometheus --config.file=prometheus.yml --storage.tsdb.path="$dir/data" \
+      --web.listen-address="127.0.0.1:$listen" >prometheus.log 2>&1 &
+    prometheus=$!
+    pids="$pids $prometheus"
+    await answers_or_gone && ! gone $prometheus && return
+  done
+  tail -3 prometheus.log
+  return 1
 }
+answers_or_gone() { alerts >alerts.out || gone $prometheus; }
 
 # alerts: the alerts that are firing, a line each.
 alerts() {

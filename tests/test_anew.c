@@ -92,6 +92,11 @@ static void without_the_store_a_copy_is_an_answer_only_if_that_fails(void **stat
 
 static int computes, fails;
 
+/* A failure is remembered for longer than a test takes. */
+static corral_policy lasting(int64_t anew) {
+  return *CORRAL_POLICY(.ttl_ms = 3600000, .retry_ms = 3600000, .anew = anew);
+}
+
 static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg) {
   char text[16];
   (void)key;
@@ -107,8 +112,8 @@ static int compute(corral_fill *fill, const void *key, size_t key_len, void *arg
 static void gets(corral *c, int64_t anew, const char *text, corral_how how) {
   corral_value *value;
   corral_error error;
-  const corral_call *call =
-      CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 3600000, .anew = anew), .error = &error);
+  corral_policy policy = lasting(anew);
+  const corral_call *call = CORRAL_CALL(.policy = &policy, .error = &error);
   if (corral_get_or_compute(c, "k", 1, call, compute, NULL, &value) != CORRAL_OK)
     fail_msg("%s", error.text);
   assert_int_equal(corral_value_size(value), strlen(text));
@@ -158,7 +163,8 @@ static int compute_many(corral_fill *const *fills, size_t count, void *arg) {
 static void get_many(corral *c, int64_t anew, int of_a, int of_b, corral_how how) {
   corral_item items[3] = {
       {.key = "a", .key_len = 1}, {.key = "b", .key_len = 1}, {.key = "a", .key_len = 1}};
-  const corral_call *call = CORRAL_CALL(.policy = CORRAL_POLICY(.ttl_ms = 3600000, .anew = anew));
+  corral_policy policy = lasting(anew);
+  const corral_call *call = CORRAL_CALL(.policy = &policy);
   assert_int_equal(corral_get_many(c, items, 3, call, compute_many, NULL), CORRAL_OK);
   for (int i = 0; i < 3; i++) {
     char text[16];

@@ -181,7 +181,7 @@ static void *join_crowd(void *arg) {
 
 static void many_first_values_of_a_tag_are_all_kept_on(const char *uri) {
   enum { CROWD = 12 };
-  crowd w = {.c = opened(CORRAL_OPTIONS(.store = uri))};
+  crowd w = {.c = opened(CORRAL_OPTIONS(.store = uri, .op_ms = 20000))};
   member members[CROWD];
   pthread_t threads[CROWD];
   pthread_barrier_init(&w.all, NULL, CROWD);
@@ -340,6 +340,7 @@ static void an_older_version_never_overwrites(const char *uri) {
   corral_policy policy = graceful();
   say five = {.text = "five", .version = 5}, four = {.text = "four", .version = 4},
       six = {.text = "six", .version = 6};
+  policy.retry_ms = FAR;
   got g = asks_by(c, "k", &policy, &five);
   assert_int_equal(g.version, 5);
   assert_int_equal(inspected(c, "k").version, 5);

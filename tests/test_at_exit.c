@@ -115,7 +115,7 @@ static void processes_that_end_leave_their_values(const char *end) {
     children[i] = spawned(end, uri_of(proxy), key);
   }
   for (int i = 0; i < CHILDREN; i++) expect_end(children[i]);
-  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis)));
+  corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = OP_MS));
   for (int i = 0; i < CHILDREN; i++) {
     snprintf(key, sizeof key, "k%d", i);
     assert_string_equal(inspected(c, key).state, "fresh");

@@ -59,8 +59,8 @@ static void *ask_for_south(void *arg) { return (void *)(intptr_t)revenue_apart(a
 static void who_asks_a_process_that_stands_by_gets_nothing_begun_before_the_change(void **state) {
   (void)state;
   const char *store = redis_server_uri(redis);
-  backend leader = backend_start("--store", store, "--namespace", "by", "--pause", "1500", NULL);
-  backend b = backend_start("--store", store, "--namespace", "by", "--pause", "1500", NULL);
+  backend leader = backend_start("--store", store, "--namespace", "by", "--pause", "3000", NULL);
+  backend b = backend_start("--store", store, "--namespace", "by", "--pause", "3000", NULL);
   pthread_t thread;
   void *early;
   assert_true(leads(&leader));

@@ -39,9 +39,10 @@ static void pause_server(source *s) {
   redis_server_pause(redis);
 }
 
+/* Leases outlast the time in which the server is stopped: nothing extends them then. */
 static corral_policy behind(void) {
   return *CORRAL_POLICY(.ttl_ms = FAR, .wait_ms = PATIENCE, .compute_ms = PATIENCE,
-                        .settle_behind = 1);
+                        .lease_ms = PATIENCE, .lease_min_ms = PATIENCE, .settle_behind = 1);
 }
 
 static source opened_source(const corral_options *more) {
@@ -60,7 +61,8 @@ static source opened_source(const corral_options *more) {
 static source plain_source(void) { return opened_source(CORRAL_OPTIONS()); }
 
 static corral *another(void) {
-  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis)));
+  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = PATIENCE,
+                               .away_ms = 2 * PATIENCE));
 }
 
 static got gets_by(source *s, const char *key, const corral_call *call) {

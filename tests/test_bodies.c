@@ -43,9 +43,10 @@ static int slow_connect(void *store, int64_t deadline, void **ret, corral_error 
 
 static void slow_disconnect(void *handle) { (void)handle; }
 
-/* Reports `bytes` moved every ms. Returns 1 when `until` comes; 0 when the batch's limit comes
- * first. */
+/* Reports `bytes` moved at once, then every ms. Returns 1 when `until` comes; 0 when the batch's
+ * limit comes first. */
 static int move_until(int64_t until, size_t bytes, int64_t deadline) {
+  if (bytes > 0) crl_pace_moved(bytes, deadline);
   for (int64_t now; (now = crl_env_now_ms()) < until;) {
     if (crl_pace_moved(0, deadline) <= now) return 0;
     crl_env_sleep_until(now + 1);

@@ -339,7 +339,7 @@ static void an_order_stays_while_the_store_is_away_until_its_own_end(void **stat
   (void)state;
   const char *uri = emptied_redis(server);
   corral *desk = open_one(uri, 0, 5000), *c = open_one(uri, 1, 50);
-  set(desk, CORRAL_CONTROL_FREEZE, 4000);
+  set(desk, CORRAL_CONTROL_FREEZE, 6000);
   await_verb(c, CORRAL_CONTROL_FREEZE);
   redis_server_pause(server);
   computed = 0;

@@ -49,10 +49,11 @@ static long long reads(void) {
 
 static int ask(const char *key, corral_compute *compute, corral_how how) {
   corral_value *value = NULL;
-  int status = corral_get_or_compute(
-      cache, key, strlen(key),
-      CORRAL_CALL(.policy = CORRAL_POLICY(.swr_ms = 60000, .retry_ms = 60000)), compute, NULL,
-      &value);
+  /* no lease is so short that it is extended */
+  const corral_policy *policy =
+      CORRAL_POLICY(.swr_ms = 60000, .retry_ms = 60000, .lease_ms = 30000, .lease_min_ms = 30000);
+  int status = corral_get_or_compute(cache, key, strlen(key), CORRAL_CALL(.policy = policy),
+                                     compute, NULL, &value);
   if (status != CORRAL_OK) return status;
   assert_int_equal(corral_value_how(value), how);
   corral_value_unref(value);
@@ -70,8 +71,8 @@ static long long cost_of(const char *key, corral_compute *compute, int status, c
 static int set_up(void **state) {
   (void)state;
   corral_error error;
-  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .handles = 1), &cache,
-                  &error) != CORRAL_OK) {
+  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .handles = 1, .op_ms = 20000),
+                  &cache, &error) != CORRAL_OK) {
     fprintf(stderr, "%s\n", error.text);
     return -1;
   }

@@ -36,8 +36,11 @@ static corral *opened(const char *store, log_book *l) {
   corral *c = NULL;
   corral_error error = {0};
   memset(l, 0, sizeof *l);
+  /* failures are remembered, and leases last, for longer than a test */
   if (corral_open(CORRAL_OPTIONS(.store = store, .on_event = note, .event_arg = l, .op_ms = 200,
-                                 .breaker_failures = 1),
+                                 .breaker_failures = 1,
+                                 .policy = CORRAL_POLICY(.retry_ms = 30000, .lease_ms = 30000,
+                                                         .lease_min_ms = 30000)),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;

@@ -105,18 +105,31 @@ static void it_ends_at_once_when_nothing_is_under_way(void **state) {
   page_kit_stop(kit);
 }
 
+/* A failure is remembered for half a second: of several pages one is asked for again before that is
+ * over. */
+static int failures_are_remembered(page_kit *kit) {
+  for (int i = 0; i < 20; i++) {
+    char path[32];
+    int before = page_kit_computes(kit);
+    snprintf(path, sizeof path, "/page/bad%d", i);
+    for (int j = 0; j < 2; j++)
+      assert_string_equal(page_kit_show(kit, path), "502 |502 Bad Gateway: computing failed\n");
+    if (page_kit_computes(kit) == before + 1) return 1;
+  }
+  return 0;
+}
+
 static void errors_and_heads_are_as_with_cgi(void **state) {
   (void)state;
-  START(PAGE_FASTCGI, "PAGE_COMMAND=case $PAGE_PATH in /none) exit 4 ;; /bad) exit 7 ;; esac; echo "
-                      "path $PAGE_PATH query $PAGE_QUERY\n")
+  START(PAGE_FASTCGI, "PAGE_COMMAND=case $PAGE_PATH in /none) exit 4 ;; /bad*) exit 7 ;; esac; "
+                      "echo path $PAGE_PATH query $PAGE_QUERY\n")
   assert_string_equal(page_kit_show(kit, "/page/a?b=c"),
                       "200 corral; fwd=miss; stored|path /a query b=c\n");
   assert_string_equal(
       page_kit_show(kit, "/page/none"),
       "404 |404 Not Found: no such thing, said the origin; the answer is remembered\n");
-  assert_string_equal(page_kit_show(kit, "/page/bad"), "502 |502 Bad Gateway: computing failed\n");
-  assert_string_equal(page_kit_show(kit, "/page/bad"), "502 |502 Bad Gateway: computing failed\n");
-  assert_int_equal(page_kit_computes(kit), 3);
+  assert_int_equal(page_kit_computes(kit), 2);
+  assert_true(failures_are_remembered(kit));
   http_reply reply =
       http_client_ask(kit->client, &(http_request){.method = "HEAD", .path = "/page/a?b=c"});
   assert_int_equal(reply.status, 200);

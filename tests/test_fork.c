@@ -133,6 +133,12 @@ static void *play(void *arg) {
   return NULL;
 }
 
+static void until_all_have_played(void) {
+  int64_t end = crl_env_now_ms() + PATIENCE_MS;
+  for (int i = 0; i < ACTORS; i++)
+    while (atomic_load(&turns[i]) == 0 && crl_env_now_ms() < end) crl_env_pause_us(500);
+}
+
 /* ---- children ------------------------------------------------------------------------------ */
 
 /* Returns 0, or the number of the failed check. */
@@ -141,7 +147,9 @@ static int live(void) {
     corral *c = NULL;
     if (uris[i] == NULL) continue;
     if (ask(shared[i], "key", NULL) != CORRAL_EFORKED) return 10 + i;
-    if (corral_open(CORRAL_OPTIONS(.store = uris[i]), &c, NULL) != CORRAL_OK) return 20 + i;
+    if (corral_open(CORRAL_OPTIONS(.store = uris[i], .op_ms = PATIENCE_MS / 2), &c, NULL) !=
+        CORRAL_OK)
+      return 20 + i;
     if (ask(c, "key", NULL) != CORRAL_OK) return 30 + i;
     if (corral_invalidate(c, "another", 7, NULL) != CORRAL_OK) return 40 + i;
     corral_close(c);
@@ -209,6 +217,7 @@ static void a_child_forked_during_anything_opens_gets_and_closes(void **state) {
   }
   for (int i = 0; i < ACTORS; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, play, (void *)(uintptr_t)&actors[i]), 0);
+  until_all_have_played();
   for (int i = 0; i < FORKS; i++) fork_once(i);
   atomic_store(&stop, 1);
   for (int i = 0; i < ACTORS; i++) {

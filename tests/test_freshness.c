@@ -88,16 +88,31 @@ static void call_at_a_constant_pace(lab_seat *seat) {
   }
 }
 
-static void spawn_callers(lab *l, const char *uri, const load *how) {
+static void spawn(lab *l, lab_plan plan, const load *how) {
   lab_work bound = {
       .key = 0, .cost_ms = COST_MS, .failure = "the origin is away", .broken = &l->marks[BROKEN]};
-  lab_spawn(l, &(lab_plan){.uri = uri,
-                           .processes = PROCESSES,
-                           .threads = THREADS,
-                           .body = call_at_a_constant_pace,
-                           .bound = how->bound ? &bound : NULL,
-                           .arg = (void *)(uintptr_t)how});
+  plan.bound = how->bound ? &bound : NULL;
+  plan.arg = (void *)(uintptr_t)how;
+  lab_spawn(l, &plan);
+}
+
+static void spawn_callers(lab *l, const char *uri, const load *how) {
+  spawn(
+      l,
+      (lab_plan){
+          .uri = uri, .processes = PROCESSES, .threads = THREADS, .body = call_at_a_constant_pace},
+      how);
   lab_await(l, &l->marks[MEETING], CALLERS);
+}
+
+static void call_alone(lab_seat *seat) { (void)call(seat); }
+
+/* The origin breaks when it has made one value, before the others call: its life is short. */
+static void make_one_and_break(lab *l, const char *uri, const load *how) {
+  spawn(l, (lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = call_alone}, how);
+  lab_end(l);
+  assert_int_equal(l->keys[0].computes, 1);
+  lab_add(&l->marks[BROKEN], 1);
 }
 
 /* Pause between two computes in ms, from the end of one to the start of the next. */
@@ -174,8 +189,8 @@ static void check_outage(lab *l, const char *uri) {
                          .sie_ms = GRACE_MS}};
   if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, &error) != CORRAL_OK)
     fail_msg("%s: %s", uri, error.text);
+  make_one_and_break(l, uri, &how);
   spawn_callers(l, uri, &how);
-  lab_add(&l->marks[BROKEN], 1);
   lab_await(l, &l->keys[0].computes, 1 + TRIES);
   assert_int_equal(corral_inspect(c, "key-0", 5, NULL, &seen), CORRAL_OK);
   assert_int_equal(l->marks[RENEWED], 0);
@@ -201,8 +216,8 @@ an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void 
                          .swr_ms = GRACE_MS,
                          .sie_ms = GRACE_MS},
               .bound = 1};
+  make_one_and_break(l, uri, &how);
   spawn_callers(l, uri, &how);
-  lab_add(&l->marks[BROKEN], 1);
   int waits = sum(l, CORRAL_EVENT_WAIT);
   lab_await(l, &l->keys[0].computes, 1 + TRIES);
   lab_add(&l->marks[STOP], 1);
@@ -242,8 +257,10 @@ static void ask_for_what_fails(lab_seat *seat, int round) {
   lab *l = seat->lab;
   lab_work work = {.key = round, .cost_ms = COST_MS, .failure = "the origin is away"};
   lab_meet(l, &l->marks[MEETING], CALLERS, round + 1);
-  lab_answer answer =
-      lab_ask(seat, CORRAL_POLICY(.sie_ms = GRACE_MS, .retry_ms = LONG_RETRY_MS), &work);
+  lab_answer answer = lab_ask(seat,
+                              CORRAL_POLICY(.sie_ms = GRACE_MS, .retry_ms = LONG_RETRY_MS,
+                                            .lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS),
+                              &work);
   if (answer.status != CORRAL_EFAILED || answer.error.status != CORRAL_EFAILED)
     lab_wrong(l, "a failing compute gave %s: %s", corral_status_name(answer.status),
               answer.error.text);
@@ -292,7 +309,8 @@ static void ask_once(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS, .gate = &l->marks[GATE]};
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(0), &work);
+  lab_answer answer =
+      lab_ask(seat, CORRAL_POLICY(.lease_ms = LEASE_MS / 2, .lease_min_ms = LEASE_MS / 2), &work);
   lab_agree(l, 0, &answer);
   lab_add(&l->marks[ANSWERED], 1);
 }
@@ -335,7 +353,10 @@ static void ask_the_long_forgotten(lab_seat *seat) {
   lab *l = seat->lab;
   lab_work work = {.key = 0, .cost_ms = COST_MS};
   lab_meet(l, &l->marks[MEETING], CALLERS, 1);
-  lab_answer answer = lab_ask(seat, CORRAL_POLICY(.swr_ms = SHORT_MS, .sie_ms = GRACE_MS), &work);
+  lab_answer answer = lab_ask(seat,
+                              CORRAL_POLICY(.swr_ms = SHORT_MS, .sie_ms = GRACE_MS,
+                                            .lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS),
+                              &work);
   lab_agree(l, 0, &answer);
   if (answer.how == CORRAL_STALE || answer.number != 2)
     lab_wrong(l, "a caller was given value %d, %s", answer.number, corral_how_name(answer.how));

@@ -8,8 +8,10 @@
 #define LIVE
 #include "support/answers_kit.h"
 #include "support/body_proxy.h"
+#include "support/fork_kit.h"
 
 enum { PATIENCE = 60000, HURRY = 3000, OP_MS = 60000, AWAY_MS = 600000 };
+enum { SHORT_LEASE = 3000 }; /* extended every second, and not lost by a pause of the machine */
 
 /* A source whose value is its version, read at the beginning of a compute. */
 typedef struct source {
@@ -121,7 +123,7 @@ static source opened_source(void) {
 }
 
 static corral *another(void) {
-  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis)));
+  return opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = OP_MS));
 }
 
 /* The source changes, and another process tells so. */
@@ -227,7 +229,7 @@ static void nor_a_value_whose_tag_was_invalidated_before_it_was_settled(void **s
 
 static void nor_one_whose_lease_was_extended_since(void **state) {
   (void)state;
-  nor_a_value_from_before_its_tag_was_invalidated(600, 1);
+  nor_a_value_from_before_its_tag_was_invalidated(SHORT_LEASE, 1);
 }
 
 static void a_look_is_shared_with_calls_that_began_before_it_was_sent(void **state) {
@@ -247,6 +249,7 @@ static void a_look_is_shared_with_calls_that_began_before_it_was_sent(void **sta
     start(&later[i]);
   };
   wait_for_event(s.c, CORRAL_EVENT_JOIN, LATER);
+  while (!others_sleep()) sched_yield(); /* a call that joined begins to wait after that */
   redis_server_resume(redis);
   end(&first);
   for (int i = 0; i < LATER; i++) end(&later[i]);
@@ -259,7 +262,7 @@ static void a_look_is_shared_with_calls_that_began_before_it_was_sent(void **sta
 static void who_joined_before_the_lease_was_extended_has_the_value_before_its_fill(void **state) {
   (void)state;
   source s = opened_source();
-  caller leader = {.source = &s, .policy = patient(600)}, joiner = leader;
+  caller leader = {.source = &s, .policy = patient(SHORT_LEASE)}, joiner = leader;
   start(&leader);
   wait_for(&s.inside, 1);
   start(&joiner);

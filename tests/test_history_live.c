@@ -18,7 +18,7 @@
 #include "support/memcached_server.h"
 #include "support/redis_server.h"
 
-enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250 };
+enum { PROCESSES = 3, THREADS = 4, KEYS = 4, STEP = 1000, OP_MS = 250, TRIES = 5 };
 /* A watched copy is a push late, and at most CORRAL_SILENCE_MS, 2 s, with room for a busy machine.
  * The clock of unwatched copies counts in ms, and may be a late tick behind. */
 enum { WATCHED_MS = 4000, UNWATCHED_MS = 40, CLOCK_MS = 2 + CRL_COARSE_MS };
@@ -444,8 +444,8 @@ static void invalidate_in_a_silence(lab_seat *seat) {
   invalidate_key(seat);
 }
 
-static void a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most(void **state) {
-  (void)state;
+/* Returns 1 when the copy was served after the invalidation. */
+static int serves_in_a_silence(void) {
   char uri[64];
   static corral_policy watched;
   const char *direct = emptied_redis(redis);
@@ -469,8 +469,18 @@ static void a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_mo
   history_verdict seen =
       history_judge(entries, &(history_rules){.near_ns = WATCHED_MS * INT64_C(1000000)});
   if (seen.wrong > 0) fail_msg("%zu wrong: %s", seen.wrong, seen.first);
-  /* the silence was one: the copy was served after the invalidation */
-  assert_true(history_judge(entries, &(history_rules){0}).wrong > 0);
+  return history_judge(entries, &(history_rules){0}).wrong > 0;
+}
+
+/* A machine that pauses for as long as the limit shows no silence: then there is another try. */
+static void a_copy_whose_watch_fell_silent_is_late_by_the_public_limit_at_the_most(void **state) {
+  int served = serves_in_a_silence();
+  for (int i = 1; i < TRIES && !served; i++) {
+    (void)history_room_close(state);
+    (void)history_room_open(state);
+    served = serves_in_a_silence();
+  }
+  assert_true(served);
 }
 
 #define WITH_LAB(test) cmocka_unit_test_setup_teardown(test, history_room_open, history_room_close)

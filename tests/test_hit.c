@@ -118,7 +118,8 @@ static void hits_cost(const char *uri, const char *key, const struct counts *one
   corral_error error = {0};
   struct counts all = *one, spent = {0};
   for (size_t i = 0; i < sizeof all / sizeof(long); i++) ((long *)&all)[i] *= HITS;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri), &c, &error), CORRAL_OK);
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, &error),
+                   CORRAL_OK);
   get(c, key, CORRAL_COMPUTED);
   for (int i = 0; i < 3; i++) get(c, key, CORRAL_FRESH);
   for (int i = 0; i < ATTEMPTS; i++) {

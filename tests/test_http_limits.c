@@ -166,7 +166,7 @@ static void a_compressed_body_is_counted_as_it_unfolds(void **state) {
 
 static void a_server_that_dies_is_a_failure(void **state) {
   (void)state;
-  void *origin = opened("%s/{key}#connect=2s", http_origin_url(server));
+  void *origin = opened("%s/{key}", http_origin_url(server));
   http_origin_answer(server, "/d",
                      HTTP_ANSWER(.body = "0123456789", .fate = HTTP_FATE_DIES_MID_BODY));
   expect_failure(fetched(origin, "d"), 502, "hung up after 5 bytes");
@@ -184,6 +184,21 @@ static void a_server_that_dies_is_a_failure(void **state) {
   closed(origin);
 }
 
+/* On a busy machine the time may be over before the request is sent: that is tried again. */
+static void expect_time_out(void *origin, int64_t limit_ms) {
+  for (int i = 0;; i++) {
+    corral_fill *f = calloc(1, sizeof *f);
+    begin_with(f, origin, "t", limit_ms);
+    awaited(f);
+    assert_in_range(f->ended_ms - f->began_ms, 90, HTTP_PATIENCE_MS);
+    if (i == 20 || strstr(f->text, "timed out") != NULL) {
+      expect_failure(f, 504, "timed out");
+      return;
+    }
+    fill_free(f);
+  }
+}
+
 static void nothing_takes_longer_than_total_or_the_deadline(void **state) {
   (void)state;
   void *origin = opened("%s/{key}#total=100ms", http_origin_url(server)),
@@ -191,14 +206,8 @@ static void nothing_takes_longer_than_total_or_the_deadline(void **state) {
   static const http_fate fates[] = {HTTP_FATE_HANGS, HTTP_FATE_HANGS_MID_BODY};
   for (size_t i = 0; i < 2; i++) {
     http_origin_answer(server, "/t", HTTP_ANSWER(.body = "0123456789", .fate = fates[i]));
-    corral_fill *f = fetched(origin, "t");
-    assert_in_range(f->ended_ms - f->began_ms, 90, HTTP_PATIENCE_MS);
-    expect_failure(f, 504, "timed out");
-    f = calloc(1, sizeof *f);
-    begin_with(f, patient, "t", 100);
-    awaited(f);
-    assert_in_range(f->ended_ms - f->began_ms, 90, HTTP_PATIENCE_MS);
-    expect_failure(f, 504, "timed out");
+    expect_time_out(origin, HTTP_PATIENCE_MS);
+    expect_time_out(patient, 100);
   }
   corral_fill *late = calloc(1, sizeof *late);
   begin_with(late, patient, "t", -5);

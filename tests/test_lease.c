@@ -51,11 +51,15 @@ static int stop_once(lab *l, const char *uri) {
   corral *c = NULL;
   assert_int_equal(corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 30000), &c, NULL), CORRAL_OK);
   assert_int_equal(corral_invalidate(c, "key-0", 5, NULL), CORRAL_OK);
+  int64_t over = lab_now_us(); /* the lease wasn't over before */
   lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = 1, .body = lead});
   lab_await(l, &l->keys[0].computes, 1);
   lab_stop(l, 0);
-  int64_t stopped = lab_now_us(), over = stopped;
-  for (; lease_left(c) > 0; lab_sleep_ms(2)) over = lab_now_us();
+  int64_t stopped = lab_now_us();
+  for (int64_t looked = stopped; lease_left(c) > 0; looked = lab_now_us()) {
+    over = looked;
+    lab_sleep_ms(2);
+  }
   lab_sleep_until_us(stopped + 1000 * STOP_MS);
   lab_continue(l, 0);
   lab_add(&l->marks[GATE], 1);
@@ -67,7 +71,7 @@ static int stop_once(lab *l, const char *uri) {
   assert_int_equal(status, stored ? CORRAL_OK : CORRAL_EMISS);
   assert_int_equal(l->keys[0].computes, 1);
   assert_int_equal(l->events[0][CORRAL_EVENT_FILL], stored);
-  assert_int_equal(l->events[0][CORRAL_EVENT_LEASE_LOST], 0);
+  if (stored) assert_int_equal(l->events[0][CORRAL_EVENT_LEASE_LOST], 0);
   corral_close(c);
   return stored;
 }
@@ -142,15 +146,15 @@ static int kill_once(lab *l) {
   lab_await(l, &l->keys[0].computes, 1);
   lab_kill(l, 0);
   corral_header dead = header_now();
+  /* an extended lease is longer, and so is one of the waiter that computes in a moment */
   int in_time = atomic_load(&l->keys[0].computes) == 1 &&
-                atomic_load(&l->events[0][CORRAL_EVENT_EXTEND]) == 0;
+                atomic_load(&l->events[0][CORRAL_EVENT_EXTEND]) == 0 &&
+                dead.state == CORRAL_LEASED && dead.length_ms == CRL_LEASE_FIRST_MS;
   lab_await(l, &l->keys[0].computes, 2);
   corral_header next = header_now();
   lab_add(&l->marks[GATE], 1);
   lab_end(l);
   if (!in_time) return 0;
-  assert_int_equal(dead.state, CORRAL_LEASED);
-  assert_int_equal(dead.length_ms, CRL_LEASE_FIRST_MS);
   assert_int_equal(next.state, CORRAL_LEASED);
   assert_memory_not_equal(next.token, dead.token, CORRAL_TOKEN);
   assert_true(next.since + 1 >= dead.until); /* ends are in whole ms */

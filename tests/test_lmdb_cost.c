@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-enum { MANY = 30 };
+enum { MANY = 30, LEASE_MS = 600000 };
 
 static corral *cache;
 
@@ -93,7 +93,10 @@ static size_t cost_of(const char *key, int status) {
 static int begin(void **state) {
   corral_error error;
   if (make_folder(state) != 0) return -1;
-  if (corral_open(CORRAL_OPTIONS(.store = address("db", "")), &cache, &error) != CORRAL_OK)
+  /* a lease that was extended would take one more */
+  const corral_policy *policy = CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS);
+  if (corral_open(CORRAL_OPTIONS(.store = address("db", ""), .policy = policy), &cache, &error) !=
+      CORRAL_OK)
     fail_msg("%s", error.text);
   ask("warm", CORRAL_OK); /* makes the file */
   return 0;

@@ -156,7 +156,7 @@ static void who_has_a_hold_that_was_taken_over_is_told_that_it_is_lost(void **st
   corral_lock *heir = NULL;
   atomic_store(&told, 0);
   corral_lock *lock =
-      take(a, "n", CORRAL_LOCK(.ttl_ms = 600, .keep = 1, .on_lost = on_lost, .note = "giver"));
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 6000, .keep = 1, .on_lost = on_lost, .note = "giver"));
   assert_int_equal(corral_lock_ticket(lock, ticket, &error), CORRAL_OK);
   assert_int_equal(
       corral_lock_take(b, "n", 1, CORRAL_LOCK(.adopt = ticket, .ttl_ms = LONG_MS), &heir, &error),
@@ -178,7 +178,7 @@ static void a_hold_that_was_let_go_is_kept_no_more_and_waits_for_its_heir(void *
   atomic_store(&told, 0);
   for (int adopts = 0; adopts < 2; adopts++) {
     lock =
-        take(a, "n", CORRAL_LOCK(.ttl_ms = adopts ? LONG_MS : 300, .keep = 1, .on_lost = on_lost));
+        take(a, "n", CORRAL_LOCK(.ttl_ms = adopts ? LONG_MS : 5000, .keep = 1, .on_lost = on_lost));
     assert_int_equal(corral_lock_ticket(lock, ticket, &error), CORRAL_OK);
     assert_int_equal(corral_lock_detach(lock, &error), CORRAL_OK);
     if (!adopts) /* nobody comes, and it ends by its ttl */

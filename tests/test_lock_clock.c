@@ -55,7 +55,7 @@ static corral_error error;
 
 static corral *open_one(const char *uri) {
   corral *c;
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &c, &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 10000), &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }
@@ -261,7 +261,7 @@ static void a_living_holder_keeps_its_lock_when_the_servers_clock_was_set_back(v
   int database = 0;
   for (place *p = places; p < places + count; p++) {
     if (!is_redis(p)) continue;
-    p->lock = take(p->a, "alive", CORRAL_LOCK(.ttl_ms = 2000, .keep = 1));
+    p->lock = take(p->a, "alive", CORRAL_LOCK(.ttl_ms = 6000, .keep = 1));
     set_server_back(database++);
     must_be(p, try(p->b, "alive"), CORRAL_EBUSY);
     until_extended(p->a, 4);

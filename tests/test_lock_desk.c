@@ -54,7 +54,7 @@ static void start_redis(void) {
   add("redis", SHARED, redis_server_uri(redis[0]));
   snprintf(uri, sizeof uri, "%s/1?scripts=no", redis_server_uri(redis[0]));
   add("redis without scripts", SHARED, uri);
-  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/2?server_ms=2s",
+  snprintf(uri, sizeof uri, "redlock://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/2?server_ms=10s",
            redis_server_port(redis[0]), redis_server_port(redis[1]), redis_server_port(redis[2]));
   add("redlock", 0, uri);
 }

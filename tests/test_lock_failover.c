@@ -22,7 +22,7 @@ static corral_error error;
 
 static corral *open_one(const char *uri) {
   corral *c;
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 3000), &c, &error) != CORRAL_OK)
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .op_ms = 10000), &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }
@@ -171,7 +171,7 @@ static void h4_redlock_over_five_with_two_killed_grants_once(void **state) {
     snprintf(uri + used, sizeof uri - used, "%s127.0.0.1:%d", i > 0 ? "," : "",
              redis_server_port(servers[i]));
   }
-  snprintf(uri + strlen(uri), sizeof uri - strlen(uri), "?server_ms=1s");
+  snprintf(uri + strlen(uri), sizeof uri - strlen(uri), "?server_ms=10s");
   account_open();
   corral *a = open_one(uri), *b = open_one(uri);
   corral_lock *first = take(a, CORRAL_LOCK(.ttl_ms = 60000));
@@ -197,7 +197,7 @@ static void h3_a_lock_over_two_primaries_needs_both(void **state) {
   redis_server *one, *two = NULL;
   char both[160], alone[80];
   if (!redis_server_start(&one, NULL) || !redis_server_start(&two, NULL)) skip();
-  snprintf(both, sizeof both, "redlock://127.0.0.1:%d,127.0.0.1:%d?grant=all&server_ms=1s",
+  snprintf(both, sizeof both, "redlock://127.0.0.1:%d,127.0.0.1:%d?grant=all&server_ms=10s",
            redis_server_port(one), redis_server_port(two));
   snprintf(alone, sizeof alone, "redis://127.0.0.1:%d", redis_server_port(two));
   corral *a = open_one(both), *b = open_one(alone);

@@ -366,14 +366,16 @@ static void asks_seldom_behind_slow_holders(int store) {
   assert_int_equal(corral_lock_release(lock, &error), CORRAL_OK);
   while (atomic_load(&granted) == 0) crl_env_pause_us(1000);
   crl_env_pause_us(500000); /* all have learned their new places */
+  int64_t from = crl_env_now_ms();
   int before = atomic_load(&asked);
   crl_env_pause_us(3000000);
   int asks = atomic_load(&asked) - before;
+  int64_t ms = crl_env_now_ms() - from;
   atomic_store(&granted, 0);
   atomic_store(&ends, 1);
   pthread_join(next.thread, NULL);
   for (int i = 0; i < 3; i++) assert_int_equal(joined(&w[i]), CORRAL_OK);
-  if (asks > 8) fail_msg("%s: %d requests in three seconds", uris[store], asks);
+  if (asks > 8 * ms / 3000) fail_msg("%s: %d requests in %d ms", uris[store], asks, (int)ms);
   for (int i = 0; i < 3; i++) corral_close(w[i].c);
   corral_close(next.c);
   corral_close(own);
@@ -410,8 +412,11 @@ static void place_and_queue_are_told(void **state) {
     start(&w, 0, CORRAL_LOCK(.wait_ms = 3600000, .note = "the first"));
     until_there_wait(own, 1);
     atomic_store(&told, 0);
-    /* the first request may take longer than a short wait */
-    for (int64_t wait = 300; atomic_load(&told) == 0 && wait < PATIENCE_MS; wait *= 2)
+    error.text[0] = '\0';
+    /* the first request, or the one that shows the place, may take longer than a short wait */
+    for (int64_t wait = 300;
+         (atomic_load(&told) == 0 || strstr(error.text, ", place 2") == NULL) && wait < PATIENCE_MS;
+         wait *= 2)
       assert_int_equal(
           corral_lock_take(late, "n", 1, CORRAL_LOCK(.fair = 1, .wait_ms = wait), &none, &error),
           CORRAL_EDEADLINE);

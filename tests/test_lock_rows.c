@@ -10,7 +10,7 @@
 static void
 a1_a_holder_killed_between_take_and_free_is_replaced_by_the_end_of_its_ttl(void **state) {
   (void)state;
-  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 1000));
+  pid_t holder = hold_elsewhere(*CORRAL_LOCK(.ttl_ms = 5000));
   assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_EBUSY);
   kill_it(holder);
   corral_lock *lock = take(a, "n", CORRAL_LOCK(.wait_ms = 20000));
@@ -22,7 +22,7 @@ static void a6_one_unit_everywhere_what_is_left_is_what_was_asked_for(void **sta
   static const int64_t lives[] = {50, 999, 1000, 1001, 5000, 86400000};
   for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
     corral_lock *lock = take(a, "n", CORRAL_LOCK(.ttl_ms = lives[i]));
-    corral_lock_holder who;
+    corral_lock_holder who = {.left_ms = 0}; /* a short hold may be over */
     size_t count;
     long long pttl = strtoll(redis_server_ask(server, "PTTL ~lock::n"), NULL, 10);
     assert_in_range(pttl, lives[i], lives[i] + 60000);
@@ -210,18 +210,18 @@ static void f2_when_a_holder_crashes_a_hundred_waiters_all_have_their_turn(void 
 }
 
 /* Resumes the server between the ends of the caller's first request and of its second: each may
- * take HASTY_MS. */
-enum { HASTY_MS = 2000 };
+ * take DOUBTFUL_MS, so that both threads may sleep for a while. */
+enum { HASTY_MS = 2000, DOUBTFUL_MS = 7000 };
 
 static void *resume_between(void *arg) {
-  crl_env_pause_us(HASTY_MS * 1500);
+  crl_env_pause_us(DOUBTFUL_MS * 1500);
   redis_server_resume(server);
   return arg;
 }
 
-static corral *open_hasty(void) {
+static corral *open_hasty(int64_t op_ms) {
   corral *c;
-  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = HASTY_MS,
+  if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = op_ms,
                                  .breaker_failures = 100, .away_ms = 60000),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
@@ -232,7 +232,7 @@ static corral *open_hasty(void) {
 static void r6_a_take_whose_reply_was_lost_leaves_nothing_held(void **state) {
   (void)state;
   pthread_t resumes;
-  corral *hasty = open_hasty();
+  corral *hasty = open_hasty(DOUBTFUL_MS);
   corral_lock *none = NULL;
   assert_int_equal(try(hasty, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
   redis_server_pause(server);
@@ -251,7 +251,7 @@ static void
 r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(void **state) {
   (void)state;
   pthread_t resumes;
-  corral *hasty = open_hasty();
+  corral *hasty = open_hasty(DOUBTFUL_MS);
   corral_lock *lock = take(hasty, "n", CORRAL_LOCK(.ttl_ms = 60000));
   redis_server_pause(server);
   if (pthread_create(&resumes, NULL, resume_between, NULL) != 0) abort();
@@ -262,16 +262,27 @@ r6_a_release_whose_reply_was_lost_is_unknown_though_the_second_finds_nothing(voi
   corral_close(hasty);
 }
 
+/* Resumes the server when the time of a hold has passed that a began to ask for. */
+enum { BRIEF_MS = 400 };
+
+static void *resume_too_late(void *asked) {
+  until(a, CORRAL_EVENT_LOCK_ASKED, *(const uint64_t *)asked + 1);
+  crl_env_pause_us(BRIEF_MS * 2000);
+  redis_server_resume(server);
+  return NULL;
+}
+
 /* The reply comes later than the hold's ttl_ms after the request, so the grant counts as over. */
 static void a_grant_that_comes_too_late_is_none_and_leaves_nothing_held(void **state) {
   (void)state;
   pthread_t resumes;
   corral_lock *none = NULL;
   assert_int_equal(try(a, "n", CORRAL_LOCK(0)), CORRAL_OK); /* opens the connection */
+  uint64_t asked = corral_counter(a, CORRAL_EVENT_LOCK_ASKED);
   redis_server_pause(server);
-  if (pthread_create(&resumes, NULL, resume_between, NULL) != 0) abort();
-  int status =
-      corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = 400, .wait_ms = CORRAL_OFF), &none, &error);
+  if (pthread_create(&resumes, NULL, resume_too_late, &asked) != 0) abort();
+  int status = corral_lock_take(a, "n", 1, CORRAL_LOCK(.ttl_ms = BRIEF_MS, .wait_ms = CORRAL_OFF),
+                                &none, &error);
   pthread_join(resumes, NULL);
   assert_int_equal(status, CORRAL_EINDOUBT);
   assert_non_null(strstr(error.text, "too late"));
@@ -324,7 +335,7 @@ static void t3_the_server_is_gone_and_the_holder_is_told_without_it(void **state
   (void)state;
   _Atomic int told = 0;
   corral_lock *lock =
-      take(a, "n", CORRAL_LOCK(.ttl_ms = 3000, .keep = 1, .on_lost = lost, .lost_arg = &told));
+      take(a, "n", CORRAL_LOCK(.ttl_ms = 6000, .keep = 1, .on_lost = lost, .lost_arg = &told));
   until(a, CORRAL_EVENT_LOCK_EXTENDED, 1);
   redis_server_pause(server); /* hung: the last extension came before this */
   await_told(&told);
@@ -335,7 +346,7 @@ static void t3_the_server_is_gone_and_the_holder_is_told_without_it(void **state
 /* Failed extensions are repeated before the hold ends. */
 static void t3_a_server_that_was_away_for_a_while_costs_no_hold(void **state) {
   (void)state;
-  corral *hasty = open_hasty();
+  corral *hasty = open_hasty(HASTY_MS);
   corral_lock *lock = take(hasty, "n", CORRAL_LOCK(.ttl_ms = 12000, .keep = 1));
   redis_server_pause(server);
   crl_env_pause_us(6500000); /* by then one extension, which is due after 4 s, has failed */

@@ -37,7 +37,7 @@ int __wrap_crl_waiter_sleep(crl_waiter *sleeper, int64_t until) {
 
 static void p1_the_permit_of_a_holder_that_was_killed_is_free_by_its_ttl(void **state) {
   (void)state;
-  pid_t dead = hold_elsewhere(*CORRAL_LOCK(.permits = 2, .ttl_ms = 1000, .keep = 1));
+  pid_t dead = hold_elsewhere(*CORRAL_LOCK(.permits = 2, .ttl_ms = 6000, .keep = 1));
   corral_lock *other = take(b, "n", CORRAL_LOCK(.permits = 2, .ttl_ms = PATIENT_MS));
   assert_int_equal(try(a, "n", CORRAL_LOCK(.permits = 2)), CORRAL_EBUSY);
   kill_it(dead);

@@ -3,6 +3,7 @@
 #include "support/loop_kit.h"
 
 #include "api/async.h"
+#include "api/inbox.h"
 #include "support/herd_lab.h"
 
 enum { WAITERS = 3 };
@@ -113,6 +114,8 @@ static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(vo
 
 /* A waiter's looks are a minute apart unless it is woken. */
 #define DROWSY .wait_ms = 3600000, .poll_ms = 60000, .poll_max_ms = 60000
+/* A leader's lease, after the end of which a waiter would look, too. */
+#define LASTS .lease_ms = 3600000, .lease_min_ms = 3600000
 
 static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void **state) {
   (void)state;
@@ -120,7 +123,7 @@ static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void
          *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
   corral_loop *loop = loop_of(c), *there = loop_of(other);
   request leader = {0}, waiter = {0};
-  ask(loop, "a", NULL, &leader);
+  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
   RUN_UNTIL(loop, leader.starts, 1);
   ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
   await_counter(other, CORRAL_EVENT_WAIT, 1);
@@ -142,7 +145,7 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
          *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
   corral_loop *loop = loop_of(c), *there = loop_of(other);
   request leader = {0}, waiter = {0};
-  ask(loop, "a", NULL, &leader);
+  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
   RUN_UNTIL(loop, leader.starts, 1);
   ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
   await_counter(other, CORRAL_EVENT_WAIT, 1);
@@ -220,9 +223,24 @@ static void errand_gone(void *arg) {
   lab_add(&e->began, 100);
 }
 
+typedef struct closing {
+  corral_loop *loop;
+  atomic_int *gate;
+} closing;
+
+static int is_being_closed(corral_loop *loop) {
+  crl_inbox_lock(loop);
+  int is_closed = loop->is_closed;
+  crl_inbox_unlock(loop);
+  return is_closed;
+}
+
+/* The close, which waits for the first function, drops the second one before the gate opens. */
 static void *open_gate(void *arg) {
+  const closing *e = arg;
+  while (!is_being_closed(e->loop)) crl_env_pause_us(200);
   crl_env_pause_us(20000); /* a longer pause catches a close that doesn't wait more surely */
-  lab_add(arg, 1);
+  lab_add(e->gate, 1);
   return NULL;
 }
 
@@ -233,6 +251,7 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
   pthread_t thread;
   corral *c = loop_corral(CORRAL_OPTIONS(.store = store, .workers = 1));
   corral_loop *loop = loop_of(c);
+  closing closes = {.loop = loop, .gate = &gate};
   assert_int_equal(
       corral_loop_run(loop, wait_at_gate,
                       CORRAL_ASYNC(.done = errand_done, .gone = errand_gone, .arg = &first), NULL,
@@ -244,7 +263,7 @@ static void closing_a_loop_waits_for_functions_that_run_and_drops_those_that_don
                       NULL),
       CORRAL_OK);
   assert_true(lab_await_ms(&first.began, 1, LOOP_PATIENCE_MS));
-  pthread_create(&thread, NULL, open_gate, &gate);
+  pthread_create(&thread, NULL, open_gate, &closes);
   corral_loop_close(loop);
   assert_int_equal(first.began, 101);
   assert_false(first.gone_early);
@@ -357,9 +376,9 @@ static void a_call_that_cant_be_given_its_second_timer_ends(void **state) {
   request soft = {0}, last = {0};
   crowd(loop, &leader, waiters, WAITERS);
   corral_loop_dispatch(loop);
-  ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 30), &soft);
-  corral_loop_dispatch(loop);
-  await_mail(loop); /* its timer rang */
+  ask(loop, "a", CORRAL_POLICY(.wait_ms = 3600000, .soft_ms = 4000), &soft);
+  corral_loop_dispatch(loop); /* before its timer rings */
+  await_mail(loop);           /* its timer rang */
   ask(loop, "a", &patient, &last);
   refuses = 1;
   RUN_UNTIL(loop, soft.gones, 1);

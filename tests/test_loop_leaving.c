@@ -64,7 +64,8 @@ static void an_abandoned_compute_is_begun_anew_by_one_who_waits(void **state) {
 
 static void a_cancel_token_ends_calls_that_fly_and_calls_that_wait(void **state) {
   (void)state;
-  loop_desk d = opened(NULL), other = opened(NULL);
+  loop_desk d = opened(CORRAL_POLICY(.lease_ms = 60000, .lease_min_ms = 60000)),
+            other = opened(NULL);
   corral_cancel_token *cancel_token = corral_cancel_token_new();
   request leader = {0}, waiter = {0}, abroad = {0};
   ask(d.loop, "a", NULL, &leader);

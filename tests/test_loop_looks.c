@@ -391,7 +391,8 @@ static void what_is_rebuilt_when_the_store_goes_away_is_computed_once(void **sta
 static void invalidate_elsewhere(const char *key) {
   corral *other = NULL;
   corral_error error;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &other, &error),
+  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = 10000),
+                               &other, &error),
                    CORRAL_OK);
   assert_int_equal(corral_invalidate(other, key, strlen(key), NULL), CORRAL_OK);
   corral_close(other);

@@ -5,7 +5,8 @@
 #include "support/herd_lab.h"
 #include "support/redis_server.h"
 
-enum { PROCESSES = 4, CALLS = 100, READY = 0, STARTED, ANSWERED, GATE, LEADER };
+/* A lease outlives the pauses of a busy machine. */
+enum { PROCESSES = 4, CALLS = 100, LEASE_MS = 5000, READY = 0, STARTED, ANSWERED, GATE, LEADER };
 
 typedef struct crowd {
   lab_seat *seat;
@@ -48,8 +49,8 @@ static void body(lab_seat *seat) {
   for (int i = 0; i < CALLS && loop != NULL; i++)
     if (corral_loop_get(
             loop, "a", 1,
-            CORRAL_CALL(.policy =
-                            CORRAL_POLICY(.wait_ms = 60000, .lease_ms = 500, .lease_min_ms = 500)),
+            CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 60000, .lease_ms = LEASE_MS,
+                                                .lease_min_ms = LEASE_MS)),
             CORRAL_ASYNC(.done = on_done, .start = on_start, .gone = on_gone, .arg = &w),
             NULL) != CORRAL_OK)
       lab_wrong(l, "a call was refused");

@@ -178,11 +178,11 @@ static void a_stopped_holder_loses_when_its_lease_is_over_and_is_told(void **sta
   (void)state;
   atomic_int *shared = common();
   int64_t begun = crl_registry_host()->now_ms();
-  pid_t pid = holder(uri, shared, 1500);
+  pid_t pid = holder(uri, shared, 3500);
   kit k = opened(uri);
   kill(pid, SIGSTOP);
   take_when_free(&k, "held", 1, 60000);
-  assert_true(k.host->now_ms() - begun >= 2000); /* leases are rounded up to seconds */
+  assert_true(k.host->now_ms() - begun >= 4000); /* leases are rounded up to seconds */
   kill(pid, SIGCONT);
   atomic_store(&shared[2], 1);
   gone(pid, 0);
@@ -289,9 +289,16 @@ static void what_a_holder_execs_doesnt_inherit_its_connections(void **state) {
 
 /* ---- time limits --------------------------------------------------------------------------- */
 
+/* Where a second passes before the operation is sent, it is tried again. */
 static void in_time(const kit *k, corral_op *op, int status) {
-  int64_t begun = k->host->now_ms();
-  int got = perform_ops(k->plugin, k->handle, op, 1, begun + 1000, NULL);
+  const corral_op asked = *op;
+  int64_t begun;
+  int got, tries = 0;
+  do {
+    *op = asked;
+    begun = k->host->now_ms();
+    got = perform_ops(k->plugin, k->handle, op, 1, begun + 1000, NULL);
+  } while (op->status == CORRAL_EUNAVAILABLE && ++tries < 10);
   assert_true(k->host->now_ms() - begun >= 990);
   assert_int_equal(op->status, status);
   assert_int_not_equal(got, CORRAL_OK);
@@ -319,8 +326,8 @@ static void a_server_that_hangs_is_left_by_the_deadline(void **state) {
   assert_non_null(strstr(error.text, "time allowed is over"));
   mariadb_server_resume(server);
   assert_int_equal(extend(&k, "a", 1, 60000), CORRAL_OK); /* the hold outlived the pause */
-  take_when_free(&k, "b", 5, 1000);
-  take_when_free(&k, "c", 6, 1000);
+  take_when_free(&k, "b", 5, 60000);
+  take_when_free(&k, "c", 6, 60000);
   is_lost(&k, CORRAL_VERB_UNLOCK, "b", 2, 1);
   is_lost(&k, CORRAL_VERB_UNLOCK, "c", 4, 1);
   closed(&k);

@@ -70,7 +70,7 @@ static void what_is_begun_finds_what_perform_finds(void **state) {
 
 static void a_reply_in_pieces_is_put_together(void **state) {
   (void)state;
-  dialogue d = connected(GREETED GET_K "TRICKLE 20 VALUE k 0 48\\r\\ncrl2" ZEROS TEN_ZEROS
+  dialogue d = connected(GREETED GET_K "TRICKLE 60 VALUE k 0 48\\r\\ncrl2" ZEROS TEN_ZEROS
                                        "\\0\\0\\0\\r\\nEND\\r\\n\n");
   corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
   int times;

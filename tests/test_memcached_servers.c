@@ -255,7 +255,7 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   client c = begin();
   memcached_server_pause(server);
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
-  assert_int_not_equal(perform_for(&c, &op, 1, 500), CORRAL_OK);
+  assert_int_not_equal(perform_for(&c, &op, 1, 4000), CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
   memcached_server_resume(server);
   closed(&c);

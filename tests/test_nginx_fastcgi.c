@@ -1,5 +1,7 @@
 /* test_nginx_fastcgi.c: the nginx module in front of a handler other than proxy_pass:
  * examples/fastcgi, whose own cache expires at once. */
+#include <time.h>
+
 #include "support/nginx_kit.h"
 #include "support/page_kit.h"
 
@@ -37,6 +39,16 @@ static int stop(void **state) {
   return 0;
 }
 
+/* A request that comes before a page is stored shares it, and asks again. */
+static void is_hit(const char *path, const char *body) {
+  const char *how = nginx_kit_expect(server, path, NULL, 200, body, "x-how");
+  for (int i = 0; i < 3000 && strcmp(how, "COLLAPSED") == 0; i++) {
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    how = nginx_kit_expect(server, path, NULL, 200, body, "x-how");
+  }
+  assert_string_equal(how, "HIT");
+}
+
 static void a_herd_on_fastcgi_pass_is_one_request_and_then_hits(void **state) {
   (void)state;
   if (kit == NULL) skip();
@@ -53,8 +65,7 @@ static void a_herd_on_fastcgi_pass_is_one_request_and_then_hits(void **state) {
   assert_string_equal(storm.error, "");
   assert_int_equal(storm.good, 40);
   http_storm_free(&storm);
-  assert_string_equal(
-      nginx_kit_expect(server, "/pages/herd?a=b", NULL, 200, "edition 1\n", "x-how"), "HIT");
+  is_hit("/pages/herd?a=b", "edition 1\n");
   assert_int_equal(page_kit_computes(kit), 1);
 }
 
@@ -63,7 +74,7 @@ static void a_named_location_may_be_a_fastcgi_one(void **state) {
   if (kit == NULL) skip();
   int before = page_kit_computes(kit);
   assert_string_equal(nginx_kit_expect(server, "/behind/x", NULL, 200, NULL, "x-how"), "MISS");
-  assert_string_equal(nginx_kit_expect(server, "/behind/x", NULL, 200, NULL, "x-how"), "HIT");
+  is_hit("/behind/x", NULL);
   assert_int_equal(page_kit_computes(kit), before + 1);
 }
 

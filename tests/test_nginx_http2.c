@@ -9,6 +9,8 @@
   "location / { corral pages; corral_key $uri; corral_valid 200 1m; corral_max_size 2m; "          \
   "  proxy_pass http://127.0.0.1:%d; }"
 
+#define ZONE "near=off jitter=0 op=10s away_after=20s"
+
 #include "support/nginx_stream_kit.h"
 #include "support/room.h"
 

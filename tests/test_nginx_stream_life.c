@@ -7,7 +7,7 @@
   "location = /status { corral_status; }"                                                          \
   "location / { corral pages; corral_key http://localhost$uri; corral_valid 200 1m; "              \
   "  proxy_pass http://127.0.0.1:%d; }"
-#define ZONE "near=off jitter=0 op=1m away_after=1m"
+#define ZONE "near=off jitter=0 op=1m away_after=1m lease=5s lease_min=5s"
 #define IS_DAEMON 1
 #include "support/nginx_stream_kit.h"
 

@@ -19,7 +19,7 @@ static int start(void **state) {
   char path[300];
   (void)state;
   server = nginx_kit_start(&(nginx_kit_plan){.locations = LOCATIONS,
-                                             .zone = "near=8m near_ttl=1h",
+                                             .zone = "near=8m near_ttl=1h op=10s away_after=20s",
                                              .http = "corral pages; corral_valid 1m;"});
   snprintf(path, sizeof path, "mkdir %s/www/files && printf 0123456789 >%s/www/files/digits.txt",
            nginx_server_folder(server), nginx_server_folder(server));

@@ -4,7 +4,9 @@
 
 #include <dirent.h>
 
-enum { FORTY = 40, TWELVE = 12, HUNDRED = 100, WORKERS = 4 };
+enum { FORTY = 40, TWELVE = 12, HUNDRED = 100, WORKERS = 4, LEASE_MS = 6000 };
+/* A compute that a busy machine holds up for long lasts less than COMPUTE_MS. */
+enum { COST_MS = 450, COMPUTE_MS = 5000 };
 
 /* ---- leases and limits begin with the compute ---------------------------------------------- */
 
@@ -13,7 +15,8 @@ enum { FORTY = 40, TWELVE = 12, HUNDRED = 100, WORKERS = 4 };
 static void a_lease_begins_with_its_compute_and_not_in_the_queue(void **state) {
   (void)state;
   static caller a[FORTY], b[FORTY];
-  const corral_policy *policy = CORRAL_POLICY(.lease_ms = 3000, .wait_ms = PLACES_PATIENCE_MS);
+  const corral_policy *policy =
+      CORRAL_POLICY(.lease_ms = LEASE_MS, .lease_min_ms = LEASE_MS, .wait_ms = PLACES_PATIENCE_MS);
   const char *uri = next_store();
   site one = {.bound = 1}, two = {.bound = 1};
   site_open(&one, uri, (corral_options){.policy = policy});
@@ -56,8 +59,9 @@ static void check_twelve(site *s) {
 static void compute_ms_begins_with_the_compute_and_not_in_the_queue(void **state) {
   (void)state;
   static caller a[TWELVE];
-  site s = {.bound = 1, .cost_ms = 150};
-  const corral_policy *policy = CORRAL_POLICY(.compute_ms = 1000, .wait_ms = PLACES_PATIENCE_MS);
+  site s = {.bound = 1, .cost_ms = COST_MS};
+  const corral_policy *policy =
+      CORRAL_POLICY(.compute_ms = COMPUTE_MS, .wait_ms = PLACES_PATIENCE_MS);
   site_open(&s, next_store(), one_worker(policy));
   call_all(a, TWELVE, &s, "k");
   all_end(a, TWELVE);
@@ -68,8 +72,9 @@ static void compute_ms_begins_with_the_compute_and_not_in_the_queue(void **state
 static void so_it_does_for_the_calls_of_an_event_loop(void **state) {
   (void)state;
   request r[TWELVE] = {{0}};
-  site s = {.bound = 1, .cost_ms = 150};
-  const corral_policy *policy = CORRAL_POLICY(.compute_ms = 1000, .wait_ms = PLACES_PATIENCE_MS);
+  site s = {.bound = 1, .cost_ms = COST_MS};
+  const corral_policy *policy =
+      CORRAL_POLICY(.compute_ms = COMPUTE_MS, .wait_ms = PLACES_PATIENCE_MS);
   site_open(&s, next_store(), one_worker(policy));
   corral_loop *loop = loop_of(s.c);
   for (int i = 0; i < TWELVE; i++) {
@@ -366,14 +371,18 @@ static void refreshes_that_queue_have_no_threads(void **state) {
 
 /* ---- the leaders of other processes -------------------------------------------------------- */
 
+/* A leader that is late to extend it keeps it. */
+#define LASTING_LEASE .lease_ms = 60000, .lease_min_ms = 60000
+
 /* Waiters for another process' leader have no place. */
 static void who_waits_for_another_process_keeps_no_place(void **state) {
   (void)state;
   caller leader, waiter, other;
   const char *uri = next_store();
   site one = {.bound = 1}, two = {.bound = 1};
-  site_open(&one, uri, (corral_options){.workers = 1, .max_computes = 1});
-  site_open(&two, uri, (corral_options){.workers = 1, .max_computes = 1});
+  const corral_policy *policy = CORRAL_POLICY(LASTING_LEASE, .wait_ms = PLACES_PATIENCE_MS);
+  site_open(&one, uri, (corral_options){.workers = 1, .max_computes = 1, .policy = policy});
+  site_open(&two, uri, (corral_options){.workers = 1, .max_computes = 1, .policy = policy});
   call(&leader, &two, "Gk");
   site_await(&two, 1);
   call(&waiter, &one, "Gk");
@@ -393,7 +402,8 @@ static void who_waits_for_another_process_keeps_no_place(void **state) {
 static void a_refresh_that_another_process_does_keeps_no_place(void **state) {
   (void)state;
   caller first, other;
-  const corral_policy *policy = CORRAL_POLICY(.swr_ms = 600000, .wait_ms = PLACES_PATIENCE_MS);
+  const corral_policy *policy =
+      CORRAL_POLICY(LASTING_LEASE, .swr_ms = 600000, .wait_ms = PLACES_PATIENCE_MS);
   const char *uri = next_store();
   request r[3] = {{0}};
   site one = {.bound = 1}, two = {.bound = 1};

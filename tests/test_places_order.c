@@ -252,7 +252,9 @@ static void a_shared_place_is_given_back_when_no_key_needs_it_any_more(void **st
   const char *uri = next_store();
   site one = {0}, two = {0};
   site_open(&one, uri, (corral_options){.max_computes = 1});
-  site_open(&two, uri, (corral_options){0});
+  /* a leader that is late to extend its lease keeps it */
+  const corral_policy *patient = CORRAL_POLICY(.lease_ms = 60000, .lease_min_ms = 60000);
+  site_open(&two, uri, (corral_options){.policy = patient});
   call(&leader, &two, "Gk");
   site_await(&two, 1);
   batch_begin(&b, &one, "x y Gk", NULL);

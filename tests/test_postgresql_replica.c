@@ -114,10 +114,11 @@ static void set_lag(int ms) {
 
 static corral *opened(const char *name) {
   corral *c;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(redis), .name_space = name,
-                                              .policy = CORRAL_POLICY(.ttl_ms = 3600000)),
-                               &c, NULL),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = redis_server_uri(redis), .name_space = name,
+                                 .op_ms = 10000, .policy = CORRAL_POLICY(.ttl_ms = 3600000)),
+                  &c, NULL),
+      CORRAL_OK);
   return c;
 }
 

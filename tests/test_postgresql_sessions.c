@@ -384,13 +384,13 @@ static void each_advisory_hold_has_a_connection_and_their_number_is_bounded(void
 static void an_idle_connection_stays(void **state) {
   (void)state;
   kit k = open_at(ADVISORY);
-  expect("lock", lock(&k, "idle", 1, 2000), CORRAL_OK);
+  expect("lock", lock(&k, "idle", 1, 5000), CORRAL_OK);
   expect("unlock", unlock(&k, "idle", 1), CORRAL_OK);
-  const char *rested = "SELECT clock_timestamp() - state_change > '2500 ms' FROM pg_stat_activity "
+  const char *rested = "SELECT clock_timestamp() - state_change > '5500 ms' FROM pg_stat_activity "
                        "WHERE application_name = 'corral'";
   eventually(rested, "t");
   eventually(OURS, "1");
-  expect("lock", lock(&k, "idle", 2, 2000), CORRAL_OK);
+  expect("lock", lock(&k, "idle", 2, 5000), CORRAL_OK);
   expect("unlock", unlock(&k, "idle", 2), CORRAL_OK);
   closed(&k);
 }

@@ -457,7 +457,7 @@ static void a_stopped_server_is_given_up_at_the_deadline(void **state) {
   corral_op op = op_of(CORRAL_VERB_CLAIM, "k", 1);
   op.status = CORRAL_EINDOUBT;
   assert_int_not_equal(
-      perform_ops(&crl_plugin_redis, c.handle, &op, 1, c.host->now_ms() + 500, &c.error),
+      perform_ops(&crl_plugin_redis, c.handle, &op, 1, c.host->now_ms() + 4000, &c.error),
       CORRAL_OK);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
   redis_server_resume(server);

@@ -310,7 +310,8 @@ static void runs(const char *script) {
   snprintf(path, sizeof path, "%s/script", current->folder);
   FILE *f = fopen(path, "w");
   assert_non_null(f);
-  fprintf(f, "set -e\ncorral() { \"$CORRAL_COMMAND\" --store '%s' \"$@\"; }\n%s", uri, script);
+  fprintf(f, "set -e\ncorral() { \"$CORRAL_COMMAND\" --op 10s --store '%s' \"$@\"; }\n%s", uri,
+          script);
   assert_int_equal(fclose(f), 0);
   snprintf(command, sizeof command,
            "cd '%s' && sh -x script >out.log 2>script.log || { cat *.log >&2; exit 1; }",

@@ -77,7 +77,7 @@ static void replies_in_pieces_are_put_together(void **state) {
   (void)state;
   dialogue d;
   int times;
-  begun(&d, GREETED ASKED ASKED "SEND $-1\\r\\n:-2\\r\\n\nTRICKLE 50 $-1\\r\\n:-2\\r\\n\n", 2);
+  begun(&d, GREETED ASKED ASKED "SEND $-1\\r\\n:-2\\r\\n\nTRICKLE 400 $-1\\r\\n:-2\\r\\n\n", 2);
   assert_int_equal(heard(&d, &times), CORRAL_OK);
   assert_true(times > 1);
   for (int i = 0; i < 2; i++) assert_int_equal(d.ops[i].status, CORRAL_EMISS);

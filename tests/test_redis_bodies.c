@@ -6,7 +6,7 @@
 #include "support/body_proxy.h"
 #include "support/redis_kit.h"
 
-enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 1000, WAIT_MS = 60000, LEASE_MS = 2500 };
+enum { LARGE = 4 * MIB, KEYS = 5, OP_MS = 4000, WAIT_MS = 60000, LEASE_MS = 5000 };
 
 /* ---- plugin -------------------------------------------------------------------------------- */
 
@@ -233,11 +233,11 @@ static void a_server_that_trickles_a_body_costs_that_key_alone(void **state) {
 }
 
 static void *lead(void *arg) {
-  ask(arg, "slow", 3 * LARGE);
+  ask(arg, "slow", 6 * LARGE);
   return NULL;
 }
 
-/* Storing takes 3 s, which is more than a lease; callers wait for it meanwhile. */
+/* Storing takes 6 s, which is more than a lease; callers wait for it meanwhile. */
 static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   (void)state;
   pthread_t leader;
@@ -247,7 +247,7 @@ static void a_lease_outlasts_the_storing_of_its_value(void **state) {
   atomic_store(&computes, 0);
   assert_int_equal(pthread_create(&leader, NULL, lead, slow), 0);
   while (corral_counter(slow, CORRAL_EVENT_CLAIM) == 0) sched_yield();
-  assert_int_equal(ask(direct, "slow", 3 * LARGE), CORRAL_JOINED);
+  assert_int_equal(ask(direct, "slow", 6 * LARGE), CORRAL_JOINED);
   pthread_join(leader, NULL);
   assert_int_equal(atomic_load(&computes), 1);
   assert_true(corral_counter(slow, CORRAL_EVENT_EXTEND) > 0);

@@ -7,7 +7,9 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { RACES = 100 };
+#include "../plugins/redis/redis.h"
+
+enum { RACES = 100, ATTEMPTS = 50, PAUSE_US = 100000, LEASE = 60000 };
 
 /* Calls of a command since the last CONFIG RESETSTAT, those of scripts included. */
 static long long calls(const char *command) {
@@ -156,11 +158,16 @@ static void a_first_look_leaves_a_record_alone(void **state) {
   client c = begin();
   claims(&c, "k", 1);
   assert_int_equal(fills(&c, "k", 1, 300), CORRAL_OK);
-  looks(&c, "k"); /* the clock is known from now on */
-  reset_counts();
   corral_op op = cold("k", 2);
   op.flags |= CORRAL_OP_LOOKS;
-  sight s = sees(&c, op);
+  sight s = {0};
+  /* a slow machine may make the clock useless, and then a script takes the lease */
+  for (int i = 0; i == 0 || (i < ATTEMPTS && calls("evalsha") > 0); i++) {
+    if (i > 0) (void)does(&c, CORRAL_VERB_RELEASE, "k", 2);
+    looks(&c, "k"); /* the clock is known from now on */
+    reset_counts();
+    s = sees(&c, op);
+  }
   assert_int_equal(s.status, CORRAL_EBUSY);
   assert_int_equal(s.size, 300);
   assert_int_equal(s.header.state, CORRAL_FREE);
@@ -313,6 +320,8 @@ static void a_look_asks_for_the_ttl_alone(void **state) {
     fake_server *fake = fake_server_start(script);
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d", fake_server_port(fake));
     client c = opened(uri);
+    crl_redis_time *time = &((crl_redis_handle *)c.handle)->time;
+    time->asked += LIMIT, time->most = time->least; /* however slow this machine is */
     corral_op op = op_of(CORRAL_VERB_GET, "k", 0);
     assert_int_equal(perform(&c, &op, 1) != CORRAL_OK, cases[i].broken);
     assert_int_equal(op.status, cases[i].status);
@@ -334,10 +343,16 @@ static void the_keys_ttl_is_its_end(void **state) {
   assert_near(looks(&c, "k").until_ms, HOUR / 2);
   assert_near(sees(&c, op_of(CORRAL_VERB_CLAIM, "k", 2)).until_ms, HOUR / 2);
 
-  /* in the 2 s by which the key outlives it, it is over for others, but not for its holder */
-  redis_server_ask(server, "PEXPIRE k %d", CORRAL_LEASE_KEPT_MS);
-  assert_int_equal(looks(&c, "k").until_ms, 0);
-  assert_int_equal(does(&c, CORRAL_VERB_EXTEND, "k", 1), CORRAL_OK);
+  /* in the 2 s by which the key outlives it, it is over for others, but not for its holder, who
+   * may come later on a slow machine */
+  int extended = CORRAL_ELOST;
+  for (int i = 0; i < ATTEMPTS && extended == CORRAL_ELOST; i++) {
+    claims(&c, "k", 1);
+    redis_server_ask(server, "PEXPIRE k %d", CORRAL_LEASE_KEPT_MS);
+    assert_int_equal(looks(&c, "k").until_ms, 0);
+    extended = does(&c, CORRAL_VERB_EXTEND, "k", 1);
+  }
+  assert_int_equal(extended, CORRAL_OK);
   assert_true(stored_end("k") > 0);
   sight s = looks(&c, "k");
   assert_near(s.until_ms, HOUR);
@@ -382,7 +397,8 @@ static void a_lease_without_an_end_is_not_believed(void **state) {
 /* ---- the settle ---------------------------------------------------------------------------- */
 
 /* A body ends by the server's clock, as the connection knows it, never later than its key. A tag's
- * version has its end from the server itself. */
+ * version has its end from the server itself. A slow machine may make the clock useless for a
+ * second. */
 static void a_settle_asks_for_the_time_only_where_it_must(void **state) {
   (void)state;
   client c = begin();
@@ -397,11 +413,14 @@ static void a_settle_asks_for_the_time_only_where_it_must(void **state) {
     record[6] = cases[i].kind;
     corral_op settle = op_of(CORRAL_VERB_SETTLE, "k", 1);
     op_brings(&settle, record, len);
-    redis_server_ask(server, "DEL k");
-    looks(&c, "k"); /* the clock is known from now on */
-    assert_int_equal(claims(&c, "k", 1), CORRAL_OK);
-    reset_counts();
-    assert_int_equal(done(&c, &settle), CORRAL_OK);
+    for (int n = 0; n == 0 || (n < ATTEMPTS && calls("time") != cases[i].times); n++) {
+      if (n > 0) usleep(PAUSE_US);
+      redis_server_ask(server, "DEL k");
+      looks(&c, "k"); /* the clock is known from now on */
+      assert_int_equal(claims(&c, "k", 1), CORRAL_OK);
+      reset_counts();
+      assert_int_equal(done(&c, &settle), CORRAL_OK);
+    }
     assert_int_equal(calls("time"), cases[i].times);
     int64_t end = looks(&c, "k").header.life_end;
     assert_true(end <= expires_at("k"));
@@ -427,31 +446,46 @@ static void gets(corral *c, const char *key, corral_how how) {
   corral_value_unref(value);
 }
 
-/* On the emptied server. */
-static corral *corral_begin(void) {
+/* On a busy machine as much is stored, and no lease is extended. */
+static corral *opens(int64_t near_bytes) {
   corral *c;
-  corral_error error;
-  start(NULL);
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &c, &error),
-                   CORRAL_OK);
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .op_ms = LIMIT,
+                                 .near_bytes = near_bytes, .watch = CORRAL_OFF,
+                                 .policy = CORRAL_POLICY(.lease_ms = LEASE, .lease_min_ms = LEASE)),
+                  &c, NULL),
+      CORRAL_OK);
   return c;
 }
 
-/* A look, SET NX GET, the settle's script. */
+/* On the emptied server. */
+static corral *corral_begin(void) {
+  start(NULL);
+  return opens(0);
+}
+
+/* A look, SET NX GET, the settle's script. A slow machine may make the clock useless for a second:
+ * then the look asks for the TTL, and the settle for the time. */
 static void the_commands_of_a_cold_miss(void **state) {
   (void)state;
   corral *c = corral_begin();
   gets(c, "warm", CORRAL_COMPUTED);
   gets(c, "warm", CORRAL_FRESH);
-  reset_counts();
-  long long before = redis_server_info(server, "total_reads_processed");
-  gets(c, "k", CORRAL_COMPUTED);
-  assert_int_equal(redis_server_info(server, "total_reads_processed") - before - 1, 3);
-  assert_int_equal(calls("evalsha"), 1);
-  assert_int_equal(calls("eval"), 0);
-  assert_int_equal(calls("getrange"), 2); /* the look's and the settle's */
-  assert_int_equal(calls("set"), 2);      /* the claim, and the settle's */
-  assert_int_equal(calls("pttl") + calls("pexpire") + calls("setrange"), 0);
+  for (int i = 0; i == 0 || (i < ATTEMPTS && (calls("pttl") > 0 || calls("time") > 1)); i++) {
+    char key[16];
+    if (i > 0) usleep(PAUSE_US);
+    snprintf(key, sizeof key, "k%d", i);
+    reset_counts();
+    long long before = redis_server_info(server, "total_reads_processed");
+    gets(c, key, CORRAL_COMPUTED);
+    assert_int_equal(redis_server_info(server, "total_reads_processed") - before - 1, 3);
+    assert_int_equal(calls("evalsha"), 1);
+    assert_int_equal(calls("eval"), 0);
+    assert_int_equal(calls("getrange"), 2); /* the look's and the settle's */
+    assert_int_equal(calls("set"), 2);      /* the claim, and the settle's */
+    assert_int_equal(calls("pexpire") + calls("setrange"), 0);
+  }
+  assert_int_equal(calls("pttl"), 0);
   assert_true(calls("time") <= 1); /* the look's, once in a second */
   corral_close(c);
 }
@@ -476,23 +510,30 @@ static void the_commands_of_an_expected_miss(void **state) {
   corral_close(c);
 }
 
-/* Somebody else has filled the key meanwhile: his value costs that one command. */
-static void an_expected_miss_that_is_none_costs_one_command(void **state) {
-  (void)state;
-  corral *c = corral_begin(), *other;
-  corral_error error;
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server)), &other, &error),
-                   CORRAL_OK);
-  gets(c, "k", CORRAL_COMPUTED);
-  gets(c, "k", CORRAL_FRESH); /* the clock is known from now on */
+/* True when the value that another one has filled meanwhile was had by that one command. */
+static int costs_one_command(corral *c, corral *other) {
+  corral_value *value;
   assert_int_equal(corral_invalidate(c, "k", 1, NULL), CORRAL_OK);
   gets(other, "k", CORRAL_COMPUTED);
   reset_counts();
   long long before = redis_server_info(server, "total_reads_processed");
-  gets(c, "k", CORRAL_FRESH);
-  assert_int_equal(redis_server_info(server, "total_reads_processed") - before - 1, 1);
-  assert_int_equal(calls("set"), 1);
-  assert_int_equal(calls("evalsha") + calls("getrange"), 0);
+  assert_int_equal(corral_get_or_compute(c, "k", 1, NULL, compute, NULL, &value), CORRAL_OK);
+  long long sent = redis_server_info(server, "total_reads_processed") - before - 1;
+  int is_his = corral_value_how(value) == CORRAL_FRESH && corral_value_kept(value) == CORRAL_KEPT;
+  corral_value_unref(value);
+  return is_his && sent == 1 && calls("set") == 1 && calls("evalsha") + calls("getrange") == 0;
+}
+
+/* Somebody else has filled the key meanwhile: his value costs that one command. A slow machine may
+ * make the clock useless for a second, and then a script decides. */
+static void an_expected_miss_that_is_none_costs_one_command(void **state) {
+  (void)state;
+  corral *c = corral_begin(), *other = opens(0);
+  gets(c, "k", CORRAL_COMPUTED);
+  gets(c, "k", CORRAL_FRESH); /* the clock is known from now on */
+  int attempts = 0;
+  for (; attempts < ATTEMPTS && !costs_one_command(c, other); attempts++) usleep(PAUSE_US);
+  assert_true(attempts < ATTEMPTS);
   gets(c, "k", CORRAL_FRESH); /* a look again */
   assert_int_equal(calls("getrange"), 1);
   corral_close(other);
@@ -502,16 +543,11 @@ static void an_expected_miss_that_is_none_costs_one_command(void **state) {
 /* A copy whose value has ended tells that there is none any more. */
 static void a_copy_that_has_ended_makes_a_miss_expected(void **state) {
   (void)state;
-  corral *c;
-  corral_error error;
   corral_policy brief = {
-      .size = sizeof brief, .ttl_ms = 60, .near_ms = 1000, .jitter_pct = CORRAL_OFF};
+      .size = sizeof brief, .ttl_ms = 3000, .near_ms = 60000, .jitter_pct = CORRAL_OFF};
   corral_call briefly = {.size = sizeof briefly, .policy = &brief};
   start(NULL);
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server),
-                                              .near_bytes = 1 << 20, .watch = CORRAL_OFF),
-                               &c, &error),
-                   CORRAL_OK);
+  corral *c = opens(1 << 20);
   for (int i = 0; i < 2; i++) {
     corral_value *value;
     reset_counts();
@@ -519,7 +555,7 @@ static void a_copy_that_has_ended_makes_a_miss_expected(void **state) {
     assert_int_equal(corral_value_how(value), CORRAL_COMPUTED);
     corral_value_unref(value);
     assert_int_equal(calls("getrange"), i == 0 ? 2 : 1); /* the settle's, and a first look */
-    usleep(200 * 1000);
+    usleep(3200 * 1000);
   }
   corral_close(c);
 }

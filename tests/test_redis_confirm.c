@@ -149,7 +149,7 @@ static void a_replica_that_restarts_with_an_older_state_undoes_what_it_confirmed
   assert_int_equal(invalidates(c, "k", &error), CORRAL_OK);
   assert_false(has(replica, "k"));
   promote_what_restarts();
-  corral *other = opened(&(corral_options){0});
+  corral *other = opened(&(corral_options){.op_ms = 20000});
   assert_int_equal(gets(other, "k", NULL), CORRAL_FRESH);
   corral_close(other);
   corral_close(c);

@@ -17,7 +17,7 @@
 
 extern const corral_store crl_plugin_redis;
 
-enum { LIMIT = 20000, SHORT = 500 };
+enum { LIMIT = 20000, SHORT = 3500 };
 
 /* Without TIME each look has its PTTL; test_redis_look.c has the others. */
 #define GREETED "EXPECT TIME\\r\\n\nSEND +OK\\r\\n@INFO-NOPERM no\\r\\n\n"

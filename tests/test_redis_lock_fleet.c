@@ -26,7 +26,7 @@ static void a_lock_is_held_when_enough_replicas_confirm_it(void **state) {
     char params[80];
     start(NULL);
     redis_server *replica = replica_of_server();
-    snprintf(params, sizeof params, "%s&wait_replicas=1&wait_ms=4s", ways[way]);
+    snprintf(params, sizeof params, "%s&wait_replicas=1&wait_ms=10s", ways[way]);
     client c = opened_as(params);
     assert_int_equal(locks(&c, "k", 1, 0), CORRAL_OK);
     assert_string_equal(redis_server_ask(replica, "EXISTS k"), "1");
@@ -75,7 +75,7 @@ static void waiting_for_replicas_respects_the_deadline(void **state) {
     corral_op op = lock_op(CORRAL_VERB_LOCK, "k", 1, 0);
     op.status = CORRAL_EINDOUBT;
     assert_int_equal(
-        perform_ops(&crl_plugin_redis, c.handle, &op, 1, c.host->now_ms() + 4000, &c.error),
+        perform_ops(&crl_plugin_redis, c.handle, &op, 1, c.host->now_ms() + 9900, &c.error),
         CORRAL_OK);
     assert_int_equal(op.status, CORRAL_EREFUSED);
     closed(&c);

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { LEASE = 2000, TRIES = 4000, PAUSE_US = 5000 };
+enum { LEASE = 5000, TRIES = 8000, PAUSE_US = 5000 };
 
 static redis_server *primary, *replica;
 
@@ -24,6 +24,9 @@ static int start_odd(const char *off_ms) {
   server = primary;
   assert_near(there - strtoll(off_ms, NULL, 10), server_now());
   redis_server_ask(replica, "REPLICAOF 127.0.0.1 %d", redis_server_port(primary));
+  /* leases begin when they are replicated at once */
+  while (strstr(redis_server_ask(replica, "INFO replication"), "master_link_status:up") == NULL)
+    usleep(PAUSE_US);
   return 0;
 }
 

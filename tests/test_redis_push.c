@@ -8,7 +8,7 @@
 
 #include "support/redis_server.h"
 
-enum { LIMIT_US = 20000000 };
+enum { LIMIT_US = 20000000, OP_MS = 5000 /* no look of a busy machine ends in a compute */ };
 
 static redis_server *redis;
 
@@ -58,7 +58,7 @@ static void on_event(const corral_event_info *info, void *arg) {
 static corral *with_copies(const char *uri, log *l) {
   redis_server_ask(redis, "FLUSHALL");
   return opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .host_lock = CORRAL_OFF,
-                               .on_event = on_event, .event_arg = l));
+                               .op_ms = OP_MS, .on_event = on_event, .event_arg = l));
 }
 
 static corral_policy far_sighted(void) {
@@ -145,7 +145,7 @@ static void a_tag_whose_handle_was_closed_is_still_told_of(void **state) {
   static log l;
   l.count = 0;
   corral *c = with_copies(redis_server_unix_uri(redis), &l);
-  corral *other = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis)));
+  corral *other = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = OP_MS));
   say s = {.text = "v", .tags = {"t"}};
   for (int round = 1; round <= 3; round++) {
     watched_copies(c, "k", &s);
@@ -200,7 +200,7 @@ static void a_change_between_look_and_registration_leaves_no_copy(void **state) 
   static log l;
   l.count = 0;
   corral *c = with_copies(redis_server_unix_uri(redis), &l);
-  corral *other = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis)));
+  corral *other = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .op_ms = OP_MS));
   corral_policy policy = far_sighted();
   say s = {.text = "0"};
   watched_copies(c, "k", &s);
@@ -304,7 +304,7 @@ static void a_change_between_settle_and_registration_is_seen(void **state) {
   redis_server_ask(redis, "FLUSHALL");
   next_change = NONE;
   corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20,
-                                    .host_lock = CORRAL_OFF, .on_event = on_fill));
+                                    .host_lock = CORRAL_OFF, .op_ms = OP_MS, .on_event = on_fill));
   corral_policy policy = far_sighted();
   say warm = {.text = "w"};
   watched_copies(c, "warm", &warm);
@@ -366,7 +366,7 @@ static void *run_leader(void *arg) {
   leader *l = arg;
   corral_value *value = NULL;
   corral_policy policy = usual();
-  policy.lease_ms = 60000;
+  policy.lease_ms = policy.lease_min_ms = 60000;
   assert_int_equal(
       corral_get_or_compute(l->c, "k", 1, CORRAL_CALL(.policy = &policy), leads, l, &value),
       CORRAL_OK);
@@ -379,8 +379,10 @@ static void a_waiter_is_woken_though_all_handles_were_closed(void **state) {
   (void)state;
   if (redis == NULL) skip();
   const char *uri = redis_server_unix_uri(redis);
-  leader l = {.c = opened(CORRAL_OPTIONS(.store = uri, .host_lock = CORRAL_OFF))};
-  waiter w = {.c = opened(CORRAL_OPTIONS(.store = uri, .host_lock = CORRAL_OFF))};
+  const corral_options *alone =
+      CORRAL_OPTIONS(.store = uri, .host_lock = CORRAL_OFF, .op_ms = OP_MS);
+  leader l = {.c = opened(alone)};
+  waiter w = {.c = opened(alone)};
   for (int round = 0; round < 3; round++) {
     uint64_t waits_before = corral_counter(w.c, CORRAL_EVENT_WAIT);
     redis_server_ask(redis, "FLUSHALL");

@@ -18,6 +18,7 @@
 #include "support/twemproxy.h"
 
 enum { LIMIT_US = 20000000, LIFE_MS = 600000, LARGE = 300000 };
+enum { OP_MS = 5000 }; /* on a busy machine as much is stored */
 
 static redis_server *redis;
 
@@ -43,8 +44,8 @@ static corral *opened(const char *uri, notes *n) {
   corral *c = NULL;
   corral_error error = {0};
   memset(n, 0, sizeof *n);
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .host_lock = CORRAL_OFF, .on_event = on_event,
-                                 .event_arg = n),
+  if (corral_open(CORRAL_OPTIONS(.store = uri, .host_lock = CORRAL_OFF, .op_ms = OP_MS,
+                                 .on_event = on_event, .event_arg = n),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;

@@ -332,7 +332,7 @@ static void a_primary_that_is_slow_to_answer_is_tried_for_all_of_the_time(void *
                                fake_server_start(naming(primary, CALLED NAMES))};
   snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d/main",
            fake_server_port(sentinels[0]), fake_server_port(sentinels[1]));
-  if (client_begin(&c, &crl_plugin_redis_sentinel, uri, 6000) != CORRAL_OK)
+  if (client_begin(&c, &crl_plugin_redis_sentinel, uri, 14000) != CORRAL_OK)
     fail_msg("%s", c.error.text);
   client_end(&c);
   for (int i = 0; i < 2; i++) assert_true(fake_server_stop(sentinels[i]));

@@ -48,6 +48,7 @@ static void the_holder_that_a_majority_agrees_on_is_shown(void **state) {
   client c = redlock(0, 5, "");
   IS(does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0), CORRAL_EMISS);
   uint64_t fence = locks(&c, "k", 1);
+  for (size_t i = 0; i < SERVERS; i++) awaits_holds(i, "k", 1); /* none gets LOCK later */
   corral_op op = does(&c, CORRAL_VERB_LOCK_SHOW, "k", 0, 0);
   IS(op, CORRAL_OK);
   assert_int_equal(op.found.len, CORRAL_LOCK_HEAD + CORRAL_LOCK_HOLD);
@@ -193,6 +194,8 @@ static void all_of_two_must_grant_where_it_is_asked_for(void **state) {
   locks(&left, "k", 2);
   is_busy(&both, "k", 1);
   unlocks(&left, "k", 2);
+  closed(&both); /* a LOCK that the other server was still to get is sent, or never will be */
+  both = redlock(0, 2, "grant=all&server_ms=5s");
   awaits_freedom(1, "k");
   locks(&right, "k", 2);
   is_busy(&both, "k", 1);

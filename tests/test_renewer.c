@@ -201,8 +201,12 @@ static void a_renewal_takes_few_steps_however_many_leases_are_held(void **state)
   }
   crl_renewer_hold(d->renewer, &lease, crl_env_now_ms());
   await_sent(2);
-  int from = atomic_load(&sent);
-  uint64_t before = steps_so_far(d);
+  int from;
+  uint64_t before;
+  do { /* both of the same moment */
+    from = atomic_load(&sent);
+    before = steps_so_far(d);
+  } while (atomic_load(&sent) != from);
   await_sent(from + RENEWALS);
   crl_renewer_drop(d->renewer, &lease);
   uint64_t taken = steps_so_far(d) - before, renewals = (uint64_t)(atomic_load(&sent) - from);

@@ -4,7 +4,8 @@
 
 /* Each 11th operation moves the bucket of its key to another server. */
 static corral_options moving(void) {
-  return (corral_options){.size = sizeof(corral_options), .store = "routed:?every=11&stay=yes"};
+  return (corral_options){
+      .size = sizeof(corral_options), .store = "routed:?every=11&stay=yes", .op_ms = 20000};
 }
 
 static size_t name_all(corral_item *items) {

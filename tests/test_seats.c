@@ -15,16 +15,18 @@ enum { SEATS = 64, YOUNG_MS = 3600000 };
 
 static crl_seats all;
 static crl_seat seats[SEATS];
+static int64_t young; /* when all seats of a test were taken */
 
 static void begin(int64_t handles, int grows) {
   memset(&all, 0, sizeof all);
   memset(seats, 0, sizeof seats);
   crl_seats_start(&all, handles, grows);
+  young = crl_env_now_ms() + YOUNG_MS;
 }
 
 /* A seat that is too young to go by itself. */
 static int take(int number) {
-  seats[number] = (crl_seat){.count = 1, .began = crl_env_now_ms() + YOUNG_MS};
+  seats[number] = (crl_seat){.count = 1, .began = young};
   return crl_seats_take(&all, &seats[number]);
 }
 

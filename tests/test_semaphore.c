@@ -106,7 +106,7 @@ static int compute_outer(corral_fill *fill, const void *key, size_t key_len, voi
   lab_seat *seat = arg;
   corral_value *value = NULL;
   int status = corral_get_or_compute(seat->corral, "inner", 5,
-                                     CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 300)),
+                                     CORRAL_CALL(.policy = CORRAL_POLICY(.wait_ms = 10000)),
                                      compute_inner, NULL, &value);
   if (status != CORRAL_OK) lab_wrong(seat->lab, "the inner key: %s", corral_status_name(status));
   corral_value_unref(value);
@@ -135,13 +135,16 @@ static void a_compute_within_a_compute_needs_no_second_slot(void **state) {
 /* ---- the fleet ----------------------------------------------------------------------------- */
 
 static void check_fleet(lab *l, const char *uri) {
+  static const corral_policy long_lease = {.size = sizeof long_lease, .lease_ms = 60000};
   int all = 4 * FLEET_THREADS;
   lab_spawn(l, &(lab_plan){.uri = uri,
                            .processes = 4,
                            .threads = FLEET_THREADS,
                            .body = ask_own_key,
                            .arg = &all,
-                           .options = {.fleet_max_computes = FLEET, .origin = "the database"}});
+                           .options = {.fleet_max_computes = FLEET,
+                                       .origin = "the database",
+                                       .policy = &long_lease}});
   lab_await(l, &l->computing, FLEET);
   lab_await(l, &l->events[0][CORRAL_EVENT_LIMITED], 1);
   lab_add(&l->marks[GATE], 1);
@@ -172,13 +175,14 @@ static void ask_at_the_gate(lab_seat *seat) {
 }
 
 static void one_more(lab *l, const char *uri, const char *origin) {
-  static const corral_policy short_lease = {.size = sizeof short_lease, .lease_ms = 1500};
-  lab_spawn(l, &(lab_plan){
-                   .uri = uri,
-                   .processes = 1,
-                   .threads = 1,
-                   .body = ask_at_the_gate,
-                   .options = {.fleet_max_computes = 1, .origin = origin, .policy = &short_lease}});
+  static const corral_policy policy = {
+      .size = sizeof policy, .lease_ms = 6000, .lease_min_ms = 6000};
+  lab_spawn(l,
+            &(lab_plan){.uri = uri,
+                        .processes = 1,
+                        .threads = 1,
+                        .body = ask_at_the_gate,
+                        .options = {.fleet_max_computes = 1, .origin = origin, .policy = &policy}});
 }
 
 static void the_slot_of_a_killed_process_is_free_when_its_lease_ends(void **state) {
@@ -188,8 +192,9 @@ static void the_slot_of_a_killed_process_is_free_when_its_lease_ends(void **stat
   one_more(l, uri, NULL);
   lab_await(l, &l->keys[0].computes, 1);
   one_more(l, uri, NULL);
-  /* Longer than the lease: the extended slot stays with its holder. */
-  lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 4);
+  /* Longer than the lease: the extended slot stays with its holder. The key's lease is extended,
+   * too, every 2 s. */
+  lab_await(l, &l->events[0][CORRAL_EVENT_EXTEND], 8);
   assert_int_equal(l->keys[1].computes, 0);
   lab_kill(l, 0);
   lab_await(l, &l->keys[1].computes, 1);

@@ -16,7 +16,7 @@
 static corral_error error;
 
 static corral *with_near(const char *uri) {
-  return opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20));
+  return opened(CORRAL_OPTIONS(.store = uri, .near_bytes = 1 << 20, .op_ms = 20000));
 }
 
 static int set(corral *c, const char *text, const corral_call *call) {

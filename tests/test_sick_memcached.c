@@ -26,11 +26,7 @@ static lab *begin(void (*body)(lab_seat *seat)) {
   for (int i = 0; i < 2; i++) memcached_server_ask(pair[i], "flush_all");
   snprintf(uri, sizeof uri, "memcached://127.0.0.1:%d,127.0.0.1:%d",
            memcached_server_tcp_port(pair[0]), memcached_server_tcp_port(pair[1]));
-  lab_spawn(l, &(lab_plan){.uri = uri,
-                           .processes = 1,
-                           .threads = THREADS,
-                           .body = body,
-                           .options = {.op_ms = 1000}});
+  lab_spawn(l, &(lab_plan){.uri = uri, .processes = 1, .threads = THREADS, .body = body});
   lab_await(l, &l->events[0][CORRAL_EVENT_HIT], 200);
   return l;
 }

@@ -138,6 +138,7 @@ static int stall_past_once(const store *s, int64_t away_ms) {
   fleet_await(f, &f->joined, (1 + WAITERS) * (CALLERS - 1));
   int proves = f->degraded == 0;
   int64_t before = fleet_now_ms();
+  s->resume(); /* asks the server, which has answered all earlier ones then */
   s->pause();
   fleet_sleep_ms(2 * away_ms);
   fleet_await(f, &f->degraded, 1);

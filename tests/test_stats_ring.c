@@ -185,12 +185,22 @@ static void another_process_goes_on_with_the_numbers_and_leaves_the_last_events(
 
 /* ---- events that are being written --------------------------------------------------------- */
 
+/* Makes an event so many seconds older, or younger. */
+static void make_older(crl_ring *ring, uint64_t number, int seconds) {
+  uint64_t body[CRL_RING_BODY];
+  crl_ring_row *row = &ring->rows[number % CRL_RING];
+  assert_int_equal(crl_sealed_read(row->words, body, CRL_RING_BODY), 2 * number);
+  body[0] -= (uint64_t)(seconds * INT64_C(1000000));
+  crl_sealed_write(row->words, 2 * number, body, CRL_RING_BODY);
+}
+
 static void a_reader_ends_before_an_event_that_is_being_written(void **state) {
   (void)state;
   char text[200];
   crl_ring *ring = fresh_ring();
   for (int i = 0; i < 3; i++) write_event(ring, CORRAL_EVENT_MISS, "k");
   atomic_store(&ring->rows[2].words[0], 2 * 2 - 1);
+  make_older(ring, 3, -600); /* it stays a later one of this moment */
   read_all(ring, 0, text, sizeof text);
   assert_string_equal(text, "1:miss:k ");
   atomic_store(&ring->rows[2].words[0], 2 * 2);
@@ -215,22 +225,13 @@ static void a_row_with_parts_of_two_events_is_not_read(void **state) {
   free(ring);
 }
 
-/* Makes an event two seconds older. */
-static void make_older(crl_ring *ring, uint64_t number) {
-  uint64_t body[CRL_RING_BODY];
-  crl_ring_row *row = &ring->rows[number % CRL_RING];
-  assert_int_equal(crl_sealed_read(row->words, body, CRL_RING_BODY), 2 * number);
-  body[0] -= 2000000;
-  crl_sealed_write(row->words, 2 * number, body, CRL_RING_BODY);
-}
-
 static void an_event_that_is_never_written_is_not_waited_for(void **state) {
   (void)state;
   char text[200];
   crl_ring *ring = fresh_ring();
   for (int i = 0; i < 3; i++) write_event(ring, CORRAL_EVENT_MISS, "k");
   atomic_store(&ring->rows[2].words[0], 2 * 2 - 1);
-  make_older(ring, 3);
+  make_older(ring, 3, 2);
   read_all(ring, 0, text, sizeof text);
   assert_string_equal(text, "1:miss:k 3:miss:k ");
   free(ring);
@@ -316,6 +317,8 @@ static void readers_never_see_parts_of_two_events(void **state) {
   }
   for (int i = 0; i < WRITERS; i++) pthread_join(threads[i], NULL);
   count += read_new(c.ring, &at);
+  assert_int_equal(pread(fd, &copy, sizeof copy, 0), sizeof copy);
+  count_copy += read_new(&copy, &at_copy);
   assert_int_equal(c.ring->last, WRITERS * EVENTS);
   assert_true(count > 0 && count_copy > 0);
   munmap(c.ring, sizeof *c.ring);
@@ -378,14 +381,17 @@ static int make(corral_fill *fill, const void *key, size_t key_len, void *arg) {
 }
 
 /* A corral of its own computes the key, asks for it again, and is closed; reads its log after
- * `after`. */
+ * `after`. No lease is extended meanwhile. */
 static book log_of(const char *folder, const char *key, uint64_t after) {
   corral *c = NULL;
   corral_value *value = NULL;
   corral_stats *stats = NULL;
   book b = {.used = 0};
-  assert_int_equal(corral_open(CORRAL_OPTIONS(.store = "memory:", .stats_dir = folder), &c, NULL),
-                   CORRAL_OK);
+  const corral_policy *policy = CORRAL_POLICY(.lease_ms = 600000, .lease_min_ms = 600000);
+  assert_int_equal(
+      corral_open(CORRAL_OPTIONS(.store = "memory:", .stats_dir = folder, .policy = policy), &c,
+                  NULL),
+      CORRAL_OK);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(corral_get_or_compute(c, key, strlen(key), NULL, make, NULL, &value),
                      CORRAL_OK);

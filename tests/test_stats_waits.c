@@ -34,7 +34,8 @@ static corral *opened(int64_t host_lock, int64_t op_ms) {
   corral *c = NULL;
   corral_error error = {0};
   if (server == NULL) skip();
-  corral_policy policy = {.size = sizeof policy, .wait_ms = 60000};
+  corral_policy policy = {
+      .size = sizeof policy, .wait_ms = 60000, .lease_ms = 60000, .lease_min_ms = 60000};
   if (corral_open(CORRAL_OPTIONS(.store = redis_server_uri(server), .stats_dir = folder,
                                  .host_lock = host_lock, .op_ms = op_ms, .away_ms = 60000,
                                  .policy = &policy),

@@ -144,7 +144,7 @@ static void nothing_old_is_served(lab *l, const char *uri, const plan_of *plan) 
                            .threads = THREADS,
                            .body = take_part,
                            .arg = (void *)(uintptr_t)plan,
-                           .options = {.generation = plan->all ? 1 : 0, .op_ms = 2000}});
+                           .options = {.generation = plan->all ? 1 : 0, .op_ms = 20000}});
   lab_end(l);
   if (!plan->cold)
     print_message("           %d invalidations, %d reads, %d of them from the store at once, %d "

@@ -42,7 +42,10 @@ static corral *open_one(void) {
   corral *c;
   corral_error error;
   const char *uri = memcached_server_pair_uri(pair);
-  if (corral_open(CORRAL_OPTIONS(.store = uri, .outbox_ms = CORRAL_OFF), &c, &error) != CORRAL_OK)
+  const corral_policy *policy = CORRAL_POLICY(.lease_ms = 60000, .lease_min_ms = 60000);
+  if (corral_open(
+          CORRAL_OPTIONS(.store = uri, .outbox_ms = CORRAL_OFF, .op_ms = 20000, .policy = policy),
+          &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
   return c;
 }

@@ -159,7 +159,7 @@ static void comes_up(scene *s) {
       fail_msg("the watch doesn't come up");
     else
       sched_yield();
-  while (atomic_load(&s->anys) == 0) sched_yield();
+  while (atomic_load(&s->said_count) == 0) sched_yield(); /* it has woken all by then */
 }
 
 static crl_watch_key key = {.data = "key", .len = 3, .hash = 42};
@@ -300,13 +300,14 @@ static void a_broken_watch_wakes_all_and_registers_nothing_until_it_is_up_again(
   begin_registered(&s, &g);
   assert_false(was_woken(&g));
   int anys = atomic_load(&s.anys);
-  LOCKED(script.changes_status = CORRAL_EUNAVAILABLE);
+  /* opened anew, it would come up and break once more */
+  LOCKED(script.changes_status = script.open_status = CORRAL_EUNAVAILABLE);
   assert_true(is_woken(&g));
   assert_true(atomic_load(&s.anys) > anys);
   assert_false(crl_watch_is_up(s.watch));
   assert_false(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));
   assert_false(crl_watch_refuses(&g.watcher));
-  LOCKED(script.changes_status = CORRAL_OK);
+  LOCKED(script.changes_status = script.open_status = CORRAL_OK);
   wait_for(&script.opens, 2);
   assert_true(is_woken(&g));
   assert_true(crl_watch_register(s.watch, &g.watcher, &key, print_of('h')));

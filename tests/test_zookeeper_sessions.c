@@ -22,7 +22,7 @@ typedef struct other {
 
 static void live(const other *o, const char *key) {
   char byte;
-  kit k = opened(uri_of(zookeeper_server_port(server), "?session=1s"));
+  kit k = opened(uri_of(zookeeper_server_port(server), "?session=4s"));
   int status = tries(&k, key, 77, 0);
   if (write(o->from[1], &status, sizeof status) != sizeof status) _exit(1);
   while (read(o->to[0], &byte, 1) == 1) {
@@ -252,7 +252,7 @@ static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsign
   int lost = atomic_load(&p->lost);
   snprintf(p->needle, sizeof p->needle, "/x-");
   atomic_store(&p->mode, LOSES_A_REPLY);
-  corral_op op = ask_within(k, CORRAL_VERB_LOCK, key, holder, 0, lease_ms, 0, 3000);
+  corral_op op = ask_within(k, CORRAL_VERB_LOCK, key, holder, 0, lease_ms, 0, PATIENT_MS);
   assert_int_equal(op.status, CORRAL_EINDOUBT);
   assert_int_equal(atomic_load(&p->lost), lost + 1);
   return op;
@@ -261,7 +261,7 @@ static corral_op loses_the_reply(proxy *p, const kit *k, const char *key, unsign
 static void a_lock_whose_reply_was_lost_is_found_again_or_removed(void **state) {
   (void)state;
   proxy *p = proxy_start(zookeeper_server_port(server));
-  kit k = opened(uri_of(p->port, "?session=2s"));
+  kit k = opened(uri_of(p->port, "?session=4s"));
   zhandle_t *zh = outsider();
   assert_int_equal(tries(&k, "lost1", 9, 0), CORRAL_OK); /* makes the queue */
   assert_int_equal(unlocks(&k, "lost1", 9), CORRAL_OK);
@@ -311,7 +311,7 @@ static void an_unlock_that_could_not_be_sent_is_made_up_for(void **state) {
 static void who_is_cut_off_for_longer_than_its_session_has_lost_its_holds(void **state) {
   (void)state;
   proxy *p = proxy_start(zookeeper_server_port(server));
-  kit k = opened(uri_of(p->port, "?session=1s")), other_one = begin();
+  kit k = opened(uri_of(p->port, "?session=4s")), other_one = begin();
   ear *e = ear_open(&k);
   assert_int_equal(tries(&k, "cut", 1, 0), CORRAL_OK);
   atomic_store(&p->mode, HOLDS_ALL);

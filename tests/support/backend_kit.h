@@ -33,7 +33,7 @@
 #include "support/postgresql_server.h"
 #include "support/redis_server.h"
 
-enum { BACKEND_ARGS = 32, PATIENCE_MS = 20000, STEP_MS = 2 };
+enum { BACKEND_ARGS = 32, PATIENCE_MS = 40000, STEP_MS = 2 };
 
 static postgresql_server *database;
 static redis_server *redis;

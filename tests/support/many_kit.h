@@ -30,10 +30,10 @@ static inline void nap_ms(int ms) {
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
-/* Waits up to 10 s for a condition. */
+/* Waits up to 30 s, or more, for a condition. */
 #define until(condition)                                                                           \
   do {                                                                                             \
-    for (int i_ = 0; i_ < 10000 && !(condition); i_++) nap_ms(1);                                  \
+    for (int i_ = 0; i_ < 30000 && !(condition); i_++) nap_ms(1);                                  \
     assert_true(condition);                                                                        \
   } while (0)
 
@@ -125,6 +125,8 @@ static inline const corral_policy *usual(void) {
                                        .swr_ms = 60000,
                                        .sie_ms = 60000,
                                        .retry_ms = 60000,
+                                       .lease_ms = 60000,
+                                       .lease_min_ms = 60000,
                                        .jitter_pct = CORRAL_OFF};
   return &policy;
 }

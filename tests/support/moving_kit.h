@@ -150,7 +150,7 @@ static inline void await_copy(corral *c, ear *e, const char *key) {
 }
 
 static inline void await_compute(corral *c, const char *key) {
-  for (int i = 0; i < 1500; i++) {
+  for (int i = 0; i < 3000; i++) {
     if (gets(c, key, NULL) == CORRAL_COMPUTED) return;
     lab_sleep_ms(10);
   }

@@ -4,7 +4,7 @@
 
 #include "support/redis_kit.h"
 
-enum { SOON = 10000, NOTED = 256 };
+enum { SOON = 30000, NOTED = 256 };
 
 typedef struct notes {
   uint64_t hashes[NOTED];

@@ -26,6 +26,7 @@ static inline corral *open_counting(const char *dir, int64_t near_bytes, int hoo
   corral_error error;
   if (corral_open(CORRAL_OPTIONS(.store = "memory:", .name_space = "n", .stats_dir = dir,
                                  .near_bytes = near_bytes,
+                                 .policy = CORRAL_POLICY(.ttl_ms = 3600000),
                                  .on_event = hooked ? on_event_told : NULL),
                   &c, &error) != CORRAL_OK)
     fail_msg("%s", error.text);
