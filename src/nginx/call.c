@@ -155,6 +155,7 @@ crl_ngx_step crl_ngx_call_begin(crl_ngx_ctx *ctx) {
   crl_ngx_job *job = cleanup != NULL ? calloc(1, sizeof *job) : NULL;
   ctx->outcome = CRL_NGX_PASS;
   ctx->detail = "unavailable";
+  ctx->led_status = 0;
   if (job == NULL || crl_ngx_suspend(r) != 0) return free(job), CRL_NGX_OWN_WAY;
   job->ctx = ctx;
   job->zone = ctx->zone;

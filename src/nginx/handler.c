@@ -146,17 +146,19 @@ static crl_ngx_step refuse(crl_ngx_ctx *ctx, int why) {
   return crl_ngx_drop_begin(ctx);
 }
 
-/* The request has waited for others as long as it may. One that leads waits for its own origin. */
+/* Answers as the origin failed. */
+static crl_ngx_step fail_as(crl_ngx_ctx *ctx, ngx_int_t code, ngx_int_t *rc) {
+  return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
+}
+
+/* The request has waited as long as it may. One that leads waits for its own origin; one whose
+ * origin has failed doesn't wait for the store's word about that, nor asks its origin again. */
 static crl_ngx_step run_out(crl_ngx_ctx *ctx, ngx_int_t *rc) {
   if (ctx->is_leading) return ctx->is_late = 1, CRL_NGX_WAITS;
+  if (ctx->led_status != 0) return fail_as(ctx, ctx->led_status, rc);
   if (ctx->conf->policy.at_deadline == CORRAL_DEADLINE_COMPUTE && crl_ngx_flights_pass(ctx))
     return own_way(ctx, CRL_NGX_PASS, "lock-timeout");
   return fail(ctx, NGX_HTTP_GATEWAY_TIME_OUT, "lock-timeout", rc);
-}
-
-/* Answers as the origin failed. */
-static crl_ngx_step fail_as(crl_ngx_ctx *ctx, int32_t code, ngx_int_t *rc) {
-  return fail(ctx, code >= 400 && code <= 599 ? code : NGX_HTTP_BAD_GATEWAY, "failed", rc);
 }
 
 static int is_frozen(const crl_ngx_zone *zone) {
@@ -362,6 +364,7 @@ void crl_ngx_end_later(crl_ngx_ctx *ctx, ngx_int_t rc) {
 void crl_ngx_led(crl_ngx_ctx *ctx, ngx_int_t status) {
   ngx_int_t rc;
   ctx->is_leading = 0;
+  ctx->led_status = status;
   if (!ctx->is_late) return;
   ctx->is_late = 0;
   ctx->waited = ngx_current_msec - ctx->begun;

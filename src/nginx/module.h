@@ -207,6 +207,7 @@ typedef struct crl_ngx_ctx {
   /* its call is over, by a time limit; the request waits for its own origin, which still runs */
   unsigned is_late : 1;
   ngx_int_t late_status;      /* for the end of a request that is_late, or is_sent */
+  ngx_int_t led_status;       /* of its origin's failure; 0: none */
   ngx_atomic_uint_t purges;   /* the zone's, when the request came */
   crl_ngx_job *job;           /* its call; NULL: none under way */
   crl_ngx_capture *capture;   /* of the answer that it leads; NULL: none */
