@@ -252,7 +252,8 @@ static void a_moment_less_than_op_ms_is_no_hurry(void **state) {
     the_fake.break_next = 1;
     crl_pool_perform(pool, &op, 1, crl_env_now_ms() + OP - 1);
     assert_int_equal(op.status, CORRAL_EINDOUBT);
-    assert_int_equal(told(pool, CORRAL_VERB_GET, &slow), slow ? CORRAL_EUNAVAILABLE : CORRAL_OK);
+    int status = told(pool, CORRAL_VERB_GET, &slow);
+    assert_int_equal(status, slow ? CORRAL_EUNAVAILABLE : CORRAL_OK);
   }
   assert_true(slow); /* looks are held back until a probe is answered */
   set_gate(0);

@@ -140,13 +140,20 @@ static char *config(const page_kit *kit, char **variables, int count) {
 }
 
 static int split(page_kit *kit, const char *text, char **variables) {
-  const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages", "PAGE_COUNT=%FOLDER%/count",
+  /* where the test has none of its own; a hundred processes may take long to begin */
+  const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages",
+                         "PAGE_COUNT=%FOLDER%/count",
+                         "PAGE_LIMIT_MS=60000",
+                         "PAGE_WAIT_MS=60000",
                          "ASAN_OPTIONS=log_path=%FOLDER%/sanitizer",
                          "UBSAN_OPTIONS=print_stacktrace=1:log_path=%FOLDER%/sanitizer"};
   char *whole = filled(kit, text), *save = NULL;
   int count = 0;
-  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-    if (i > 0 || strstr(text, "CORRAL_STORE=") == NULL) variables[count++] = filled(kit, usual[i]);
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(usual[i], "=") + 1, usual[i]);
+    if (strstr(text, name) == NULL) variables[count++] = filled(kit, usual[i]);
+  }
   for (char *line = strtok_r(whole, "\n", &save); line != NULL && count < LINES;
        line = strtok_r(NULL, "\n", &save))
     variables[count++] = strdup(line);
