@@ -54,14 +54,8 @@ static void warm(const char *key, const char *parameters) {
   if (status != 0) fail_msg("warm %s: %d %s", key, status, out);
 }
 
-/* A request that comes before a page is stored shares it, and asks again. */
 static const char *status_of(const char *path, const char *headers, const char *body) {
-  const char *status = nginx_kit_expect(server, path, headers, 200, body, "cache-status");
-  for (int i = 0; i < 3000 && strstr(status, "collapsed") != NULL; i++) {
-    (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    status = nginx_kit_expect(server, path, headers, 200, body, "cache-status");
-  }
-  return status;
+  return nginx_kit_expect_alone(server, path, headers, 200, body, "cache-status");
 }
 
 static int is_hit(const char *cache_status) {

@@ -77,6 +77,10 @@ http_reply nginx_kit_get(nginx_server *server, const char *path, const char *hea
  * missing, in a buffer of this thread that the next call overwrites. */
 const char *nginx_kit_expect(nginx_server *server, const char *path, const char *headers,
                              int status, const char *body, const char *header);
+/* The same, repeated while the value says that the request was collapsed: one that comes before a
+ * page is stored shares it. */
+const char *nginx_kit_expect_alone(nginx_server *server, const char *path, const char *headers,
+                                   int status, const char *body, const char *header);
 /* Repeats a GET while its status is `first`, up to 10 s. True when the next status is `then`. */
 int nginx_kit_await_status(nginx_server *server, const char *path, int first, int then);
 /* A counter of corral_status, which the plan must serve at /status: the number behind "NAME":; -1
