@@ -166,6 +166,43 @@ static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   corral_close(c);
 }
 
+typedef struct sleeper {
+  request waiter;
+  int wakes; /* number of looks that are still to be interrupted by a wake */
+} sleeper;
+
+/* POLL comes before the look. */
+static void wake_at_look(const corral_event_info *info, void *arg) {
+  sleeper *s = arg;
+  if (info->event != CORRAL_EVENT_POLL || s->wakes == 0) return;
+  s->wakes--;
+  crl_scheduler_wake(s->waiter.call->flying);
+}
+
+static void a_waiter_that_is_woken_during_its_look_looks_again(void **state) {
+  (void)state;
+  sleeper s = {.wakes = 3};
+  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
+         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF,
+                                             .on_event = wake_at_look, .event_arg = &s));
+  corral_loop *loop = loop_of(c), *there = loop_of(other);
+  request leader = {0};
+  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
+  RUN_UNTIL(loop, leader.starts, 1);
+  ask(there, "a", CORRAL_POLICY(DROWSY), &s.waiter);
+  await_counter(other, CORRAL_EVENT_WAIT, 1);
+  crl_scheduler_wake(s.waiter.call->flying);
+  await_counter(other, CORRAL_EVENT_POLL, 4);
+  corral_async_call_cancel(s.waiter.call);
+  RUN_UNTIL(there, s.waiter.gones, 1);
+  make(&leader, "x");
+  RUN_UNTIL(loop, leader.gones, 1);
+  corral_loop_close(there);
+  corral_loop_close(loop);
+  corral_close(other);
+  corral_close(c);
+}
+
 static void
 calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline(void **state) {
   (void)state;
@@ -401,6 +438,7 @@ int main(void) {
       TEST(a_flight_that_lands_while_it_is_being_joined_answers_all_the_same),
       TEST(a_cancelled_call_that_waits_for_another_process_is_gone_at_once),
       TEST(a_waiter_that_is_woken_for_nothing_waits_on),
+      TEST(a_waiter_that_is_woken_during_its_look_looks_again),
       TEST(calls_that_wait_for_a_place_end_at_once_when_they_are_left_and_by_their_deadline),
       TEST(closing_a_loop_waits_for_functions_that_run_and_drops_those_that_dont),
       TEST(a_ticket_isnt_needed_any_more_when_its_call_is_done),

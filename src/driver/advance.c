@@ -12,13 +12,14 @@ static void step(crl_run *r, int status) {
 
 /* ---- asks ---------------------------------------------------------------------------------- */
 
-/* 0: the wait is over. */
+/* 0: the wait is over. A wake that came before the wait, since the last look was begun, may tell of a
+ * change that the look hasn't seen. */
 static crl_need wait(crl_run *r, int woken, int64_t *until) {
-  int is_over = 0;
-  if (r->waits)
-    is_over = woken;
-  else
-    is_over = crl_run_begin_wait(r);
+  int is_over = woken;
+  if (!r->waits) {
+    int looks_again = crl_run_begin_wait(r);
+    is_over = looks_again || (woken && !r->flight.at_host);
+  }
   r->waits = !is_over && crl_env_now_ms() < r->flight.until && !crl_run_is_left(r);
   *until = r->flight.until;
   if (r->waits) return r->flight.at_host ? CRL_NEED_HOST : CRL_NEED_WAKE;
