@@ -298,6 +298,7 @@ static void on_fill(const corral_event_info *info, void *arg) {
   assert_int_equal(strtol(reply, NULL, 10), 1);
 }
 
+/* A registration of an earlier round may look at any moment, so a copy may be one push late. */
 static void a_change_between_settle_and_registration_is_seen(void **state) {
   (void)state;
   if (redis == NULL) skip();
@@ -305,20 +306,15 @@ static void a_change_between_settle_and_registration_is_seen(void **state) {
   next_change = NONE;
   corral *c = opened(CORRAL_OPTIONS(.store = redis_server_unix_uri(redis), .near_bytes = 1 << 20,
                                     .host_lock = CORRAL_OFF, .op_ms = OP_MS, .on_event = on_fill));
-  corral_policy policy = far_sighted();
   say warm = {.text = "w"};
   watched_copies(c, "warm", &warm);
   for (int round = 0; round < 40; round++) {
     say s = {.text = "v"};
     redis_server_ask(redis, "DEL k");
-    while (has_copy(c, "k")) sched_yield();
     next_change = round % 2 == 0 ? GOES : ANOTHER;
-    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
+    computes(c, "k", &s, 1);
     next_change = NONE;
-    assert_false(has_copy(c, "k"));
-    /* a record of another key is none, either */
-    assert_int_equal(asks_by(c, "k", &policy, &s).how, CORRAL_COMPUTED);
-    assert_int_equal(s.ran, 2);
+    computes(c, "k", &s, 2); /* a record of another key is none, either */
   }
   corral_close(c);
 }
