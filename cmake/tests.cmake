@@ -60,7 +60,7 @@ list(APPEND CORRAL_TESTS_live takeover stops lease history_live history_controls
     ramp_live)
 list(APPEND CORRAL_TESTS_threads control control_wait)
 list(APPEND CORRAL_TESTS_live control_fleet)
-list(APPEND CORRAL_TESTS_live stats_host)
+list(APPEND CORRAL_TESTS_live stats_host stats_crowd)
 list(APPEND CORRAL_TESTS_live unwind) # TSan reports races, and hangs, where a thread is unwound
 
 set(CORRAL_TESTS_LINK_memory -Wl,--wrap=malloc)
@@ -71,6 +71,7 @@ set(CORRAL_TESTS_LINK_lmdb_cost
   -Wl,--wrap=mdb_txn_begin,--wrap=mdb_txn_commit,--wrap=fcntl)
 set(CORRAL_TESTS_LINK_lmdb_replaced -Wl,--wrap=mdb_env_open)
 set(CORRAL_TESTS_LINK_memcached_cost -Wl,--wrap=send,--wrap=recv)
+set(CORRAL_TESTS_LINK_stats_crowd -Wl,--wrap=openat,--wrap=fstatat)
 set(CORRAL_TESTS_LINK_flood -Wl,--wrap=memcmp)
 set(CORRAL_TESTS_LINK_redis_look -Wl,--wrap=sendmsg,--wrap=recv,--wrap=poll)
 set(CORRAL_TESTS_LINK_loop_due

@@ -13,11 +13,13 @@
 
 #include "base/status.h"
 #include "base/value.h"
+#include "os/env.h"
 #include "os/hash.h"
 #include "stats/folder.h"
 #include "stats/owner.h"
 
-enum { TRIES = 8, SIZE = sizeof(crl_stats_block), BASE = offsetof(crl_stats_block, gauges) };
+enum { TRIES = 8, FIRST = 32, DRAWS = 4 };
+enum { SIZE = sizeof(crl_stats_block), BASE = offsetof(crl_stats_block, gauges) };
 
 typedef struct crl_stats_file {
   crl_stats_owned owned; /* owned.fd: -1 without a file */
@@ -161,15 +163,32 @@ static took take(crl_stats *stats, int dir, unsigned number) {
   return how;
 }
 
-static int take_first(crl_stats *stats, int dir) {
-  int again = 0;
-  for (unsigned number = 0; number < CRL_STATS_FILES;) {
+static took take_patiently(crl_stats *stats, int dir, unsigned number) {
+  for (int i = 0; i < TRIES; i++) {
     took how = take(stats, dir, number);
-    if (how == TOOK) return 0;
-    if (how == FAILED) return errno;
-    if (how == OTHERS || ++again % TRIES == 0) number++;
+    if (how != AGAIN) return how;
   }
-  return EMFILE;
+  return OTHERS;
+}
+
+/* Draws a number from the first 64, the first 128, and so on: the last of a thousand processes that
+ * begin at once doesn't try all files of the others. */
+static took draw(crl_stats *stats, int dir) {
+  for (unsigned window = 2 * FIRST; window <= CRL_STATS_FILES; window *= 2)
+    for (int i = 0; i < DRAWS; i++) {
+      took how = take_patiently(stats, dir, (unsigned)(crl_env_dice() % window));
+      if (how != OTHERS) return how;
+    }
+  return OTHERS;
+}
+
+static int take_any(crl_stats *stats, int dir) {
+  took how = OTHERS;
+  unsigned number = 0;
+  while (how == OTHERS && number < FIRST) how = take_patiently(stats, dir, number++);
+  if (how == OTHERS) how = draw(stats, dir);
+  while (how == OTHERS && number < CRL_STATS_FILES) how = take_patiently(stats, dir, number++);
+  return how == TOOK ? 0 : how == FAILED ? errno : EMFILE;
 }
 
 /* ---- begin, close -------------------------------------------------------------------------- */
@@ -185,7 +204,7 @@ static int begin_in(crl_stats *stats, const char *folder, corral_error *error) {
   if (number == 0 && !may_be_as_long()) number = EFBIG;
   if (number == 0) {
     crl_stats_files_lock();
-    number = take_first(stats, dir);
+    number = take_any(stats, dir);
     crl_stats_files_unlock();
   }
   if (dir >= 0) close(dir);

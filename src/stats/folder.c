@@ -122,6 +122,17 @@ static void remove_oldest(int dir, const crl_stats_names *names, size_t count) {
   free(all);
 }
 
+/* True for the first file that is too many, and from then on for each thirty-second: many processes
+ * that begin at once don't each look through all files. */
+static int is_due(DIR *open) {
+  enum { STEP = 32 };
+  size_t count = 0;
+  for (const struct dirent *e; (e = readdir(open)) != NULL;)
+    count += crl_stats_folder_is_file(e->d_name) != 0;
+  rewinddir(open);
+  return count > CRL_STATS_FOLDER_MOST && (count - CRL_STATS_FOLDER_MOST) % STEP == 1;
+}
+
 void crl_stats_folder_sweep(int dir) {
   crl_stats_names names;
   int again = crl_env_own_fd(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -130,9 +141,11 @@ void crl_stats_folder_sweep(int dir) {
     if (again >= 0) close(again);
     return;
   }
-  if (crl_stats_folder_list(open, &names, crl_stats_folder_is_file) &&
-      names.count > CRL_STATS_FOLDER_MOST)
-    remove_oldest(dir, &names, names.count - CRL_STATS_FOLDER_MOST);
-  free(names.all);
+  if (is_due(open)) {
+    if (crl_stats_folder_list(open, &names, crl_stats_folder_is_file) &&
+        names.count > CRL_STATS_FOLDER_MOST)
+      remove_oldest(dir, &names, names.count - CRL_STATS_FOLDER_MOST);
+    free(names.all);
+  }
   closedir(open);
 }

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-/* Files of processes that have ended stay, while there are no more than this in the folder. */
+/* Files of processes that have ended stay, while there are no more than this in the folder, or 31
+ * more. */
 enum { CRL_STATS_FOLDER_MOST = 256, CRL_STATS_NAME = 32 };
 
 /* The default folder of a user, of `size` bytes at most. */
@@ -28,8 +29,8 @@ int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const cha
 int crl_stats_folder_is_file(const char *name);
 /* True when the name is still that of this file. */
 int crl_stats_folder_has(int dir, const char *name, const struct stat *st);
-/* Before a file is made: of those that are too many, removes the ones whose processes have ended
- * first. */
+/* When a file is made: of those that are too many, removes the ones whose processes have ended
+ * first. Does so for the first that is too many, and then for each thirty-second. */
 void crl_stats_folder_sweep(int dir);
 
 #endif
