@@ -12,7 +12,7 @@ static void step(crl_run *r, int status) {
 
 /* ---- asks ---------------------------------------------------------------------------------- */
 
-/* 0: the wait is over. A wake that came before the wait, since the last look was begun, may tell of a
+/* 0: the wait is over. A wake that came before the wait, since the last look began, may tell of a
  * change that the look hasn't seen. */
 static crl_need wait(crl_run *r, int woken, int64_t *until) {
   int is_over = woken;

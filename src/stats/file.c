@@ -18,7 +18,7 @@
 #include "stats/folder.h"
 #include "stats/owner.h"
 
-enum { TRIES = 8, FIRST = 32, DRAWS = 4 };
+enum { TRIES = 8, FIRST = 32, DRAWS = 32 };
 enum { SIZE = sizeof(crl_stats_block), BASE = offsetof(crl_stats_block, gauges) };
 
 typedef struct crl_stats_file {
@@ -146,10 +146,8 @@ static took take_locked(crl_stats *stats, int dir, const char *name, int fd) {
 }
 
 /* Anything but a file in its place is passed over, like a file that others have. */
-static took take(crl_stats *stats, int dir, unsigned number) {
-  char name[40];
+static took take_once(crl_stats *stats, int dir, const char *name) {
   struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  snprintf(name, sizeof name, "%016llx.%u", (unsigned long long)stats->file->hash, number);
   int fd = crl_env_own_fd(
       openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600));
   if (fd < 0)
@@ -163,31 +161,60 @@ static took take(crl_stats *stats, int dir, unsigned number) {
   return how;
 }
 
-static took take_patiently(crl_stats *stats, int dir, unsigned number) {
-  for (int i = 0; i < TRIES; i++) {
-    took how = take(stats, dir, number);
-    if (how != AGAIN) return how;
+static took take(crl_stats *stats, int dir, const char *name) {
+  took how = AGAIN;
+  for (int i = 0; i < TRIES && how == AGAIN; i++) how = take_once(stats, dir, name);
+  return how == AGAIN ? OTHERS : how;
+}
+
+static took take_number(crl_stats *stats, int dir, unsigned number) {
+  char name[CRL_STATS_NAME];
+  snprintf(name, sizeof name, "%016llx.%u", (unsigned long long)stats->file->hash, number);
+  return take(stats, dir, name);
+}
+
+/* The number after the highest one. Keeps the names of this hash only. */
+static unsigned sift(crl_stats_names *names, uint64_t hash) {
+  enum { HASH = 16 };
+  char own[HASH + 1];
+  size_t kept = 0;
+  unsigned long next = FIRST;
+  snprintf(own, sizeof own, "%016llx", (unsigned long long)hash);
+  for (size_t i = 0; i < names->count; i++) {
+    if (strncmp(names->all[i], own, HASH) != 0) continue;
+    unsigned long number = strtoul(names->all[i] + HASH + 1, NULL, 10);
+    if (number >= next && number < CRL_STATS_FILES) next = number + 1;
+    memmove(names->all[kept++], names->all[i], sizeof names->all[i]);
   }
-  return OTHERS;
+  names->count = kept;
+  return (unsigned)next;
 }
 
-/* Draws a number from the first 64, the first 128, and so on: the last of a thousand processes that
- * begin at once doesn't try all files of the others. */
-static took draw(crl_stats *stats, int dir) {
-  for (unsigned window = 2 * FIRST; window <= CRL_STATS_FILES; window *= 2)
-    for (int i = 0; i < DRAWS; i++) {
-      took how = take_patiently(stats, dir, (unsigned)(crl_env_dice() % window));
-      if (how != OTHERS) return how;
-    }
-  return OTHERS;
+/* A file that is there, drawn by lot. *ret_next: the number after the highest one. */
+static took draw(crl_stats *stats, int dir, unsigned *ret_next) {
+  crl_stats_names names;
+  took how = OTHERS;
+  *ret_next = FIRST;
+  if (crl_stats_folder_files(dir, &names)) *ret_next = sift(&names, stats->file->hash);
+  for (int i = 0; i < DRAWS && names.count > 0 && how == OTHERS; i++)
+    how = take(stats, dir, names.all[crl_env_dice() % names.count]);
+  free(names.all);
+  return how;
 }
 
+/* The lowest number that is free, of the first ones. Beyond those it would take long to find: the
+ * last of a thousand processes that begin at once would try the files of all others. Some draws go
+ * before a new number, which is itself drawn: others take the next one, too. */
 static int take_any(crl_stats *stats, int dir) {
   took how = OTHERS;
-  unsigned number = 0;
-  while (how == OTHERS && number < FIRST) how = take_patiently(stats, dir, number++);
-  if (how == OTHERS) how = draw(stats, dir);
-  while (how == OTHERS && number < CRL_STATS_FILES) how = take_patiently(stats, dir, number++);
+  unsigned next;
+  for (unsigned number = 0; how == OTHERS && number < FIRST; number++)
+    how = take_number(stats, dir, number);
+  if (how == OTHERS) how = draw(stats, dir, &next);
+  for (unsigned more = 1; how == OTHERS && next + more <= CRL_STATS_FILES; more *= 2)
+    how = take_number(stats, dir, next + (unsigned)(crl_env_dice() % more));
+  for (unsigned number = FIRST; how == OTHERS && number < CRL_STATS_FILES; number++)
+    how = take_number(stats, dir, number);
   return how == TOOK ? 0 : how == FAILED ? errno : EMFILE;
 }
 

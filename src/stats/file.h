@@ -2,9 +2,10 @@
  *
  * A file is named by what it counts, and a number: "HASH.N". The hash is of the layout, the
  * namespace and the store. A process takes a number whose file no other process has locked, made
- * anew or left by a process that has ended: of the first 32 the lowest, of more any one. The lock is one of the open file description (fcntl(2)): the descriptor
- * holds it and, in a file system without layers, the mapping, too, when a program has closed the
- * descriptor. It ends with the process; a forked child gives up both.
+ * anew or left by a process that has ended: of the first 32 the lowest, of more any one. The lock
+ * is one of the open file description (fcntl(2)): the descriptor holds it and, in a file system
+ * without layers, the mapping, too, when a program has closed the descriptor. It ends with the
+ * process; a forked child gives up both.
  *
  * The room is reserved before the file is mapped: a full folder is no file, never a signal. */
 #ifndef CRL_STATS_FILE_H

@@ -122,30 +122,24 @@ static void remove_oldest(int dir, const crl_stats_names *names, size_t count) {
   free(all);
 }
 
-/* True for the first file that is too many, and from then on for each thirty-second: many processes
- * that begin at once don't each look through all files. */
-static int is_due(DIR *open) {
-  enum { STEP = 32 };
-  size_t count = 0;
-  for (const struct dirent *e; (e = readdir(open)) != NULL;)
-    count += crl_stats_folder_is_file(e->d_name) != 0;
-  rewinddir(open);
-  return count > CRL_STATS_FOLDER_MOST && (count - CRL_STATS_FOLDER_MOST) % STEP == 1;
+int crl_stats_folder_files(int dir, crl_stats_names *ret) {
+  int again = crl_env_own_fd(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR *open = again < 0 ? NULL : fdopendir(again);
+  *ret = (crl_stats_names){.all = NULL};
+  if (open == NULL) {
+    if (again >= 0) close(again);
+    return 0;
+  }
+  int status = crl_stats_folder_list(open, ret, crl_stats_folder_is_file);
+  closedir(open);
+  return status;
 }
 
 void crl_stats_folder_sweep(int dir) {
+  enum { STEP = 32 };
   crl_stats_names names;
-  int again = crl_env_own_fd(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  DIR *open = again < 0 ? NULL : fdopendir(again);
-  if (open == NULL) {
-    if (again >= 0) close(again);
-    return;
-  }
-  if (is_due(open)) {
-    if (crl_stats_folder_list(open, &names, crl_stats_folder_is_file) &&
-        names.count > CRL_STATS_FOLDER_MOST)
-      remove_oldest(dir, &names, names.count - CRL_STATS_FOLDER_MOST);
-    free(names.all);
-  }
-  closedir(open);
+  if (crl_stats_folder_files(dir, &names) && names.count > CRL_STATS_FOLDER_MOST &&
+      (names.count - CRL_STATS_FOLDER_MOST) % STEP == 1)
+    remove_oldest(dir, &names, names.count - CRL_STATS_FOLDER_MOST);
+  free(names.all);
 }

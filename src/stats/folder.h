@@ -8,7 +8,7 @@
 
 /* Files of processes that have ended stay, while there are no more than this in the folder, or 31
  * more. */
-enum { CRL_STATS_FOLDER_MOST = 256, CRL_STATS_NAME = 32 };
+enum { CRL_STATS_FOLDER_MOST = 320, CRL_STATS_NAME = 32 };
 
 /* The default folder of a user, of `size` bytes at most. */
 void crl_stats_folder_of(char *text, size_t size, unsigned long uid);
@@ -29,8 +29,11 @@ int crl_stats_folder_list(DIR *open, crl_stats_names *ret, int (*fits)(const cha
 int crl_stats_folder_is_file(const char *name);
 /* True when the name is still that of this file. */
 int crl_stats_folder_has(int dir, const char *name, const struct stat *st);
+/* Lists the stats files of a folder that is open. 0: no memory, or the folder can't be read. */
+int crl_stats_folder_files(int dir, crl_stats_names *ret);
 /* When a file is made: of those that are too many, removes the ones whose processes have ended
- * first. Does so for the first that is too many, and then for each thirty-second. */
+ * first. Does so for the first that is too many, and then for each thirty-second: many processes
+ * that begin at once don't each look through all files. */
 void crl_stats_folder_sweep(int dir);
 
 #endif
