@@ -109,6 +109,33 @@ static void no_wake_of_many_is_lost(void **state) {
   assert_ptr_equal(all, &p);
 }
 
+typedef struct hooked {
+  crl_waiter waiter; /* the first member */
+  _Atomic int calls, stops;
+} hooked;
+
+static void count_call(crl_waiter *waiter) { ((hooked *)(void *)waiter)->calls++; }
+
+static void *wake_on(void *arg) {
+  hooked *h = arg;
+  while (!h->stops) crl_waiter_wake(&h->waiter);
+  return NULL;
+}
+
+/* ThreadSanitizer judges. */
+static void a_hook_may_be_set_while_others_wake(void **state) {
+  (void)state;
+  hooked h = {.waiter = {0}};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, wake_on, &h), 0);
+  assert_int_equal(crl_waiter_sleep(&h.waiter, far()), 1);
+  h.waiter.hook = count_call;
+  for (int64_t end = far(); h.calls == 0 && crl_env_now_ms() < end;) sched_yield();
+  h.stops = 1;
+  pthread_join(thread, NULL);
+  assert_true(h.calls > 0);
+}
+
 /* ---- bells --------------------------------------------------------------------------------- */
 
 static void a_bell_that_rings_after_it_was_listened_to_is_not_slept_through(void **state) {
@@ -214,6 +241,7 @@ int main(void) {
       T(a_wake_before_the_sleep_costs_no_system_call),
       T(a_sleeper_is_woken_by_one_system_call),
       T(no_wake_of_many_is_lost),
+      T(a_hook_may_be_set_while_others_wake),
       T(a_bell_that_rings_after_it_was_listened_to_is_not_slept_through),
       T(a_bell_wakes_one_by_its_bit_and_the_others_by_one_system_call),
       T(a_latch_costs_no_system_call_where_nobody_waits),

@@ -406,7 +406,8 @@ int crl_scheduler_fly(crl_scheduler *scheduler, crl_run *r, corral_cancel_token 
   r->handed_over = 1;
   if (r->flight.answered) r->nested = 0;
   if (!r->has_slot && !r->asks_slot) r->slot = NULL; /* others' may end with the call */
-  /* nobody may read a waiter's hook while it changes */
+  /* a wake while the hook changes may come to neither; that of a slot, which may come late, is of a
+   * slot that the run has already */
   if (r->watches) crl_watch_leave(r->context->watch, &r->watcher);
   r->watches = 0;
   r->flown.timer.ring = on_timer;

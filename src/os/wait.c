@@ -12,8 +12,9 @@ enum { NEITHER, WOKEN, ASLEEP };
 /* The sleeper may free the waiter once it has seen the word, so that the wake itself may name
  * memory that is gone or somebody else's: the kernel takes that for a spurious wake. */
 void crl_waiter_wake(crl_waiter *waiter) {
-  if (waiter->hook != NULL)
-    waiter->hook(waiter);
+  void (*hook)(crl_waiter *) = atomic_load_explicit(&waiter->hook, memory_order_acquire);
+  if (hook != NULL)
+    hook(waiter);
   else if (atomic_exchange(&waiter->word, WOKEN) == ASLEEP)
     crl_env_word_wake(&waiter->word, 1);
 }

@@ -12,8 +12,9 @@
 typedef struct crl_waiter {
   _Atomic uint32_t word; /* futex(2), private */
   /* not NULL: called for each wake, on the waking thread, under any mutex that it holds; nobody
-   * sleeps on this waiter */
-  void (*hook)(struct crl_waiter *waiter);
+   * sleeps on this waiter. May be set while another thread wakes the waiter: it is called for that
+   * wake, or isn't */
+  void (*_Atomic hook)(struct crl_waiter *waiter);
 } crl_waiter;
 
 /* Wakes the sleeper, or calls the hook. Nothing of the waiter is read or written after the sleeper
