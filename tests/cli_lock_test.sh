@@ -571,7 +571,6 @@ ignored() {
 }
 
 wait_ended() {
-  rm -f front2.err # an earlier store's would end the wait below too early
   begin front front -- ./sleeper front || return 1
   "$CORRAL" -v lock front -- touch ran 2>front2.err &
   waiter=$!
@@ -820,7 +819,7 @@ foreign() {
 # ---- on each store ----
 
 on_store() {
-  rm -f ran
+  rm -f ran ./*.out ./*.err # what an earlier store left would be taken for this one's
   check "the streams and the exit status are the command's own" passes
   check "standard input is the command's" stdin_passes
   check "a pipe that is closed ends the command" pipe_ends

@@ -349,6 +349,7 @@ store_away() {
 # ---- on each store ----
 
 on_store() {
+  rm -f ./*.out ./*.err # what an earlier store left would be taken for this one's
   check "a script takes a lock, and gives it up" whole
   check "the lock ends with the script" ends_with_script
   check "also when that is killed" script_killed
