@@ -23,9 +23,11 @@ enum {
   MOVES = 20,
   POLLS = 3000,
   PAUSE_MS = 25,
-  LONG_MS = 600000
+  LONG_MS = 600000,
+  PATIENT_MS = 90000,
+  HASTY_MS = 2000
 };
-enum { STOP, CALLS, WARM }; /* lab marks */
+enum { STOP, CALLS, WARM, LATE }; /* lab marks; LATE: hasty calls that ended by their deadline */
 
 /* Shared by the processes. */
 typedef struct storm {
@@ -81,7 +83,9 @@ static corral_how asks(lab_seat *seat, const corral_policy *policy, int key) {
       corral_get_or_compute(seat->corral, name, len, CORRAL_CALL(.policy = policy, .error = &error),
                             compute, &key, &value);
   corral_how how = CORRAL_OUTBOX;
-  if (status != CORRAL_OK) {
+  if (status == CORRAL_EDEADLINE && policy->wait_ms == HASTY_MS) {
+    lab_add(&l->marks[LATE], 1);
+  } else if (status != CORRAL_OK) {
     lab_wrong(l, "%s: %s: %s", name, corral_status_name(status), error.text);
   } else {
     how = corral_value_how(value);
@@ -96,16 +100,16 @@ static corral_how asks(lab_seat *seat, const corral_policy *policy, int key) {
  * long enough for a new map, too short for a failover. */
 static void storm_on(lab_seat *seat) {
   static const corral_policy policies[] = {
-      {.size = sizeof(corral_policy), .ttl_ms = LONG_MS, .wait_ms = 90000},
+      {.size = sizeof(corral_policy), .ttl_ms = LONG_MS, .wait_ms = PATIENT_MS},
       {.size = sizeof(corral_policy),
        .ttl_ms = LONG_MS,
-       .wait_ms = 2000,
+       .wait_ms = HASTY_MS,
        .when_away = CORRAL_AWAY_STALE,
        .near_ms = 20}};
   const corral_policy *policy = &policies[seat->process % 2];
   unsigned dice = (unsigned)(seat->process * THREADS + seat->thread + 1);
   corral_policy patient = *policy;
-  patient.wait_ms = 90000;
+  patient.wait_ms = PATIENT_MS;
   for (int key = seat->thread; key < KEYS; key += THREADS) (void)asks(seat, &patient, key);
   lab_add(&l->marks[WARM], 1);
   while (l->marks[WARM] < CROWD * THREADS) lab_sleep_ms(5);
@@ -158,7 +162,8 @@ static void await_service(void) {
 }
 
 /* The faults have cost each key so many computes at the most, and have cost some key one at the
- * least where all values were lost. */
+ * least where all values were lost. A process that the machine held up for HASTY_MS finds no
+ * trouble in the store that would give its calls a copy: one such moment is forgiven. */
 static void judge(int most, int all_lost) {
   let_pass(1000);
   lab_add(&l->marks[STOP], 1);
@@ -169,8 +174,9 @@ static void judge(int most, int all_lost) {
     if (more > dearest) dearest = more;
     sum += more;
   }
-  print_message("           %d calls, %d computes more, %d of a key at the most\n", l->marks[CALLS],
-                sum, dearest);
+  print_message("           %d calls, %d computes more, %d of a key at the most; %d late\n",
+                l->marks[CALLS], sum, dearest, l->marks[LATE]);
+  assert_in_range(l->marks[LATE], 0, THREADS);
   if (dearest > most) fail_msg("a key has %d computes more", dearest);
   if (all_lost) assert_true(dearest > 0);
 }

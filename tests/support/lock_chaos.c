@@ -34,6 +34,7 @@ typedef struct arena {
   _Atomic int64_t ttl_ms;
   atomic_int holder;                  /* number + 1 of the latest process inside; 0: none yet */
   _Atomic int64_t entered[PROCESSES]; /* ttl_ms of the hold of each process; 0: not inside */
+  atomic_int disturbed;               /* the kills and stops are over */
   atomic_int to_last, of[PROCESSES];  /* in the first half, with what follows */
   _Atomic int64_t longest_ms;
   atomic_flag said;
@@ -147,7 +148,7 @@ static void contend(arena *a, int number) {
     atomic_fetch_add(&a->errors, 1);
     _exit(1);
   }
-  while (atomic_load(&a->taken) < a->plan->acquisitions) {
+  while (!atomic_load(&a->disturbed) || atomic_load(&a->taken) < a->plan->acquisitions) {
     int64_t ttl_ms = atomic_load(&a->ttl_ms), asked = crl_env_now_ms();
     corral_lock_options *options =
         CORRAL_LOCK(.ttl_ms = ttl_ms, .wait_ms = PATIENCE_MS, .fair = a->plan->fair);
@@ -205,7 +206,7 @@ static void stop_one(arena *a) {
   int victim = find_holder(a), before;
   kill(a->pids[victim], SIGSTOP);
   before = atomic_load(&a->taken);
-  until_taken(a, before + 1 < a->plan->acquisitions ? before + 1 : a->plan->acquisitions);
+  until_taken(a, before + 1);
   kill(a->pids[victim], SIGCONT);
 }
 
@@ -217,16 +218,17 @@ static void kill_one(arena *a) {
   spawn(a, victim);
 }
 
-/* Kills and stops holders in the second half of the run. In the first half holds last CALM_TTL_MS,
- * so none ends by itself. */
+/* Kills and stops holders in the second half of the run, which takes more acquisitions where this
+ * process comes late. In the first half holds last CALM_TTL_MS, so none ends by itself. */
 static void disturb(arena *a) {
   const lock_chaos *plan = a->plan;
   int faults = plan->kills + plan->stops, kills = plan->kills, stops = plan->stops,
       half = plan->acquisitions / 2;
   until_taken(a, half);
-  if (faults == 0) return;
-  atomic_store(&a->quiet, 0);
-  atomic_store(&a->ttl_ms, plan->ttl_ms);
+  if (faults > 0) {
+    atomic_store(&a->quiet, 0);
+    atomic_store(&a->ttl_ms, plan->ttl_ms);
+  }
   for (int i = 0; i < faults; i++) {
     until_taken(a, half + half * (i + 1) / (faults + 2));
     if (kills > 0 && (i % 2 == 0 || stops == 0))
@@ -234,6 +236,7 @@ static void disturb(arena *a) {
     else
       stops--, stop_one(a);
   }
+  atomic_store(&a->disturbed, 1);
 }
 
 static void await_all(arena *a) {
