@@ -71,9 +71,20 @@ static void ask_behind_the_gate(lab_seat *seat) {
   ask_until_stopped(seat);
 }
 
+/* A server that goes on reads what its callers have left, and closes their connections. */
+static void await_left(memcached_server *server, long long connections) {
+  enum { LOOK_MS = 5 };
+  for (int looks = 0; looks < LAB_PATIENCE_MS / LOOK_MS; looks++, lab_sleep_ms(LOOK_MS))
+    if (memcached_server_stat(server, "cmd_get") > 0 &&
+        memcached_server_stat(server, "curr_connections") <= connections)
+      return;
+}
+
 /* By the server's own count, read when all callers are gone: what came while it hung. */
 static void a_resting_server_is_sent_no_more_than_opens_the_breaker_and_probes(void **state) {
   (void)state;
+  if (pair[0] == NULL) skip();
+  long long connections = memcached_server_stat(pair[0], "curr_connections");
   lab *l = begin(ask_behind_the_gate);
   lab_await(l, &l->marks[READY], THREADS);
   memcached_server_ask(pair[0], "stats reset");
@@ -84,6 +95,7 @@ static void a_resting_server_is_sent_no_more_than_opens_the_breaker_and_probes(v
   lab_add(&l->marks[STOP], 1);
   lab_end(l);
   memcached_server_resume(pair[0]);
+  await_left(pair[0], connections);
   assert_in_range(memcached_server_stat(pair[0], "cmd_get"), 1, RESTED / 10);
   lab_free(l);
 }
