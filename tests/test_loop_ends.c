@@ -117,90 +117,76 @@ static void a_flight_that_lands_while_it_is_being_joined_answers_all_the_same(vo
 /* A leader's lease, after the end of which a waiter would look, too. */
 #define LASTS .lease_ms = 3600000, .lease_min_ms = 3600000
 
+/* A leader, and a call in another corral that waits for it. */
+typedef struct pair {
+  corral *c, *other;
+  corral_loop *loop, *there;
+  request leader, waiter;
+  int wakes; /* number of the waiter's looks that are still to be interrupted by a wake */
+} pair;
+
+/* POLL comes before the look. */
+static void wake_at_look(const corral_event_info *info, void *arg) {
+  pair *p = arg;
+  if (info->event != CORRAL_EVENT_POLL || p->wakes == 0) return;
+  p->wakes--;
+  crl_scheduler_wake(p->waiter.call->flying);
+}
+
+static void begin_pair(pair *p) {
+  p->c = loop_corral(CORRAL_OPTIONS(.store = store));
+  p->other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF,
+                                        .on_event = wake_at_look, .event_arg = p));
+  p->loop = loop_of(p->c);
+  p->there = loop_of(p->other);
+  ask(p->loop, "a", CORRAL_POLICY(LASTS), &p->leader);
+  RUN_UNTIL(p->loop, p->leader.starts, 1);
+  ask(p->there, "a", CORRAL_POLICY(DROWSY), &p->waiter);
+  await_counter(p->other, CORRAL_EVENT_WAIT, 1);
+}
+
+/* The waiter is cancelled. */
+static void end_pair(pair *p) {
+  corral_async_call_cancel(p->waiter.call);
+  RUN_UNTIL(p->there, p->waiter.gones, 1);
+  assert_int_equal(p->waiter.dones + p->waiter.starts, 0);
+  make(&p->leader, "x");
+  RUN_UNTIL(p->loop, p->leader.gones, 1);
+  corral_loop_close(p->there);
+  corral_loop_close(p->loop);
+  corral_close(p->other);
+  corral_close(p->c);
+}
+
 static void a_cancelled_call_that_waits_for_another_process_is_gone_at_once(void **state) {
   (void)state;
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
-         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
-  corral_loop *loop = loop_of(c), *there = loop_of(other);
-  request leader = {0}, waiter = {0};
-  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
-  RUN_UNTIL(loop, leader.starts, 1);
-  ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
-  await_counter(other, CORRAL_EVENT_WAIT, 1);
-  corral_async_call_cancel(waiter.call);
-  RUN_UNTIL(there, waiter.gones, 1);
-  assert_int_equal(waiter.dones + waiter.starts, 0);
-  make(&leader, "x");
-  RUN_UNTIL(loop, leader.gones, 1);
-  corral_loop_close(there);
-  corral_loop_close(loop);
-  corral_close(other);
-  corral_close(c);
+  pair p = {.wakes = 0};
+  begin_pair(&p);
+  end_pair(&p);
 }
 
 /* Wakes twice: the second time while the run isn't parked. */
 static void a_waiter_that_is_woken_for_nothing_waits_on(void **state) {
   (void)state;
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
-         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF));
-  corral_loop *loop = loop_of(c), *there = loop_of(other);
-  request leader = {0}, waiter = {0};
-  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
-  RUN_UNTIL(loop, leader.starts, 1);
-  ask(there, "a", CORRAL_POLICY(DROWSY), &waiter);
-  await_counter(other, CORRAL_EVENT_WAIT, 1);
+  pair p = {.wakes = 0};
+  begin_pair(&p);
   for (uint64_t i = 1; i <= 20; i++) {
-    crl_scheduler_wake(waiter.call->flying);
-    crl_scheduler_wake(waiter.call->flying);
-    await_counter(other, CORRAL_EVENT_POLL, i);
+    crl_scheduler_wake(p.waiter.call->flying);
+    crl_scheduler_wake(p.waiter.call->flying);
+    await_counter(p.other, CORRAL_EVENT_POLL, i);
   }
   crl_env_pause_us(20000); /* a longer pause would show more looks of a run that doesn't wait */
-  assert_in_range(corral_counter(other, CORRAL_EVENT_POLL), 20, 41);
-  corral_async_call_cancel(waiter.call);
-  RUN_UNTIL(there, waiter.gones, 1);
-  make(&leader, "x");
-  RUN_UNTIL(loop, leader.gones, 1);
-  corral_loop_close(there);
-  corral_loop_close(loop);
-  corral_close(other);
-  corral_close(c);
-}
-
-typedef struct sleeper {
-  request waiter;
-  int wakes; /* number of looks that are still to be interrupted by a wake */
-} sleeper;
-
-/* POLL comes before the look. */
-static void wake_at_look(const corral_event_info *info, void *arg) {
-  sleeper *s = arg;
-  if (info->event != CORRAL_EVENT_POLL || s->wakes == 0) return;
-  s->wakes--;
-  crl_scheduler_wake(s->waiter.call->flying);
+  assert_in_range(corral_counter(p.other, CORRAL_EVENT_POLL), 20, 41);
+  end_pair(&p);
 }
 
 static void a_waiter_that_is_woken_during_its_look_looks_again(void **state) {
   (void)state;
-  sleeper s = {.wakes = 3};
-  corral *c = loop_corral(CORRAL_OPTIONS(.store = store)),
-         *other = loop_corral(CORRAL_OPTIONS(.store = store, .watch = CORRAL_OFF,
-                                             .on_event = wake_at_look, .event_arg = &s));
-  corral_loop *loop = loop_of(c), *there = loop_of(other);
-  request leader = {0};
-  ask(loop, "a", CORRAL_POLICY(LASTS), &leader);
-  RUN_UNTIL(loop, leader.starts, 1);
-  ask(there, "a", CORRAL_POLICY(DROWSY), &s.waiter);
-  await_counter(other, CORRAL_EVENT_WAIT, 1);
-  crl_scheduler_wake(s.waiter.call->flying);
-  await_counter(other, CORRAL_EVENT_POLL, 4);
-  corral_async_call_cancel(s.waiter.call);
-  RUN_UNTIL(there, s.waiter.gones, 1);
-  make(&leader, "x");
-  RUN_UNTIL(loop, leader.gones, 1);
-  corral_loop_close(there);
-  corral_loop_close(loop);
-  corral_close(other);
-  corral_close(c);
+  pair p = {.wakes = 3};
+  begin_pair(&p);
+  crl_scheduler_wake(p.waiter.call->flying);
+  await_counter(p.other, CORRAL_EVENT_POLL, 4);
+  end_pair(&p);
 }
 
 static void
