@@ -3,7 +3,10 @@
 #include "support/redis_kit.h"
 #include "support/server_process.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
@@ -61,6 +64,43 @@ static void nobody_listening_is_said_at_once(void **state) {
   assert_int_equal(try_open(&c, "redis+unix:///nowhere/at/all"), CORRAL_EUNAVAILABLE);
   closed(&c);
   assert_int_equal(try_open(&c, "redis://name.invalid"), CORRAL_EUNAVAILABLE);
+  closed(&c);
+}
+
+/* Threads of lookups end late here: they free what glibc keeps for a thread's lookups last. */
+static pthread_key_t last_words;
+static atomic_int lookups, ended;
+
+static void end_late(void *arg) {
+  struct timespec pause = {.tv_nsec = 300000000};
+  nanosleep(&pause, NULL);
+  atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* The plugin calls this one. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **found) {
+  int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = NULL;
+  *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+  if (last_words != 0 && hints != NULL && (hints->ai_flags & AI_NUMERICHOST) == 0 &&
+      pthread_getspecific(last_words) == NULL) {
+    atomic_fetch_add(&lookups, 1);
+    pthread_setspecific(last_words, &ended);
+  }
+  return real(name, service, hints, found);
+}
+
+static void the_thread_of_a_lookup_is_over_with_it(void **state) {
+  (void)state;
+  client c;
+  char uri[64];
+  assert_int_equal(pthread_key_create(&last_words, end_late), 0);
+  snprintf(uri, sizeof uri, "redis://localhost:%d", server_process_free_port());
+  assert_int_equal(try_open(&c, uri), CORRAL_EUNAVAILABLE);
+  assert_non_null(strstr(c.error.text, "refused"));
+  assert_int_equal(atomic_load(&lookups), 1);
+  assert_int_equal(atomic_load(&ended), 1);
   closed(&c);
 }
 
@@ -349,6 +389,7 @@ int main(void) {
       cmocka_unit_test(a_server_kept_busy_by_a_script_says_so),
       cmocka_unit_test(a_wrong_uri_is_refused_with_what_is_accepted),
       cmocka_unit_test(nobody_listening_is_said_at_once),
+      cmocka_unit_test(the_thread_of_a_lookup_is_over_with_it),
   };
   return cmocka_run_group_tests(tests, NULL, stop);
 }

@@ -1,9 +1,9 @@
 /* resolve.c: names to addresses, within a deadline.
  *
  * getaddrinfo knows no deadline and may take half a minute when a name server is away. So a name
- * that isn't an address already is looked up on a detached thread. If the deadline comes first,
- * that thread goes on alone; the last of its two owners frees the lookup. (glibc's getaddrinfo_a
- * has idle threads that are missing after a fork.) */
+ * that isn't an address already is looked up on a thread of its own, which is joined. If the
+ * deadline comes first, that thread goes on alone; the last of its two owners frees the lookup.
+ * (glibc's getaddrinfo_a has idle threads that are missing after a fork.) */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -18,6 +18,7 @@
 #include "net.h"
 
 typedef struct lookup {
+  pthread_t thread; /* the asker's */
   atomic_int owners, ready;
   int done; /* eventfd, readable when `ready` is set */
   char port[8];
@@ -53,18 +54,13 @@ static void *look_up(void *arg) {
   return NULL;
 }
 
-/* Starts the detached thread, with all signals blocked. 0, or an errno. */
+/* Starts the thread, with all signals blocked. 0, or an errno. */
 static int start(lookup *it) {
-  pthread_t thread;
-  pthread_attr_t attr;
   sigset_t all, old;
-  pthread_attr_init(&attr);
-  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int failed = pthread_create(&thread, &attr, look_up, it);
+  int failed = pthread_create(&it->thread, NULL, look_up, it);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
-  pthread_attr_destroy(&attr);
   return failed;
 }
 
@@ -120,8 +116,12 @@ int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address 
   lookup *it = begin(host, peer->server, port);
   if (it == NULL)
     return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
-  int status = CORRAL_OK;
-  if (!finished(host, it, deadline))
+  int status = CORRAL_OK, done = finished(host, it, deadline);
+  if (done)
+    pthread_join(it->thread, NULL);
+  else
+    pthread_detach(it->thread);
+  if (!done)
     status =
         host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", peer->name);
   else if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
