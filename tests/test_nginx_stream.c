@@ -15,6 +15,8 @@
   "  corral_max_size 100k; corral_refresh $http_pragma; proxy_pass http://127.0.0.1:%d; }"         \
   "location /wide/ { corral pages; corral_valid 200 1m; corral_max_size 100k; "                    \
   "  proxy_buffer_size 64k; proxy_buffers 4 64k; proxy_pass http://127.0.0.1:%d; }"                \
+  "location /limited/ { corral pages; corral_valid 200 1m; limit_rate 1000; "                      \
+  "  proxy_pass http://127.0.0.1:%d; }"                                                            \
   "location /none/ { corral pages; corral_at_failure error; proxy_pass http://127.0.0.1:%d; }"     \
   "location /old/ { corral pages; corral_valid 1s; corral_stale_if_error 1m; "                     \
   "  proxy_pass http://127.0.0.1:%d; }"
@@ -30,6 +32,15 @@ static void send_event(int upstream, int client, const char *name, int number) {
   snprintf(chunk, sizeof chunk, "%zx\r\n%s\r\n", strlen(event), event);
   hand_send(upstream, chunk);
   hand_client_await(client, event);
+}
+
+static void send_part(int upstream, char letter, int size) {
+  char *text = calloc(1, (size_t)size + 32);
+  int at = snprintf(text, 16, "%x\r\n", size);
+  memset(text + at, letter, (size_t)size);
+  memcpy(text + at + size, "\r\n", 3);
+  hand_send(upstream, text);
+  free(text);
 }
 
 static void event_streams_pass_live_to_each_client(void **state) {
@@ -114,6 +125,53 @@ static void all_clients_of_the_worker_have_the_first_part_before_the_second_is_s
   is_stored("/live", "firstsecond");
 }
 
+/* Two parts at once: nginx's upstream reads the second in a pause of the first. */
+static void an_answer_goes_on_after_the_pauses_of_its_limited_rate(void **state) {
+  (void)state;
+  enum { SIZE = 700 };
+  static const char *const paths[] = {"/limited/ends", "/limited/goes_on"};
+  char last[SIZE + 1];
+  for (int i = 0; i < 2; i++) {
+    int clients[2], upstream;
+    herd(paths[i], clients, 1, &upstream);
+    hand_send(upstream, CHUNKED "\r\n");
+    for (char letter = 'a'; letter < 'c'; letter++) {
+      memset(last, letter, SIZE);
+      last[SIZE] = '\0';
+      send_part(upstream, letter, SIZE);
+      if (letter == 'a') hand_client_await(clients[0], "aaaa");
+    }
+    if (i == 0) hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+    for (int k = 0; k < 2; k++) hand_client_await(clients[k], last);
+    if (i == 1) { /* the pause of the last byte is over, too */
+      nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+      hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+    }
+    for (int k = 0; k < 2; k++) {
+      hand_client_await(clients[k], "end");
+      ends(clients[k]);
+    }
+    close(upstream);
+    assert_true(hand_origin_is_idle(&origin));
+  }
+}
+
+/* The kernel tells nginx besides that the client may be written to. */
+static void a_client_that_sends_its_next_request_gets_the_whole_answer(void **state) {
+  (void)state;
+  int client = ask("/pipelined"), upstream = hand_origin_take(&origin, "/pipelined");
+  hand_send(upstream, CHUNKED "\r\n5\r\nfirst\r\n");
+  hand_client_await(client, "first");
+  hand_send(client, "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  hand_send(upstream, "6\r\nsecond\r\n");
+  hand_client_await(client, "second");
+  hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
+  hand_client_await(client, "end");
+  ends(client);
+  close(upstream);
+  assert_true(hand_origin_is_idle(&origin));
+}
+
 static void a_head_of_a_slow_body_is_answered_at_its_header(void **state) {
   (void)state;
   static const char *const paths[] = {"/head", "/none/head"};
@@ -169,15 +227,6 @@ static void an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew(void **
   ends(next);
   close(upstream);
   is_stored("/breaks", "whole");
-}
-
-static void send_part(int upstream, char letter, int size) {
-  char *text = calloc(1, (size_t)size + 32);
-  int at = snprintf(text, 16, "%x\r\n", size);
-  memset(text + at, letter, (size_t)size);
-  memcpy(text + at + size, "\r\n", 3);
-  hand_send(upstream, text);
-  free(text);
 }
 
 static void a_body_that_turns_out_too_large_is_asked_for_once_by_its_flight(void **state) {
@@ -482,6 +531,8 @@ int main(void) {
       cmocka_unit_test(a_get_with_a_body_brings_its_bytes_to_the_origin),
       cmocka_unit_test(waiters_for_what_cant_be_kept_go_their_own_way_at_its_header),
       cmocka_unit_test(all_clients_of_the_worker_have_the_first_part_before_the_second_is_sent),
+      cmocka_unit_test(an_answer_goes_on_after_the_pauses_of_its_limited_rate),
+      cmocka_unit_test(a_client_that_sends_its_next_request_gets_the_whole_answer),
       cmocka_unit_test(a_head_of_a_slow_body_is_answered_at_its_header),
       cmocka_unit_test(clients_that_leave_in_any_phase_cost_no_second_request),
       cmocka_unit_test(an_origin_that_breaks_off_cuts_its_readers_and_is_asked_anew),

@@ -18,6 +18,8 @@ static size_t kept;
 /* When the answer isn't to be kept: bytes in memory that readers have not sent, and, where some
  * readers are slower than others, bytes in a file. */
 enum { WINDOW = 512 * 1024 };
+/* The longest that a pause of limit_rate is believed: its timer may have become another's. */
+enum { PAUSE_MOST_MS = 1000 };
 static const off_t most_in_file = (off_t)1 << 30;
 
 struct crl_ngx_stream {
@@ -45,7 +47,8 @@ struct crl_ngx_reader {
   ngx_queue_t link;
   crl_ngx_ctx *ctx;
   crl_ngx_stream *stream;
-  off_t at; /* bytes given to the filters */
+  off_t at;          /* bytes given to the filters */
+  ngx_event_t pause; /* of limit_rate */
   ngx_chain_t *free, *busy;
   unsigned is_begun : 1;   /* its header is sent */
   unsigned is_flushed : 1; /* something was sent behind the header */
@@ -78,6 +81,7 @@ static void unlink_reader(void *data) {
   if (reader->is_linked) {
     ngx_queue_remove(&reader->link); /* several statements */
   }
+  if (reader->pause.timer_set) ngx_del_timer(&reader->pause);
   reader->is_linked = 0;
 }
 
@@ -86,8 +90,15 @@ static void unref_reader(void *data) {
   unref(reader->stream);
 }
 
+static ngx_msec_t left_of(const ngx_event_t *timer) {
+  ngx_msec_int_t left = (ngx_msec_int_t)(timer->timer.key - ngx_current_msec);
+  return left > 0 ? (ngx_msec_t)left : 1;
+}
+
+/* What isn't sent yet nginx sends, after the pause. */
 static void finish(crl_ngx_reader *reader, ngx_int_t rc) {
   ngx_http_request_t *r = reader->ctx->r;
+  if (reader->pause.timer_set) ngx_add_timer(r->connection->write, left_of(&reader->pause));
   unlink_reader(reader);
   if (rc == NGX_ERROR) r->keepalive = 0;
   r->write_event_handler = ngx_http_request_empty_handler;
@@ -102,6 +113,7 @@ static void lose(crl_ngx_reader *reader, ngx_int_t rc) {
     return;
   }
   reader->is_gone = 1;
+  if (reader->pause.timer_set) ngx_del_timer(&reader->pause);
   r->write_event_handler = ngx_http_request_empty_handler;
   if (r == r->connection->data && r->connection->write->timer_set)
     ngx_del_timer(r->connection->write);
@@ -177,14 +189,37 @@ static void notice_leaving(crl_ngx_stream *stream) {
   (void)crl_ngx_notice_leaving(r);
 }
 
-static ngx_int_t await_writable(ngx_http_request_t *r) {
+static void on_pause_over(ngx_event_t *pause) {
+  crl_ngx_reader *reader = pause->data;
+  ngx_event_t *writing = reader->ctx->r->connection->write;
+  writing->delayed = 0;
+  ngx_post_event(writing, &ngx_posted_events);
+}
+
+/* limit_rate pauses the connection, and a timer of the connection ends that. The subrequest's
+ * upstream, which isn't buffered, sets or removes that timer for itself. So the reader has its own.
+ * Where that one is already gone, it sends at once: the rate counts from the request's start. */
+static void keep_pause(crl_ngx_reader *reader, ngx_event_t *writing) {
+  if (reader->pause.timer_set) return;
+  ngx_msec_t left = writing->timer_set ? left_of(writing) : 1;
+  if (writing->timer_set) ngx_del_timer(writing);
+  reader->pause.handler = on_pause_over;
+  reader->pause.data = reader;
+  reader->pause.log = writing->log;
+  ngx_add_timer(&reader->pause, ngx_min(left, (ngx_msec_t)PAUSE_MOST_MS));
+}
+
+static ngx_int_t await_writable(crl_ngx_reader *reader) {
+  ngx_http_request_t *r = reader->ctx->r;
   ngx_connection_t *connection = r->connection;
   ngx_event_t *writing = connection->write;
   ngx_http_core_loc_conf_t *core = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
   if (r != connection->data) return NGX_OK;
-  if (connection->buffered && !writing->delayed)
+  if (writing->delayed)
+    keep_pause(reader, writing);
+  else if (connection->buffered)
     ngx_add_timer(writing, core->send_timeout);
-  else if (!connection->buffered && writing->timer_set && !writing->delayed)
+  else if (writing->timer_set)
     ngx_del_timer(writing);
   return ngx_handle_write_event(writing, core->send_lowat);
 }
@@ -207,7 +242,7 @@ static void pump(crl_ngx_reader *reader) {
     lose(reader, rc);
   else if (reader->stream->is_whole)
     finish(reader, rc);
-  else if (await_writable(r) != NGX_OK)
+  else if (await_writable(reader) != NGX_OK)
     lose(reader, NGX_ERROR);
 }
 
@@ -223,7 +258,7 @@ static void on_write(ngx_http_request_t *r) {
     return;
   }
   if (writing->delayed) {
-    (void)await_writable(r);
+    (void)await_writable(reader);
     return;
   }
   ngx_uint_t was_full = stream->is_full;
