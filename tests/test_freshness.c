@@ -68,6 +68,10 @@ static lab_answer call(lab_seat *seat) {
   return answer;
 }
 
+/* A caller that doesn't run while a whole compute does finds its value when it wakes. If callers
+ * waited, most would in each life. */
+enum { HELD_UP = CALLERS / 10 };
+
 /* Each caller has its own phase; after a delay it skips the missed ticks. RENEWED counts callers
  * that have seen a second value, WAITED calls that waited for somebody's compute. */
 static void call_at_a_constant_pace(lab_seat *seat) {
@@ -140,7 +144,7 @@ static void check_expiry(const char *uri, const load *how) {
   assert_int_equal(l->keys[0].most, 1);
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
   assert_int_equal(sum(l, CORRAL_EVENT_MISS), misses);
-  assert_int_equal(l->marks[WAITED], 0);
+  assert_in_range(l->marks[WAITED], 0, HELD_UP);
 }
 
 static void
@@ -225,7 +229,7 @@ an_origin_that_is_away_is_tried_behind_the_backs_of_callers_who_have_grace(void 
   check_tries(l);
   assert_int_equal(l->marks[RENEWED], 0);
   assert_int_equal(sum(l, CORRAL_EVENT_WAIT), waits);
-  assert_int_equal(l->marks[WAITED], 0);
+  assert_in_range(l->marks[WAITED], 0, HELD_UP);
 }
 
 static void
