@@ -129,6 +129,11 @@ static void make_answers(void) {
   answer("/part/unsized", HTTP_ANSWER(.body = "origin", .repeat = 2000, .unsized = 1));
   answer("/limited-rate/a", HTTP_ANSWER(.body = "0123456789", .repeat = 1000));
   answer("/limited-rate/b", HTTP_ANSWER(.body = "0123456789", .repeat = 10000));
+  static const char *const slowly[] = {"/part/paused", "/ssi/paused", "/gzip/paused",
+                                       "/added/paused", "/limited-rate/paused"};
+  for (size_t i = 0; i < sizeof slowly / sizeof *slowly; i++)
+    answer(slowly[i], HTTP_ANSWER(.body = "0123456789", .repeat = 10000, .pause_ms = 20,
+                                  .headers = "Content-Type: text/plain\r\n"));
   answer("/part/nothing", HTTP_ANSWER(.status = 204));
   answer("/part/cookie", HTTP_ANSWER(.body = "origin", .headers = "Set-Cookie: a=b\r\n"));
   answer("/part/error",
@@ -550,6 +555,14 @@ static void an_origins_answers_are_the_same(void **state) {
           {.path = "/mirror/a", .method = "POST"});
 }
 
+/* In several reads of nginx. */
+static void answers_that_come_in_parts_are_the_same(void **state) {
+  (void)state;
+  COMPARE({.path = "/part/paused"}, {.path = "/ssi/paused"}, {.path = "/gzip/paused"},
+          {.path = "/gzip/paused", .headers = "Accept-Encoding: gzip\r\n"},
+          {.path = "/added/paused"}, {.path = "/limited-rate/paused"});
+}
+
 static void compressed_answers_are_the_same(void **state) {
   (void)state;
   COMPARE({.path = "/gzip/a"}, {.path = "/gzip/a", .headers = "Accept-Encoding: gzip\r\n"},
@@ -661,7 +674,7 @@ static void uploads_arrive_whole(void **state) {
 static char *over_http2(int which, const char *arguments) {
   char *command = NULL, *text = NULL;
   size_t size;
-  if (asprintf(&command, "curl -s -i --http2-prior-knowledge --unix-socket %s %s 2>&1",
+  if (asprintf(&command, "curl -s -i -m 60 --http2-prior-knowledge --unix-socket %s %s 2>&1",
                socket2[which], arguments) < 0)
     abort();
   FILE *from = popen(command, "re"), *to = open_memstream(&text, &size);
@@ -682,6 +695,7 @@ static void over_http2_it_is_the_same(void **state) {
                                      "-I http://localhost/part/tagged?2",
                                      "-r 5-9 http://localhost/large.txt?2",
                                      "http://localhost/ssi/page?q=2",
+                                     "http://localhost/limited-rate/paused?2",
                                      "http://localhost/part/cookie",
                                      "http://localhost/try/gone?2",
                                      "http://localhost/none?2",
@@ -734,6 +748,7 @@ int main(void) {
       cmocka_unit_test(pages_with_fragments_are_the_same),
       cmocka_unit_test(those_who_ask_before_decide_for_each_client),
       cmocka_unit_test(an_origins_answers_are_the_same),
+      cmocka_unit_test(answers_that_come_in_parts_are_the_same),
       cmocka_unit_test(compressed_answers_are_the_same),
       cmocka_unit_test(a_connection_may_carry_many_requests_or_become_another),
       cmocka_unit_test(uploads_arrive_whole),

@@ -165,8 +165,9 @@ static int put(const connection *c, const char *bytes, size_t len) {
 static int put_body(const connection *c, const http_answer *a, const char *body, size_t len) {
   size_t most = a->fate == HTTP_FATE_DIES_MID_BODY || a->fate == HTTP_FATE_HANGS_MID_BODY ? len / 2
                                                                                           : len,
-         step = a->chunked ? (len + 3) / 4 : len;
+         step = a->chunked || a->pause_ms > 0 ? (len + 3) / 4 : len;
   for (size_t at = 0; at < most; at += step) {
+    if (at > 0 && a->pause_ms > 0 && !still_there(c, a->pause_ms)) return 0;
     size_t part = most - at < step ? most - at : step;
     char size[24];
     int size_len = snprintf(size, sizeof size, "%zx\r\n", part);

@@ -45,6 +45,7 @@ typedef struct http_answer {
   int unsized;  /* 1: neither chunked nor Content-Length: the end of the connection ends the body */
   int closes;   /* 1: the connection is closed after the answer */
   int delay_ms; /* delay before the answer begins */
+  int pause_ms; /* the body is sent in four parts, with this pause between two */
   /* 1: the answer waits for http_origin_let, or for a new answer for this path */
   int held;
   http_fate fate;
