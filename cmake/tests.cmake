@@ -39,7 +39,7 @@ if(TARGET corral_pq)
   set(CORRAL_LINK_backend_feed corral_pq)
 endif()
 list(APPEND CORRAL_TESTS_live cgi fastcgi child)
-list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_life nginx_config nginx_stream
+list(APPEND CORRAL_TESTS_live nginx_http nginx_herd nginx_crowd nginx_life nginx_config nginx_stream
     nginx_stream_store nginx_stream_life nginx_memory)
 list(APPEND CORRAL_TESTS_live nginx_rfc9110 nginx_rfc9111 nginx_unsafe)
 list(APPEND CORRAL_TESTS_live nginx_control)

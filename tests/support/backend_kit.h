@@ -177,9 +177,16 @@ static inline int status_has(const backend *b, const char *part) {
 static inline int hears(const backend *b) { return status_has(b, "\"listening\": true"); }
 static inline int leads(const backend *b) { return status_has(b, "\"leading\": true"); }
 
-/* -1 without a report. */
+/* -1 without such a region. Asks again while no report can be had: on a busy machine one may take
+ * longer than the backend waits. */
 static inline long long revenue_of(const backend *b, const char *region) {
+  int64_t until = crl_env_now_ms() + PATIENCE_MS;
   http_reply reply = report(b, region);
+  while (reply.status == 503 && crl_env_now_ms() < until) {
+    http_reply_free(&reply);
+    crl_env_sleep_until(crl_env_now_ms() + STEP_MS);
+    reply = report(b, region);
+  }
   long long revenue = reply.status == 200 ? member(reply.body, "revenue") : -1;
   http_reply_free(&reply);
   return revenue;
