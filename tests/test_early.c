@@ -127,6 +127,16 @@ static void what_somebody_rebuilt_meanwhile_is_not_rebuilt_again(void **state) {
         "ok fresh 400 ttl 1000", "ok fresh 990", "ok");
 }
 
+/* A thread that is held up between its question and its clock takes a life for a longer one. */
+static void a_life_that_a_later_look_takes_for_longer_is_rebuilt(void **state) {
+  (void)state;
+  corral_policy policy = by_share(50);
+  EARLY(&policy, INLINE,
+        "0 get: ok fresh 400 ttl 1000\n1 claim: ok fresh 450 ttl 1000\n2 answer stored\n2 "
+        "compute: 30 value\n32 settle: ok\n33 done\n",
+        "ok fresh 400 ttl 1000", "ok fresh 450 ttl 1000", "30 value", "ok");
+}
+
 static void no_rung_is_waited_for(void **state) {
   (void)state;
   corral_policy policy = by_share(50);
@@ -228,6 +238,7 @@ int main(void) {
       T(who_loses_it_has_the_fresh_value_at_once),
       T(a_bound_compute_rebuilds_behind_the_answer),
       T(what_somebody_rebuilt_meanwhile_is_not_rebuilt_again),
+      T(a_life_that_a_later_look_takes_for_longer_is_rebuilt),
       T(no_rung_is_waited_for),
       T(a_failure_ahead_of_time_costs_nobody_the_fresh_value),
       T(with_a_claim_there_is_one_rebuild_an_expiry),

@@ -33,7 +33,7 @@
 #include <string.h>
 #include <assert.h>
 
-enum { EARLY_SLACK_MS = 2 }; /* two looks may judge the same life differently by this much */
+enum { EARLY_SLACK_MS = 2, EARLY_SLACK_PART = 16 }; /* how much two looks may differ on a life */
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -233,8 +233,9 @@ static void remember_graces(crl_flight *flight, const crl_told *told) {
 static void remember(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
   int64_t fresh_until = lives->fresh > 0 ? told->now + lives->fresh : 0;
-  /* The value was rebuilt meanwhile, or is gone: an early rebuild is not needed any more. */
-  if (fresh_until == 0 || fresh_until > flight->fresh_until + EARLY_SLACK_MS) flight->early = 0;
+  int64_t slack = EARLY_SLACK_MS + told->look.ttl / EARLY_SLACK_PART;
+  /* rebuilt meanwhile, or gone: an early rebuild is not needed any more */
+  if (fresh_until == 0 || fresh_until - slack > flight->fresh_until) flight->early = 0;
   flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;
   flight->has_value = told->look.has_value;
