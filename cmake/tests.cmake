@@ -336,11 +336,12 @@ if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_MEMCACHED)
     CORRAL_PROCESSES=300 CORRAL_WIDE=10)
 endif()
 
-if(CORRAL_LMDB AND CORRAL_REDIS)
+if(CORRAL_LMDB AND CORRAL_REDIS AND CORRAL_LTO_WORKS)
   add_subdirectory(tests/optimized)
   corral_script(instructions live 60 test_instructions)
 else()
-  corral_skipped(instructions live "built without the lmdb: or the redis: store")
+  corral_skipped(instructions live
+    "built without the lmdb: or the redis: store, or without link-time optimization")
 endif()
 
 # bench_weather at its shortest: it judges counts.
