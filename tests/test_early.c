@@ -127,7 +127,7 @@ static void what_somebody_rebuilt_meanwhile_is_not_rebuilt_again(void **state) {
         "ok fresh 400 ttl 1000", "ok fresh 990", "ok");
 }
 
-/* A thread that is held up between its question and its clock takes a life for a longer one. */
+/* A thread that is held up between the store's answer and its clock finds a longer life. */
 static void a_life_that_a_later_look_takes_for_longer_is_rebuilt(void **state) {
   (void)state;
   corral_policy policy = by_share(50);

@@ -125,7 +125,7 @@ static void all_clients_of_the_worker_have_the_first_part_before_the_second_is_s
   is_stored("/live", "firstsecond");
 }
 
-/* Two parts at once: nginx's upstream reads the second in a pause of the first. */
+/* nginx reads the second part from the origin while limit_rate pauses the client. */
 static void an_answer_goes_on_after_the_pauses_of_its_limited_rate(void **state) {
   (void)state;
   enum { SIZE = 700 };
@@ -143,7 +143,7 @@ static void an_answer_goes_on_after_the_pauses_of_its_limited_rate(void **state)
     }
     if (i == 0) hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
     for (int k = 0; k < 2; k++) hand_client_await(clients[k], last);
-    if (i == 1) { /* the pause of the last byte is over, too */
+    if (i == 1) { /* the pause ends with nothing left to send */
       nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
       hand_send(upstream, "3\r\nend\r\n0\r\n\r\n");
     }
@@ -156,7 +156,7 @@ static void an_answer_goes_on_after_the_pauses_of_its_limited_rate(void **state)
   }
 }
 
-/* The kernel tells nginx besides that the client may be written to. */
+/* A request that comes during the answer is also a write event of nginx, with nothing to send. */
 static void a_client_that_sends_its_next_request_gets_the_whole_answer(void **state) {
   (void)state;
   int client = ask("/pipelined"), upstream = hand_origin_take(&origin, "/pipelined");

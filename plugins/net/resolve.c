@@ -18,7 +18,7 @@
 #include "net.h"
 
 typedef struct lookup {
-  pthread_t thread; /* the asker's */
+  pthread_t thread; /* used by the caller alone */
   atomic_int owners, ready;
   int done; /* eventfd, readable when `ready` is set */
   char port[8];
@@ -116,17 +116,17 @@ int crl_net_resolve(const crl_net_peer *peer, int64_t deadline, crl_net_address 
   lookup *it = begin(host, peer->server, port);
   if (it == NULL)
     return host->fail(error, CORRAL_EIO, "%s: no thread to look the name up", peer->name);
-  int status = CORRAL_OK, done = finished(host, it, deadline);
-  if (done)
-    pthread_join(it->thread, NULL);
-  else
+  int status = CORRAL_OK;
+  if (!finished(host, it, deadline)) {
     pthread_detach(it->thread);
-  if (!done)
     status =
         host->fail(error, CORRAL_EUNAVAILABLE, "%s: looking up the name took too long", peer->name);
-  else if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
-    status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s",
-                        peer->name, gai_strerror(it->failure));
+  } else {
+    pthread_join(it->thread, NULL);
+    if (it->failure != 0 || (*ret_count = take(it->found, ret)) == 0)
+      status = host->fail(error, CORRAL_EUNAVAILABLE, "%s: the name can't be looked up: %s",
+                          peer->name, gai_strerror(it->failure));
+  }
   let_go(it);
   return status;
 }

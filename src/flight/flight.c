@@ -234,7 +234,7 @@ static void remember(crl_flight *flight, const crl_told *told) {
   const crl_lives *lives = &told->look.lives;
   int64_t fresh_until = lives->fresh > 0 ? told->now + lives->fresh : 0;
   int64_t slack = EARLY_SLACK_MS + told->look.ttl / EARLY_SLACK_PART;
-  /* rebuilt meanwhile, or gone: an early rebuild is not needed any more */
+  /* A value that was rebuilt meanwhile, or is gone, needs no early rebuild. */
   if (fresh_until == 0 || fresh_until - slack > flight->fresh_until) flight->early = 0;
   flight->fresh_until = fresh_until;
   flight->failures = told->look.failures;

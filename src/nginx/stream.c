@@ -18,7 +18,7 @@ static size_t kept;
 /* When the answer isn't to be kept: bytes in memory that readers have not sent, and, where some
  * readers are slower than others, bytes in a file. */
 enum { WINDOW = 512 * 1024 };
-/* The longest that a pause of limit_rate is believed: its timer may have become another's. */
+/* A longer pause of limit_rate is cut to this: nginx's upstream may have set the timer instead. */
 enum { PAUSE_MOST_MS = 1000 };
 static const off_t most_in_file = (off_t)1 << 30;
 
@@ -95,7 +95,7 @@ static ngx_msec_t left_of(const ngx_event_t *timer) {
   return left > 0 ? (ngx_msec_t)left : 1;
 }
 
-/* What isn't sent yet nginx sends, after the pause. */
+/* Ends the reader. nginx sends the bytes that are left, when the pause of limit_rate is over. */
 static void finish(crl_ngx_reader *reader, ngx_int_t rc) {
   ngx_http_request_t *r = reader->ctx->r;
   if (reader->pause.timer_set) ngx_add_timer(r->connection->write, left_of(&reader->pause));
@@ -197,8 +197,9 @@ static void on_pause_over(ngx_event_t *pause) {
 }
 
 /* limit_rate pauses the connection, and a timer of the connection ends that. The subrequest's
- * upstream, which isn't buffered, sets or removes that timer for itself. So the reader has its own.
- * Where that one is already gone, it sends at once: the rate counts from the request's start. */
+ * upstream, which isn't buffered, sets or removes that timer. So the reader moves the pause to a
+ * timer of its own. If the connection's timer is gone, the reader sends at once: nginx counts the
+ * rate from the request's start. */
 static void keep_pause(crl_ngx_reader *reader, ngx_event_t *writing) {
   if (reader->pause.timer_set) return;
   ngx_msec_t left = writing->timer_set ? left_of(writing) : 1;
