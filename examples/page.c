@@ -18,11 +18,9 @@
 
 extern char **environ;
 
-/* STORE_MS: with a hundred processes at the same file, a shorter limit would make the store seem
- * away, and a page would be made more than once. */
 enum {
   NO_SUCH_PAGE = 4,
-  STORE_MS = 5000,
+  STORE_MS = 5000, /* shorter, and with a hundred processes at the same file it seems away */
   LEASE_MS = 10000,
   LIMIT_MS = 10000,
   STEP_MS = 20,
@@ -81,7 +79,8 @@ int page_open(corral **ret, int is_bound, corral_error *error) {
   return corral_open(CORRAL_OPTIONS(.store = store, .name_space = "page", .policy = &policy,
                                     .compute = is_bound ? page_compute : NULL,
                                     .max_value = number("PAGE_MAX", 1 << 20, 1 << 29),
-                                    .on_event = tell_failure, .op_ms = STORE_MS, .host_lock = 1),
+                                    .on_event = tell_failure, .host_lock = 1,
+                                    .op_ms = number("PAGE_STORE_MS", STORE_MS, 60000)),
                      ret, error);
 }
 

@@ -14,6 +14,8 @@
  *                                             and when that fails (600000 each)
  *   PAGE_LIMIT_MS    time limit for making a page (10000); then the command is killed
  *   PAGE_WAIT_MS     how long a request waits for a page that another one makes (15000)
+ *   PAGE_STORE_MS    after this time without an answer the store counts as away, and each process
+ *                    makes its page (5000; at most 60000)
  *   PAGE_MAX         bytes of the largest page (1048576)
  *   PAGE_LOG         CGI: a file for the failures of pages that are made after the answer, and for
  *                    what the command says then; by default they are lost with the request

@@ -140,11 +140,12 @@ static char *config(const page_kit *kit, char **variables, int count) {
 }
 
 static int split(page_kit *kit, const char *text, char **variables) {
-  /* where the test has none of its own; a hundred processes may take long to begin */
+  /* where the test has none of its own; a hundred processes, or a disk, may take long */
   const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages",
                          "PAGE_COUNT=%FOLDER%/count",
                          "PAGE_LIMIT_MS=60000",
                          "PAGE_WAIT_MS=60000",
+                         "PAGE_STORE_MS=60000",
                          "ASAN_OPTIONS=log_path=%FOLDER%/sanitizer",
                          "UBSAN_OPTIONS=print_stacktrace=1:log_path=%FOLDER%/sanitizer"};
   char *whole = filled(kit, text), *save = NULL;
