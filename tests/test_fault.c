@@ -37,7 +37,8 @@
 #include "support/fork_kit.h"
 #endif
 
-enum { MOST = 60, HEAL_MS = 20000, SIZE = 3000, STATUSES = 27 };
+/* HEAL_MS: longer than LOCK_TTL_MS, for a hold whose taker got no answer. */
+enum { MOST = 60, LOCK_TTL_MS = 30000, HEAL_MS = 60000, SIZE = 3000, STATUSES = 27 };
 
 static const char *const kind_names[FAULT_KINDS] = {
     "",       "ENOSPC", "EIO of writes",          "short writes", "EIO of reads",
@@ -134,8 +135,9 @@ static int set(corral *c, const char *key, char with) {
 
 static int lock_once(corral *c, const char *name) {
   corral_lock *lock = NULL;
-  int status = corral_lock_take(c, name, strlen(name),
-                                CORRAL_LOCK(.ttl_ms = 30000, .wait_ms = CORRAL_OFF), &lock, NULL);
+  int status =
+      corral_lock_take(c, name, strlen(name),
+                       CORRAL_LOCK(.ttl_ms = LOCK_TTL_MS, .wait_ms = CORRAL_OFF), &lock, NULL);
   must_be_status(status);
   if (status != CORRAL_OK) return status;
   must_be_status(corral_lock_left_ms(lock) > 0 ? CORRAL_OK : CORRAL_ELOST);
@@ -184,14 +186,17 @@ static void prepare(void) {
 static int works(corral *c, unsigned round) {
   char key[32];
   numbered(key, "after", round);
-  if (lock_once(c, key) != CORRAL_OK) return 0;
-  if (at->locks_only) return 1;
-  return computed(c, key, 'c') == CORRAL_OK && seen(c, key) == 'c';
+  int status = lock_once(c, key);
+  if (status != CORRAL_OK || at->locks_only) return status;
+  status = computed(c, key, 'c');
+  return status == CORRAL_OK && seen(c, key) != 'c' ? CORRAL_EMISS : status;
 }
 
 static void must_heal(corral *c, unsigned round) {
-  for (int64_t end = crl_env_now_ms() + HEAL_MS; !works(c, round); crl_env_pause_us(1000))
-    if (crl_env_now_ms() > end) fail_msg("%s: the store doesn't work again", label);
+  int64_t end = crl_env_now_ms() + HEAL_MS;
+  for (int status; (status = works(c, round)) != CORRAL_OK; crl_env_pause_us(1000))
+    if (crl_env_now_ms() > end)
+      fail_msg("%s: the store doesn't work again: %s", label, corral_status_name(status));
 }
 
 /* "kept" has its old value; "swap" has its old value, its new one, or none, but never a mixture. */
