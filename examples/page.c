@@ -20,7 +20,7 @@ extern char **environ;
 
 enum {
   NO_SUCH_PAGE = 4,
-  STORE_MS = 5000, /* shorter, and with a hundred processes at the same file it seems away */
+  STORE_MS = 5000, /* a hundred processes that open one file take turns */
   LEASE_MS = 10000,
   LIMIT_MS = 10000,
   STEP_MS = 20,

@@ -1,5 +1,7 @@
 /* test_cgi.c: examples/cgi behind a real nginx and fcgiwrap: one process per request, an lmdb:
  * store. */
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -210,6 +213,27 @@ static void without_its_store_it_makes_pages_for_each(void **state) {
   page_kit_stop(kit);
 }
 
+/* For as long as PAGE_STORE_MS says, here longer than its default. */
+static void a_store_that_is_being_opened_is_waited_for(void **state) {
+  (void)state;
+  START("PAGE_COMMAND=echo a page\n")
+  char path[SERVER_PROCESS_PATH];
+  struct flock gate = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+  snprintf(path, sizeof path, "%s/pages-lease", page_kit_folder(kit));
+  int opening = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  assert_int_equal(fcntl(opening, F_OFD_SETLK, &gate), 0);
+  http_storm_run *run = page_kit_herd(kit, 10, "a page\n");
+  page_kit_await(kit, page_kit_requests, 10, 0);
+  poll(NULL, 0, 7000);
+  assert_int_equal(page_kit_computes(kit), 0);
+  close(opening);
+  http_storm_result storm = http_client_storm_end(run);
+  assert_int_equal(storm.good, 10);
+  assert_int_equal(page_kit_computes(kit), 1);
+  http_storm_free(&storm);
+  page_kit_stop(kit);
+}
+
 static void a_page_that_the_store_has_no_room_for_is_answered(void **state) {
   (void)state;
   START("CORRAL_STORE=lmdb:%FOLDER%/pages?size=1m\nPAGE_COMMAND=head -c 2000000 "
@@ -262,6 +286,7 @@ int main(void) {
       cmocka_unit_test(a_failure_is_an_answer_and_is_remembered),
       cmocka_unit_test(a_page_that_can_not_be_made_anew_stays),
       cmocka_unit_test(without_its_store_it_makes_pages_for_each),
+      cmocka_unit_test(a_store_that_is_being_opened_is_waited_for),
       cmocka_unit_test(a_page_that_the_store_has_no_room_for_is_answered),
       cmocka_unit_test(what_is_set_up_wrongly_is_told_to_the_log_alone),
       cmocka_unit_test(a_client_that_leaves_leaves_the_page_behind),

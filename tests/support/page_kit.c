@@ -140,7 +140,7 @@ static char *config(const page_kit *kit, char **variables, int count) {
 }
 
 static int split(page_kit *kit, const char *text, char **variables) {
-  /* where the test has none of its own; a hundred processes, or a disk, may take long */
+  /* where the test has none of its own; on a busy machine a hundred processes take long */
   const char *usual[] = {"CORRAL_STORE=lmdb:%FOLDER%/pages",
                          "PAGE_COUNT=%FOLDER%/count",
                          "PAGE_LIMIT_MS=60000",
